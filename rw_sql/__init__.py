@@ -6,7 +6,7 @@ and ``render`` need neither Spark nor Java; importing this package loads neither
 The packages, from top to bottom (each imports only those below it): ``cli`` and ``magics`` (where users type), then
 ``session`` (attached Spark sessions), ``runtime`` (the running jobs), ``plan`` (what a statement does), ``model`` (the
 meaning of the catalog), ``syntax`` (from text to statements), ``connectors``, ``metastore`` (the stored catalog) and
-``checkpoints``. ARCHITECTURE.md describes the way of a statement through them; it begins in ``session/attach.py``.
+``checkpoints``. ARCHITECTURE.md follows a statement through the packages, from ``session/attach.py`` on.
 """
 
 from __future__ import annotations

@@ -32,5 +32,5 @@ def read_asset(folder: Folder, name: str) -> str:
 
 @cache
 def list_assets(folder: Folder, suffix: str) -> tuple[str, ...]:
-    """The names in a data folder that end in ``suffix``, sorted."""
+    """The names of the files in a data folder that end in ``suffix``, sorted."""
     return tuple(sorted(entry.name for entry in _folder(folder).iterdir() if entry.name.endswith(suffix)))

@@ -1,4 +1,4 @@
-"""The errors that users can see: codes, SQLSTATEs, positions in the text, and rendering.
+"""The errors that users can see: codes, SQLSTATEs, positions in the SQL text, and rendering.
 
 Codes are grouped: ``RW1xx`` syntax, ``RW2xx`` names and types, ``RW3xx`` refused, ``RW4xx`` upstream and runtime. A
 code is never reused. SQLSTATE values follow PostgreSQL's appendix A. Message and hint are written where the error is
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A range in a text: the character offsets ``[start, end)``, and the line and column of ``start``, both counted
-    from 1."""
+    """A range of the SQL text: the character offsets ``[start, end)``, and the line and column of ``start``, both
+    counted from 1."""
 
     start: int
     end: int
@@ -114,12 +114,13 @@ NOT_A_CHECKPOINT = ErrorCode("RW420", "58P01", "the path is not a checkpoint of 
 
 
 class SqlError(Exception):
-    """The error that a statement raises: a code, one sentence, its position in the text, and a hint that can be typed.
+    """The error that a statement raises: a code, one sentence, its position in the SQL text, and a hint that can be
+    typed.
 
     ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
-    1-based, or None if the error has no position. ``str(error)`` is the whole text, caret included. In the source line
-    that it shows, secrets are replaced by asterisks. With ``hides_literals``, and in an error about an unknown
-    property, that line shows only the values of properties that are known to be harmless; ``plain_keys`` are the keys
+    1-based, or None if the error has no position. ``str(error)`` is the whole message, caret included. Asterisks
+    replace the secrets in the source line that it shows. With ``hides_literals``, and in an error about an unknown
+    property, that line shows only the values of properties that are known to be harmless. ``plain_keys`` are the keys
     of further harmless properties.
     """
 
@@ -159,7 +160,7 @@ class SqlError(Exception):
 
     @property
     def line(self) -> int | None:
-        """The 1-based line in the text, or in the whole script."""
+        """The 1-based line in the statement or, after :meth:`moved_into`, in the whole script."""
         return self.span.line if self.span else None
 
     @property
@@ -168,7 +169,7 @@ class SqlError(Exception):
         return self.span.column if self.span else None
 
     def located(self, text: str, file: str | None = None) -> SqlError:
-        """Sets the text to which the error's span refers, unless the error already has a text; returns the error."""
+        """Sets the SQL text to which the error's span refers, unless it is already set; returns the error."""
         if self.text is None:
             self.text = text
         if self.file is None:
@@ -226,7 +227,7 @@ _TELLING = re.compile(
 _EMBEDDED = re.compile(
     r"()('[^']*(?:://[^\s/'@]*:[^\s/'@]*@|[?&;]\s*passw\w*=)[^']*(?:'|\Z))", re.IGNORECASE | re.DOTALL
 )
-"""Matches a text that contains a password: in the user part of a URL, or as a parameter."""
+"""Matches a string that contains a password: in the user part of a URL, or as a parameter."""
 
 _ANY = re.compile(rf"()({_LITERAL})", re.DOTALL)
 _PLAIN_KEYS = frozenset({
@@ -242,7 +243,7 @@ _NO_KEYS = frozenset({"CHECKPOINT", "OFFSETS", "FILE", "REASON", "TABLE"})
 
 
 def masked(text: str, *, plain: Collection[str] | None = None) -> str:
-    """The text of statements with secrets replaced by asterisks. The length does not change.
+    """The text of statements, in which asterisks replace the secrets. The length does not change.
 
     Secrets are the values of CREATE and ALTER SECRET, literals of properties whose name suggests a secret, and literals
     with a password inside. With ``plain``, the values of all other properties are masked too, except the properties in
@@ -283,7 +284,7 @@ def _caret(text: str, span: Span) -> list[str]:
 
 
 def first_names(names: Iterable[str], most: int) -> str:
-    """The first ``most`` names, separated by commas, and the number of the remaining names."""
+    """The first ``most`` names, separated by commas, and how many others there are."""
     listed = list(names)
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more

@@ -30,8 +30,8 @@ _UNFIT_LOCAL = re.compile(r"[\[\]^|\\\x00-\x1f\x7f]")
 
 
 def local_location(location: str) -> str:
-    """A location without the scheme ``file``, whether written as file:///path, as Hadoop's file:/path, or with
-    localhost; other locations unchanged."""
+    """A location without the scheme ``file``, which may be written as file:///path, as Hadoop's file:/path, or with
+    localhost. Other locations are returned unchanged."""
     if not location.startswith("file:/"):
         return location
     path = location.removeprefix("file:")
@@ -72,10 +72,10 @@ _DURATION = re.compile(r" in [\d.]+(?:ns|µs|ms|s)(?=, after | - )")
 
 
 def join_causes(text: str) -> str:
-    """A text in which each message of delta-rs is one line.
+    """Joins the lines of each message of delta-rs in ``text`` into one line.
 
     delta-rs writes each cause on a separate line below "Generic S3 error", so the first line alone is useless. The
-    duration of a request is left out, because repetitions of a failure would otherwise have different messages.
+    duration of a request is left out, so that a repeated failure has the same message each time.
     """
     return _DURATION.sub("", _CAUSE.sub(": ", text)) if _CAUSE_MARK in text else text
 
@@ -89,8 +89,8 @@ def one_line(error: object) -> str:
 def client_errors() -> Iterator[None]:
     """A context manager that raises exceptions of a store's client as OSError, with the same message.
 
-    fsspec converts only errors in the store's answers. If the store does not answer, or the keys have expired, the
-    client's own exception is raised, which is not an OSError.
+    fsspec converts only the errors in a store's responses. If the store does not respond, or the keys have expired, the
+    client raises its own exception, which is not an OSError.
     """
     try:
         yield
@@ -105,8 +105,8 @@ def client_errors() -> Iterator[None]:
 
 @contextmanager
 def delta_errors() -> Iterator[None]:
-    """A context manager that raises, as OSError, the plain Exception with which delta-rs reports some failures of a
-    write, such as a disk that becomes full within a Parquet file."""
+    """A context manager that converts the plain Exception with which delta-rs reports some failed writes to OSError. An
+    example is a disk that becomes full while a Parquet file is written."""
     try:
         yield
     except Exception as error:

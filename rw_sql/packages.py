@@ -1,4 +1,4 @@
-"""Optional packages, which a light installation lacks: imports them when needed, and reports missing ones."""
+"""Imports optional packages, which a light installation lacks, when they are needed, and reports missing ones."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Deferred(ModuleType):
 
 
 def deferred(name: str) -> Any:
-    """A module by its name, imported at the first use of a name in it.
+    """The module with the given name, which is imported at the first use of a name in it.
 
     This keeps ``check`` and ``fmt`` light: they load every connector for its options, but need none of the modules
     that read and write.
@@ -74,8 +74,8 @@ def require_package(connector: str, package: str) -> None:
 def missing_package(error: ModuleNotFoundError, user: str, *, is_full: bool = True) -> SqlError | None:
     """The error for a missing package that an extra installs; None for any other package.
 
-    ``user`` is the feature that needs the package. ``is_full``: the feature also needs Spark, even if another package
-    is found missing first.
+    ``user`` is the feature that needs the package. ``is_full``: the feature also needs Spark, so the error asks for
+    Spark even if another package is found missing first.
     """
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)

@@ -1,4 +1,4 @@
-"""Reads a checkpoint: its newest committed batch, and the position of each split of each source."""
+"""Reads a checkpoint: its last committed batch, and the position of each split of each source."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Split:
 class Checkpoint:
     """The state of a checkpoint at the time it was read.
 
-    ``batch`` is the newest committed batch and ``entry`` its entry in the offset log; ``previous`` is the entry of the
-    batch before it, or None. ``planned`` is the newest planned batch; if its number is higher than ``batch``, rows of
-    the planned batch may have been written already. ``stamp`` changes whenever a query plans or commits a batch.
-    ``unfinished`` is a rewrite by rw_sql that was interrupted.
+    ``batch`` is the last committed batch and ``entry`` its entry in the offset log. ``previous`` is the entry of the
+    batch before it, or None. ``planned`` is the last planned batch. If its number is higher than ``batch``, some of its
+    rows may have been written already. ``stamp`` changes whenever a query plans or commits a batch. ``unfinished`` is a
+    rewrite by rw_sql that was interrupted.
     """
 
     path: str
@@ -72,13 +72,14 @@ class Checkpoint:
         return splits_of(self.sources)
 
     def source(self, name: str) -> SourcePosition:
-        """The source with that name."""
+        """The source with the given name."""
         return next(source for source in self.sources if source.name == name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """A planned rewrite: new texts for files. The plan is valid only while the checkpoint's stamp equals ``stamp``."""
+    """A planned rewrite: the new content of files. The plan is valid only while the checkpoint's stamp equals
+    ``stamp``."""
 
     batch: int
     stamp: str
@@ -88,7 +89,7 @@ class Rewrite:
 
 
 def changes_of(checkpoint: Checkpoint, moved: Mapping[str, str | None]) -> tuple[FileChange, ...]:
-    """The files that a rewrite changes: the entries in the offset log for the newest committed batch and for the batch
+    """The files that a rewrite changes: the entries in the offset log for the last committed batch and for the batch
     before it. ``moved`` maps sources to their new offsets in Spark's form."""
     changes = []
     for batch, entry in ((checkpoint.batch - 1, checkpoint.previous), (checkpoint.batch, checkpoint.entry)):
@@ -100,7 +101,7 @@ def changes_of(checkpoint: Checkpoint, moved: Mapping[str, str | None]) -> tuple
 
 
 def splits_of(sources: tuple[SourcePosition, ...]) -> tuple[Split, ...]:
-    """The splits of some sources, each with the shortest name that is unique."""
+    """The splits of the given sources, each with its shortest unique name."""
     counts: dict[str, int] = {}
     for source in sources:
         for local in source.splits:
@@ -197,7 +198,7 @@ def _not_understood(files: CheckpointFiles, name: str, error: Exception) -> SqlE
 
 
 def _told_by_files(files: CheckpointFiles, source: SourcePosition) -> SourcePosition:
-    """Recognizes a file source that has no offset yet by the file lists in the source's folder in the checkpoint."""
+    """Recognizes a file source that has no offset yet: its folder in the checkpoint contains file lists."""
     if source.text is None and any(FILE_LIST in text for text in _lists(files, source.name)):
         return SourcePosition(name=source.name, kind=FILE, text=None, splits={LIST: 0})
     return source

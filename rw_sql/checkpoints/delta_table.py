@@ -1,5 +1,5 @@
-"""Reads a Delta table's log: the available versions, the number of rows that versions added, and the first version at
-or after a given time.
+"""Reads a Delta table's log: the available versions, the number of rows that versions added, and the first version that
+was committed at or after a given time.
 
 This module reads the log's JSON files, which Spark's Delta source reads too.
 """
@@ -76,7 +76,7 @@ def rows_between(table: DeltaTable, start: int, end: int) -> VersionRows:
 
 
 def version_at(table: DeltaTable, milliseconds: int) -> int:
-    """The first version that was committed at or after a time (milliseconds since 1970). If all versions are older,
+    """The first version that was committed at or after ``milliseconds`` (since 1970). If all versions are older,
     returns the number that the table's next version will have."""
     files = CheckpointFiles.at(table.path)
     low, high = table.first, table.next

@@ -18,7 +18,7 @@ _COMPACT = ".compact"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLists:
-    """The lists of files of a source: the paths in each list, by the number of the list. ``next`` is the newest number
+    """The lists of files of a source: maps the number of each list to the paths in it. ``next`` is the highest number
     plus one."""
 
     lists: Mapping[int, tuple[str, ...]]

@@ -29,7 +29,7 @@ class CheckpointFiles:
 
     @staticmethod
     def at(location: str) -> CheckpointFiles:
-        """The files at a path or URI. Raises SqlError FILE_UNREADABLE if this process cannot access it."""
+        """The files at the given path or URI. Raises SqlError FILE_UNREADABLE if this process cannot access it."""
         import fsspec
 
         # Hadoop writes URIs as file:/path, which fsspec cannot read.
@@ -106,7 +106,7 @@ class CheckpointFiles:
             ) from error
 
     def write(self, name: str, text: str) -> None:
-        """Replaces a file's text atomically: a concurrent reader sees either the old or the new text.
+        """Replaces a file's content atomically: a concurrent reader sees either the old or the new content.
 
         Also updates Hadoop's checksum file, because Hadoop would refuse a file with an outdated checksum.
         """

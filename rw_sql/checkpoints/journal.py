@@ -1,5 +1,5 @@
 """The journal of a checkpoint's rewrites, stored in the checkpoint's folder: for each rewrite, the actor, the reason,
-and the replaced files, which undo restores."""
+and the old content of the files, which undo restores."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rewrite. ``number`` counts from 1 in each checkpoint; ``batch`` is the newest batch whose entry was
-    rewritten. ``state`` is STARTED, DONE, UNDOING or UNDONE; an entry in one of the UNFINISHED states was interrupted.
-    """
+    """One rewrite. ``number`` counts from 1 in each checkpoint; ``batch`` is the last batch whose entry was rewritten.
+    ``state`` is STARTED, DONE, UNDOING or UNDONE; an entry in one of the UNFINISHED states was interrupted."""
 
     number: int
     state: str
@@ -45,7 +44,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reason: str | None = None
 
     def with_state(self, state: str) -> JournalEntry:
-        """The entry with another state."""
+        """A copy of the entry with the given state."""
         return msgspec.structs.replace(self, state=state)
 
 

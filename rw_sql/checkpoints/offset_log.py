@@ -55,7 +55,7 @@ class OffsetEntry:
 
 
 def read_entry(text: str) -> OffsetEntry:
-    """Parses the text of an entry. Raises ValueError with the reason if it is not in Spark's format."""
+    """Parses the text of an entry. Raises ValueError, with the reason, if the text is not in Spark's format."""
     lines = text.split("\n")
     if lines[0] not in ("v1", "v2"):
         raise ValueError(f"its first line is {lines[0][:20]!r}, not v1 or v2")

@@ -27,10 +27,10 @@ MAX_POSITION = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePosition:
-    """One source of a checkpoint: its name (in a ``v1`` log its index), its kind, and the positions of its splits.
+    """One source of a checkpoint: its name (in a ``v1`` log, its index), its kind, and the positions of its splits.
 
-    ``text`` is the source's offset as written by Spark; None if it has no offset yet. ``detail`` describes what
-    positions cannot express, such as how many files of a Delta version were read. ``table`` is the id of the Delta
+    ``text`` is the source's offset as Spark writes it, or None if the source has no offset yet. ``detail`` describes
+    what positions cannot express, such as how many files of a Delta version were read. ``table`` is the id of the Delta
     table that the source reads. ``is_in_snapshot``: the source is still reading the initial snapshot of that table.
     """
 
@@ -91,8 +91,8 @@ def _delta(name: str, text: str | None, value: dict[str, Any]) -> SourcePosition
 
 
 def move_kafka(text: str | None, moved: Mapping[str, int], *, is_exactly: bool = False) -> str:
-    """Spark's offset of a Kafka source with the positions in ``moved``. Other splits keep their positions or, with
-    ``is_exactly``, are removed."""
+    """Spark's offset of a Kafka source with the positions in ``moved``. The other splits keep their positions; with
+    ``is_exactly``, they are removed."""
     topics: dict[str, dict[str, int]] = json.loads(text) if text is not None else {}
     left = dict(moved)
     made: dict[str, dict[str, int]] = {}
@@ -109,7 +109,7 @@ def move_kafka(text: str | None, moved: Mapping[str, int], *, is_exactly: bool =
 
 
 def move_delta(text: str, version: int) -> str:
-    """The offset of a Delta source, moved to the beginning of a version of the same table."""
+    """Spark's offset of a Delta source, moved to the beginning of ``version`` of the same table."""
     value: dict[str, Any] = json.loads(text)
     return _written({**value, "sourceVersion": 1, "reservoirVersion": version, "index": -1, "isStartingVersion": False})
 

@@ -1,8 +1,9 @@
 """Rewrites the positions in a checkpoint's offset log, and undoes such a rewrite.
 
 Operator state is not changed; the next batch continues with this state and reads records from the new positions. A
-rewrite changes the entry of the newest *committed* batch, and that of the batch before it, because Spark's older source
-interface reads both at start. Batch numbers therefore continue, so no sink mistakes the next batch for an earlier one.
+rewrite changes the entry of the last *committed* batch and the entry of the batch before it, because Spark's older
+source interface reads both at the start. No batch is added or removed, so the batch numbers continue, and no sink
+mistakes the next batch for an earlier one.
 """
 
 from __future__ import annotations
@@ -45,8 +46,7 @@ def watch(files: CheckpointFiles, stamp: str, seconds: float) -> None:
 
 
 def in_use(path: str) -> SqlError:
-    """The error for a checkpoint whose files a job changed during a rewrite or an undo, or while the checkpoint was
-    watched before it."""
+    """The error if a job changes the checkpoint's files while rw_sql watches, rewrites or restores them."""
     return SqlError(
         CHECKPOINT_IN_USE,
         f"a job is using checkpoint {path!r}: the checkpoint's files changed while rw_sql watched them",
@@ -139,8 +139,8 @@ def _replace(files: CheckpointFiles, name: str, old: str, new: str) -> None:
 
 
 def _require_newest(files: CheckpointFiles, batch: int) -> None:
-    """Raises CHECKPOINT_IN_USE if the checkpoint has a newer batch: the job was idle while the checkpoint was watched,
-    and has read on since."""
+    """Raises CHECKPOINT_IN_USE if the checkpoint has a later batch than ``batch``: the job was idle while the
+    checkpoint was watched, and has continued since."""
     if max(files.batches("offsets"), default=batch) > batch or max(files.batches("commits"), default=batch) > batch:
         raise in_use(files.location)
 
@@ -156,7 +156,7 @@ def _put_back(files: CheckpointFiles, entry: JournalEntry) -> None:
 def _locked(files: CheckpointFiles) -> Iterator[None]:
     """A context manager that allows only one rewriting process at a time.
 
-    Effective only on a local path; in other stores, only the comparison before each write protects the checkpoint.
+    The lock works only on a local path. In other stores, only the comparison before each write protects the checkpoint.
     """
     if not files.is_local:
         yield

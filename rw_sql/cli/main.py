@@ -90,8 +90,8 @@ class _App(typer.Typer):
             raise SystemExit(INTERRUPTED) from None
 
     def _only(self, words: Sequence[str]) -> _App:
-        """The app, reduced to the command that the command line names: typer needs a tenth of a second to build the
-        options of all commands."""
+        """The app with only the command that the command line names, because typer needs a tenth of a second to build
+        the options of all commands."""
         commands = [command for command in self.registered_commands if _name(command) in words]
         groups = [group for group in self.registered_groups if group.name in words]
         if not commands and not groups:
@@ -144,7 +144,7 @@ def root(
             is_eager=True,
             callback=show_completion,
             metavar="[bash|zsh|fish]",
-            help="Print the completion script for a shell, by default $SHELL, and exit.",
+            help="Print the completion script of a shell, by default $SHELL, and exit.",
         ),
     ] = None,
 ) -> None:
@@ -187,7 +187,7 @@ def serve(
     host: Annotated[
         str,
         typer.Option(
-            "--host", help="The interface of the status page. Interfaces other than the loopback need a token."
+            "--host", help="The interface of the status page. An interface other than the loopback needs a token."
         ),
     ] = "127.0.0.1",
     port: Annotated[
@@ -213,10 +213,10 @@ def serve(
         str, typer.Option("--log", metavar="FORM", help="The format of the log lines: text or json.")
     ] = "text",
     master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="Spark's master; local[*] by default.")
+        str | None, typer.Option("--master", metavar="URL", help="Spark's master. The default is local[*].")
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; repeatable.")
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting. Repeatable.")
     ] = None,
     driver_memory: Annotated[
         str | None,

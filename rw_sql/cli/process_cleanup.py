@@ -1,10 +1,10 @@
-"""Ends all processes that a run of tests, of the demo, of benchmarks or of proofs has started, regardless of how the
-run itself ends.
+"""Stops all processes that a run of tests, of the demo, of benchmarks or of proofs has started, however the run itself
+ends.
 
 Every process that the run starts, directly or indirectly (including brokers, JVMs and servers), inherits a mark in its
-environment. A keeper, a small process that outlives the run, waits for the run's end and then ends every process with
-the run's mark. If a keeper was killed too, the next run ends the processes that the keeper left. On Linux ``/proc``
-shows environments; on other systems ``ps`` does.
+environment. A keeper, a small process that outlives the run, waits for the run's end and then stops every process with
+the run's mark. If the keeper was killed too, the next run stops the processes that are left. On Linux, ``/proc`` shows
+environments; on other systems, ``ps`` does.
 
 The keeper runs this file as a script, so only the standard library may be imported at the top.
 """
@@ -36,7 +36,7 @@ They stay open until this process ends. When a pipe is closed, its keeper knows 
 def keep_tidy() -> None:
     """Marks all processes that this process starts from now on, so that they end with it.
 
-    Also ends processes that earlier runs left behind.
+    Also stops processes that earlier runs left behind.
     """
     end_orphans()
     mark = f"{os.getpid()}:{_start_of(os.getpid())}:{_namespace()}"
@@ -59,7 +59,7 @@ def keep_tidy() -> None:
 
 
 def end_orphans() -> tuple[int, ...]:
-    """Ends the processes of runs that no longer exist, and returns their ids."""
+    """Stops the processes of runs that no longer exist, and returns their ids."""
     left = {pid: mark for pid, mark in _marked().items() if not _is_alive(mark)}
     for mark in sorted(set(left.values())):
         _end(mark)
@@ -67,9 +67,9 @@ def end_orphans() -> tuple[int, ...]:
 
 
 def _is_alive(mark: str) -> bool:
-    """True if the run's process, which a mark identifies, is alive.
+    """True if the run's process that ``mark`` identifies is alive.
 
-    A process of another container counts as alive, because its state cannot be determined here.
+    A process in another container counts as alive, because its state cannot be determined here.
     """
     pid, start, namespace = mark.split(":", 2)
     return namespace != _namespace() or _start_of(int(pid)) == start
@@ -83,7 +83,7 @@ def _namespace() -> str:
 
 
 def _start_of(pid: int) -> str:
-    """The start time of a process, as a text that only this machine can interpret; empty if there is no such
+    """The start time of a process, as a string to compare with others from this machine; empty if there is no such
     process."""
     if Path("/proc/self/stat").exists():
         try:
@@ -123,8 +123,8 @@ def _environments() -> list[tuple[int, str]]:
 
 
 def _end(mark: str) -> None:
-    """Ends every process whose environment has this mark: sends SIGTERM, and SIGKILL to processes that take too long to
-    end."""
+    """Stops every process whose environment has this mark: sends SIGTERM, then SIGKILL to processes that take too
+    long."""
     deadline = time.monotonic() + _END_SECONDS
     asked: set[int] = set()
     while left := [pid for pid, found in _marked().items() if found == mark and _start_of(pid)]:

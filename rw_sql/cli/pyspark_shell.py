@@ -12,7 +12,7 @@ from rw_sql.session.java import check_java
 
 
 def run_pyspark(arguments: list[str]) -> NoReturn:
-    """Replaces this process by pyspark with ``arguments``. Raises SqlError RW404 if Java is missing."""
+    """Replaces this process with pyspark, which gets ``arguments``. Raises SqlError RW404 if Java is missing."""
     check_java()
     import pyspark
 

@@ -75,7 +75,8 @@ _VIEW_ROWS = {
     "rw_refresh_progress": "key range of a table's newest refresh: number of rows that differ, whether it is merged",
     "rw_lease": "resource group: the owner of its jobs; a group has no row before its first owner",
 }
-"""The meaning of a row of each catalog view. The texts are here because released files of ``catalog/`` never change."""
+"""The meaning of a row of each catalog view. The meanings are defined here because released files of ``catalog/`` never
+change."""
 
 _PLAINER = {
     "Statements that sessions without a JVM pass to the owner of a group. The newest row of a request holds.": (
@@ -250,7 +251,7 @@ def _code(default: Any) -> str:
 
 
 def python_page() -> str:
-    """The exported names of the package, and the base classes for connectors of other packages."""
+    """The names that the package exports, and the base classes for connectors in other packages."""
     parts = [
         _MADE.format(source="the docstrings of rw_sql"),
         "# Python API\n",
@@ -429,7 +430,7 @@ def _cell(text: str) -> str:
 
 
 def stale_pages(folder: Path) -> list[Path]:
-    """The pages whose stored text is out of date."""
+    """The pages in ``folder`` that are out of date."""
     return [
         folder / name
         for name, text in pages().items()

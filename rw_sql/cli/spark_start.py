@@ -48,8 +48,8 @@ def spark_for(
     With ``run_jobs=False`` the process runs no jobs; ``config`` adds Spark settings. The JVM's output goes to a
     temporary file, which is printed if the JVM does not start, and is otherwise deleted at the end of the command.
     ``uses_archive``: the JVM loads its classes from an archive (:mod:`rw_sql.session.class_archive`). ``status`` shows
-    during the start that Spark is starting; without it, one line is printed at a terminal. Raises SqlError RW404 if
-    Java is missing; this is checked first, because loading Spark's Python part alone takes seconds on a slow machine.
+    that Spark is starting; without it, one line is printed at a terminal. Raises SqlError RW404 if Java is missing.
+    This is checked first, because loading Spark's Python part alone takes seconds on a slow machine.
     """
     check_java()
     stderr = console_for(sys.stderr)
@@ -114,8 +114,9 @@ def beside_prompt() -> Iterator[None]:
     """A context manager for a thread that uses the terminal while another thread calls :func:`start_spark`.
 
     Inside the block, Python's standard error is a copy that still writes to the terminal while the start redirects the
-    original descriptor. The thread with the prompt replaces ``sys.stderr``, because prompt_toolkit replaces it too
-    while a prompt is shown: another thread would restore the stream of a prompt that has ended, which writes nothing.
+    original descriptor. The thread with the prompt must replace ``sys.stderr``, because prompt_toolkit replaces it too
+    while a prompt is shown. Another thread would later restore the stream of a prompt that has ended, which writes
+    nothing.
     """
     before = sys.stderr
     sys.stderr = own_stderr()
@@ -129,8 +130,8 @@ def beside_prompt() -> Iterator[None]:
 def _outliving(is_needed: bool) -> Iterator[None]:
     """A context manager for the start of a JVM that writes its archive after this process has ended.
 
-    Without this, a program that reads this process's standard output would wait for that JVM, so the JVM gets another
-    output. The JVM does not inherit the keeper's mark either, because the keeper would end it.
+    A program that reads this process's standard output would otherwise wait for that JVM, so the JVM gets another
+    output. The JVM does not inherit the keeper's mark either, because the keeper would stop it.
     """
     if not is_needed:
         yield
@@ -168,8 +169,8 @@ def stop_spark(spark: SparkSession) -> None:
 
 @contextmanager
 def query_analyzer() -> Iterator[Callable[[AnalyzedQuery], QueryAnalysis | None]]:
-    """A context manager that yields a function which lets a local Spark analyze queries, on a temporary warehouse
-    without jobs. The function returns None if the columns of an input are unknown."""
+    """A context manager that yields a function. The function lets a local Spark analyze queries on a temporary
+    warehouse without jobs, and returns None if the columns of an input are unknown."""
     from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE
 
     with tempfile.TemporaryDirectory() as folder, spark_for(folder, run_jobs=False) as spark:

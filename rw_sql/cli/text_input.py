@@ -9,12 +9,12 @@ from rw_sql.errors import FILE_UNREADABLE, SqlError
 
 
 def read_text(path: str) -> str:
-    """The text of a file (``-``: of standard input), with ``\\n`` as line end. Raises SqlError FILE_UNREADABLE."""
+    """Reads a file (``-``: standard input). All line ends become ``\\n``. Raises SqlError FILE_UNREADABLE."""
     return unix_lines(read_exactly(path))
 
 
 def read_exactly(path: str) -> str:
-    """The text of a file (``-``: of standard input) with its byte-order mark and line ends. Raises SqlError."""
+    """Reads a file (``-``: standard input) and keeps its byte-order mark and line ends. Raises SqlError."""
     name = "standard input" if path == "-" else f'"{path}"'
     try:
         if path != "-":
@@ -52,7 +52,7 @@ def unusable_file(error: OSError) -> SqlError | None:
 
 
 def unix_lines(text: str) -> str:
-    """The text with ``\\n`` as line end."""
+    """The text, in which all line ends are ``\\n``."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

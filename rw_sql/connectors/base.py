@@ -86,7 +86,7 @@ class UpstreamSplit:
         return offset < self.start and not (self.has_open_start and offset == 0)
 
     def behind(self, offset: int) -> int:
-        """The number of offsets from a position to the end. Offsets that denote one position count as one."""
+        """The number of offsets from ``offset`` to the end. Offsets that denote one position count as one."""
         return max(0, self.end - max(offset, self.start)) // (self.slack + 1)
 
 
@@ -114,12 +114,13 @@ class Upstream:
 
     @property
     def is_reachable(self) -> bool:
-        """True if the upstream answered."""
+        """True if the upstream responded."""
         return self.error is None
 
 
 def missing_hint(wanted: str, present: Iterable[str], remedy: str = CREATE_TOPIC) -> str:
-    """A hint for a missing name: the most similar existing names, otherwise ``remedy`` with the missing name."""
+    """A hint for a missing name: the most similar existing names or, if there are none, ``remedy`` with the missing
+    name."""
     known = sorted(present)
     place = "cluster" if remedy == CREATE_TOPIC else "upstream"
     alike = [name for name in known if name.lower() == wanted.lower()]
@@ -155,7 +156,7 @@ class UpstreamWatch(Protocol):
     def incarnations(self, topics: Sequence[str]) -> Mapping[str, str | None]:
         """The current incarnation of each topic; deleted topics are absent.
 
-        Raises OSError if the upstream does not answer.
+        Raises OSError if the upstream does not respond.
         """
         ...
 
@@ -176,7 +177,7 @@ class TermConnector(Protocol):
         self, options: Mapping[str, str], splits: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
         """The current terms of the splits; splits with an unknown term are absent. Raises OSError if the upstream does
-        not answer."""
+        not respond."""
         ...
 
     def diverged(
@@ -184,7 +185,7 @@ class TermConnector(Protocol):
     ) -> Mapping[str, int]:
         """The splits whose log has lost records before the positions in ``states``, each with the first lost offset.
 
-        Splits whose state has no term are not checked. Raises OSError if the upstream does not answer.
+        Splits whose state has no term are not checked. Raises OSError if the upstream does not respond.
         """
         ...
 
@@ -218,7 +219,7 @@ class KeepingConnector(Protocol):
     """A connector that keeps connections open between requests."""
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Replaces all open connections by new ones, because host names may now resolve to other servers."""
+        """Replaces all open connections with new ones, because host names may now resolve to other servers."""
         ...
 
 
@@ -232,19 +233,19 @@ class PooledTopic:
 
 @runtime_checkable
 class PooledConnector(Protocol):
-    """A connector whose upstream answers for the splits of many sources in one request.
+    """A connector that can ask its upstream about the splits of many sources in one request.
 
     Sources at rest are watched with these requests, because the cost of a request hardly depends on the number of
     sources.
     """
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """As :meth:`Connector.named_topics`."""
+        """See :meth:`Connector.named_topics`."""
         ...
 
     def pool_key(self, options: Mapping[str, str]) -> Hashable:
-        """A value that is equal for sources whose splits can be requested together, because the sources have the same
-        servers and login and treat uncommitted records alike."""
+        """A value that is equal for sources whose splits can be requested together: they have the same servers and the
+        same login, and they treat uncommitted records alike."""
         ...
 
     def pooled_ends(
@@ -252,9 +253,9 @@ class PooledConnector(Protocol):
     ) -> Mapping[str, int]:
         """The end offsets of these splits, which may belong to several sources with this :meth:`pool_key`.
 
-        The result omits a split whose end cannot be read, because its topic was deleted, because the user lacks the
-        right to read it, or because its leader is moving. If this persists, the caller starts the reader of the
-        split's source, which reports the reason. Raises OSError if the upstream does not answer.
+        The result omits a split if its topic was deleted, if the user lacks the permission to read it, or if its leader
+        is moving. If the split remains absent, the caller starts the reader of the split's source, which reports the
+        reason. Raises OSError if the upstream does not respond.
         """
         ...
 
@@ -262,7 +263,7 @@ class PooledConnector(Protocol):
         self, options: Mapping[str, str], topics: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, PooledTopic]:
         """The topics that exist and can be read, under the names that :meth:`Connector.split_topic` returns. Raises
-        OSError if the upstream does not answer."""
+        OSError if the upstream does not respond."""
         ...
 
 
@@ -311,8 +312,8 @@ class Connector(Protocol):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The offset of each split's first record at or after a time (milliseconds since 1970); the split's end if
-        there is no such record."""
+        """The offset of each split's first record at or after ``milliseconds`` (since 1970); the split's end if there
+        is no such record."""
         ...
 
     def sparse_topics(
@@ -377,11 +378,11 @@ class Connector(Protocol):
         ...
 
     def encode_state(self, state: SplitState) -> str:
-        """The state as JSON. Equal states have equal texts."""
+        """Encodes a state as JSON. Equal states give equal strings."""
         ...
 
     def decode_state(self, split: str, text: str) -> SplitState:
-        """The state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE with the reason."""
+        """Decodes a state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE with the reason."""
         ...
 
     def read_stream(
@@ -421,12 +422,12 @@ class Connector(Protocol):
         ...
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """The next offset per split, from the line that Spark writes for this reader in a file of its offset log
+        """Reads the next offset per split from the line that Spark writes for this reader in a file of its offset log
         (``offsets/N``)."""
         ...
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
-        """The line that :meth:`read_positions` reads, with exactly these splits."""
+        """Writes the line that :meth:`read_positions` reads, with exactly these splits."""
         ...
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:

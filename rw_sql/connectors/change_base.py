@@ -1,4 +1,4 @@
-"""A base for connectors that capture the changes of a database.
+"""A base for connectors that capture changes to a database.
 
 Spark does not read such a source. A :class:`~rw_sql.connectors.changes.ChangeReader` supplies the rows of each batch as
 Arrow tables (:mod:`rw_sql.runtime.ingest.change_feed`), and a thread writes them
@@ -39,7 +39,7 @@ def check_root_certificate(options: Mapping[str, str], hint: str) -> None:
 
 class ChangeBase(PlainConnector):
     """Implements the methods of :class:`rw_sql.connectors.base.Connector` that are the same for all connectors that
-    capture the changes of a database.
+    capture changes to a database.
 
     A subclass also implements :class:`rw_sql.connectors.changes.ChangeConnector`. A source has one split, whose
     offsets are positions in the upstream's log of changes.
@@ -125,11 +125,11 @@ class ChangeBase(PlainConnector):
         raise self._unreadable()
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """Reads the position from a text that :meth:`write_positions` returned."""
+        """Reads the position from the string that :meth:`write_positions` returned."""
         return batch_ends(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
-        """The text that :meth:`read_positions` reads."""
+        """Writes the string that :meth:`read_positions` reads."""
         return batch_offset(0, {split: (at, at) for split, at in positions.items()})
 
     def _unreadable(self) -> SqlError:

@@ -83,8 +83,8 @@ class TableProgress:
     ``next_key`` is the last key read, as a JSON object; None before the first chunk. ``again`` lists the keys (JSON
     objects) of rows that the next chunk must re-read, because a change to such a row omitted a value that the snapshot
     had not read yet. ``identity`` changes if the table, or its entry in the publication, is dropped and recreated under
-    the same name. ``traits`` are further properties of the upstream table, by which the connector recognizes changes of
-    rows that the stream does not contain. ``chunk_rows`` is the number of rows per chunk; if it is None, the reader
+    the same name. ``traits`` are further properties of the upstream table. From them, the connector recognizes changes
+    to rows that the stream does not contain. ``chunk_rows`` is the number of rows per chunk; if it is None, the reader
     adapts the number to the size of the rows. ``is_done``: all rows were read, or the table is read without a snapshot.
     """
 
@@ -148,7 +148,7 @@ def schema_change(table: str, before: Mapping[str, str], now: Mapping[str, str],
 
 
 def other_key(table: str, before: Sequence[str], now: Sequence[str]) -> CaptureError:
-    """The error for a table whose primary key has other columns than the key by which its rows were read."""
+    """The error for a table whose primary key differs from the key with which its rows were read."""
     return CaptureError(
         UPSTREAM_MISSING,
         f"the primary key of table {table} is ({', '.join(now)}) now, it was ({', '.join(before)})",
@@ -236,7 +236,7 @@ class SlotDetails:
     per_byte: int = 1
 
     def bytes_behind(self, position: int) -> int:
-        """The bytes of the server's log between a position and the end of the log."""
+        """The bytes of the server's log between ``position`` and the end of the log."""
         if not self.files:
             return max(0, self.end - position)
         firsts = [first for first, _ in self.files[1:]]
@@ -275,7 +275,7 @@ class Prepared:
 
 
 class ChangeReader(Protocol):
-    """Reads the changes of a source's tables over one connection. One thread at a time calls its methods, except
+    """Reads the changes to a source's tables over one connection. One thread at a time calls its methods, except
     :meth:`close`, which any thread may call."""
 
     def open(self, position: SplitState, tables: Mapping[str, TableProgress]) -> None:
@@ -338,7 +338,7 @@ class ChangeConnector(Protocol):
         ...
 
     def show_position(self, position: int) -> str:
-        """A position in the database's own notation."""
+        """``position`` in the database's own notation."""
         ...
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
@@ -368,8 +368,8 @@ class ChangeConnector(Protocol):
     ) -> tuple[Lack, ...]:
         """The requirements of this source and these tables that the server does not meet.
 
-        ``tables`` maps each table to its declared columns (name → canonical type), or to None for all columns.
-        Raises CaptureError if the server does not answer.
+        ``tables`` maps each table to its declared columns (name → canonical type), or to None for all columns. Raises
+        CaptureError if the server does not respond.
         """
         ...
 
@@ -396,7 +396,7 @@ class ChangeConnector(Protocol):
 
         Returns a notice for each object that cannot be dropped with these options; the notice shows the statement that
         drops the object. Raises a temporary CaptureError if the call must be repeated, because the server does not
-        answer or another reader uses the slot.
+        respond or another reader uses the slot.
         """
         ...
 
@@ -405,7 +405,7 @@ class ChangeConnector(Protocol):
     ) -> SlotDetails | None:
         """The current state of the slot; None if it does not exist.
 
-        Raises CaptureError if the server does not answer.
+        Raises CaptureError if the server does not respond.
         """
         ...
 

@@ -25,7 +25,7 @@ class RecordFetcher(Protocol):
         ...
 
     def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
-        """The records ``[start, end)`` of each split, with the columns of :meth:`Connector.read_stream`.
+        """Fetches the records ``[start, end)`` of each split, with the columns of :meth:`Connector.read_stream`.
 
         Returns None if the caller should use Spark's reader instead, which then also reports any error.
         """
@@ -46,7 +46,7 @@ class FollowingFetcher(RecordFetcher, Protocol):
         ...
 
     def follow(self, positions: Mapping[str, int]) -> None:
-        """Begins to receive the records of all splits in the background, each from its position. Waits for nothing;
+        """Begins to receive the records of all splits in the background, each from its position. Does not wait;
         :meth:`arrived` reports a failure."""
         ...
 
@@ -54,9 +54,8 @@ class FollowingFetcher(RecordFetcher, Protocol):
         """Waits for records, for at most ``seconds``; returns the end of the records that have arrived, by split.
 
         Splits without new records may be absent. Once more than ``most`` records have arrived, no more are received
-        until they are fetched.
-        A :meth:`fetch` from the positions up to these ends waits for nothing. Returns None if the caller should use
-        Spark's reader instead.
+        until they are fetched. A :meth:`fetch` from the positions up to these ends does not wait. Returns None if the
+        caller should use Spark's reader instead.
         """
         ...
 

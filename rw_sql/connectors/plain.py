@@ -26,7 +26,7 @@ class PlainConnector(ABC):
     ``other_targets`` are the targets of INJECT that the connector supports besides VALUES, as shown in a hint.
     ``offsets_count`` is EXACTLY if each offset is one record, AT_MOST if some offsets have no record, and None if
     offsets do not count records. Before each commit, the number of records in the batch is checked against the lengths
-    of its ranges. ``has_wide_offsets``: offsets have up to 60 decimal digits and ``_rw_offset`` is a text: see
+    of its ranges. ``has_wide_offsets``: offsets have up to 60 decimal digits and ``_rw_offset`` is a string: see
     :mod:`rw_sql.connectors.support.wide_offsets`. ``has_shared_offsets``: several records may have the same offset, and
     the column ``_rw_index`` of records orders them. ``is_sent_once``: the upstream sends each record only once, so only
     the source's log in the warehouse can be read again. ``immovable`` is the reason why positions cannot be moved.
@@ -47,7 +47,7 @@ class PlainConnector(ABC):
     @property
     @abstractmethod
     def spec(self) -> ConnectorSpec:
-        """The options that the connector accepts. An implementation calls ``parse_spec`` with a TOML text."""
+        """The options that the connector accepts. An implementation calls ``parse_spec`` with TOML text."""
 
     @abstractmethod
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
@@ -119,11 +119,11 @@ class PlainConnector(ABC):
         return None
 
     def encode_state(self, state: SplitState) -> str:
-        """The state as JSON. Equal states have equal texts."""
+        """Encodes a state as JSON. Equal states give equal strings."""
         return codec.encode_state(state)
 
     def decode_state(self, split: str, text: str) -> SplitState:
-        """The state from JSON or from a bare number."""
+        """Decodes a state from JSON or from a bare number."""
         return codec.decode_state(split, text)
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:

@@ -35,7 +35,7 @@ def batch_offset(batch: int, ranges: Mapping[str, tuple[int, int]]) -> str:
 
 
 def batch_ends(source_offset: str) -> dict[str, int]:
-    """The end offset of each split of a batch, from the text of :func:`batch_offset`."""
+    """The end offset of each split of a batch, from the string of :func:`batch_offset`."""
     return {split: int(end) for split, (_, end) in json.loads(source_offset)["ranges"].items()}
 
 
@@ -78,9 +78,9 @@ class RangedConnector(PlainConnector):
         """The records whose offset is in ``[start, end)`` of its split. Adjacent ranges neither repeat nor omit a
         record.
 
-        ``encoding`` is the encoding of the source's records. ``lives`` are the expected incarnations of the splits;
-        reading fails if a split's incarnation differs. With ENCODE PARQUET the DataFrame also has ``_rw_row``, a struct
-        of the columns, and ``_rw_fault``, the error of a record that could not be read.
+        ``encoding`` is the encoding of the source's records. ``lives`` maps a split to its expected incarnation;
+        reading fails if the split has another incarnation. With ENCODE PARQUET, the DataFrame also has ``_rw_row``, a
+        struct of the columns, and ``_rw_fault``, the error of a record that could not be read.
         """
 
     def record_count(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int:
@@ -150,11 +150,11 @@ class RangedConnector(PlainConnector):
         )
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """The next offset of each split of a batch, from the text of :meth:`write_positions`."""
+        """Reads the next offset of each split of a batch from the string of :meth:`write_positions`."""
         return batch_ends(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
-        """The text that :meth:`read_positions` reads."""
+        """Writes the string that :meth:`read_positions` reads."""
         return batch_offset(0, {split: (at, at) for split, at in positions.items()})
 
 

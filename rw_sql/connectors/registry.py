@@ -124,7 +124,7 @@ def change_connector(name: str) -> ChangeConnector:
 
 @cache
 def captures_changes(name: str) -> bool:
-    """True if the connector exists and captures the changes of a database."""
+    """True if the connector exists and captures changes to a database."""
     return name in connector_names() and isinstance(_load(name), ChangeConnector)
 
 

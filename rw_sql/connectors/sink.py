@@ -64,7 +64,7 @@ class SinkShape:
 class SinkLook:
     """The state of a sink's target, as the target reports it.
 
-    At most one of these is set: ``error`` (the target does not answer), ``missing`` (an object that the options name
+    At most one of these is set: ``error`` (the target does not respond), ``missing`` (an object that the options name
     does not exist), ``misfit`` (the target cannot store these rows), ``doubt`` (the target may refuse most of these
     rows, because of their types). ``hint`` is the remedy for ``missing``, ``misfit`` or ``doubt``. ``named`` is the
     missing object's name as written in the options.
@@ -86,7 +86,7 @@ STOP, SKIP, REPLACE = "stop", "skip", "replace"
 
 
 class SinkError(Exception):
-    """The target did not accept a batch. The text contains no secrets and is suitable for a message to the user.
+    """The target did not accept a batch. The message contains no secrets and is suitable for a message to the user.
 
     An error of this class itself, not of a subclass, means that the target is unavailable; the batch is retried
     later.
@@ -137,7 +137,7 @@ class SinkWriter(Protocol):
     def fence(self, run: int, generation: int) -> int | None:
         """Fences earlier runs, if the target supports it.
 
-        Returns the number of this generation's newest batch in the target (-1: none), or None if the target does not
+        Returns the number of this generation's last batch in the target (-1: none), or None if the target does not
         store batch numbers. Sinks without batch numbers may repeat a batch after a crash. Raises SinkError;
         TakenOverError if the target has the fence of a later run.
         """
@@ -171,11 +171,11 @@ class MarkingSink(Protocol):
     """A sink connector whose writers leave marks in the target, so that each batch is written once."""
 
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
-        """The number of the newest batch of a sink's generation that the target contains; -1 if it contains none of
-        this generation.
+        """The number of the last batch of a sink's generation that the target contains; -1 if it contains none of this
+        generation.
 
         None if the target does not exist or has no marks of the sink, which shows that the sink has not written to it.
-        Raises SinkError if the target does not answer.
+        Raises SinkError if the target does not respond.
         """
         ...
 

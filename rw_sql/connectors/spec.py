@@ -71,11 +71,11 @@ class OptionSpec:
 
     ``java`` describes the equivalent in the Java client if that is not simply an option with another name.
     ``is_of_connection``: CREATE CONNECTION accepts the option too. ``connection_key`` is the option's name in a
-    connection, if the name differs; the spec of that connection type defines it. ``is_alterable``: ALTER SOURCE …
-    CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option.) ``is_ignored``: the
-    option is accepted for compatibility but has no effect. ``also`` are names of the option in other systems: they are
-    not accepted, but a hint suggests this option instead. ``instead`` are alternative options: only one of them may be
-    set, and an ALTER that sets this option removes the alternatives.
+    connection, if the two names differ; the spec of the connection's type then defines the option. ``is_alterable``:
+    ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option.)
+    ``is_ignored``: the option is accepted for compatibility but has no effect. ``also`` are names of the option in
+    other systems: they are not accepted, but a hint suggests this option instead. ``instead`` are alternative options:
+    only one of them may be set, and an ALTER that sets this option removes the alternatives.
     """
 
     key: str
@@ -113,9 +113,9 @@ class OptionSpec:
         return fold(value.strip()) == fold(self.default)
 
     def fault(self, value: str) -> str | None:
-        """The error in a value, as the end of a sentence that begins with the option's name; None for a valid value.
+        """The error in ``value``, as the end of a sentence that begins with the option's name; None for a valid value.
 
-        The text contains the value only if the option is not a secret.
+        The message contains the value only if the option is not a secret.
         """
         wanted = self._wanted()
         if self._fits(value):

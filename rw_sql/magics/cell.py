@@ -36,10 +36,10 @@ class StatementMagic:
         self._shell = shell
         self._settings: dict[str, str | None] = {}
 
-    # Without this, IPython would replace $errors and {…} in a statement by values of Python variables.
+    # Without this, IPython would replace $errors and {…} in a statement with values of Python variables.
     @no_var_expand  # type: ignore[untyped-decorator, unused-ignore]
     def run(self, line: str, cell: str | None = None) -> CellResult | None:
-        """Runs the statement on the line, or the cell's statements, and shows each result as it arrives.
+        """Runs the statement on the line, or the cell's statements, and shows each result when it arrives.
 
         Returns the last result, so that IPython shows it. ``NAME <<`` assigns it instead of showing it; ``-o NAME``
         additionally assigns its DataFrame. ``:name`` refers to a variable from ``--var``, from ``\\set`` in this or
@@ -61,7 +61,7 @@ class StatementMagic:
     def _run_statements(self, text: str, arguments: Arguments) -> tuple[CellResult | None, bool]:
         """Runs statements and shows each result except the last one.
 
-        Returns the newest result, and whether it has been shown already.
+        Returns the last result, and whether it has been shown already.
         """
         from rw_sql.runtime.spark.interrupts import StatementInterrupted
         from rw_sql.session.scripts import interrupted_at, run_statements
@@ -77,7 +77,7 @@ class StatementMagic:
             if found is not None:
                 last, is_shown = found, done < len(parts)
                 if is_shown:
-                    show_result: Callable[[object], object] = display  # IPython has no type annotation for it.
+                    show_result: Callable[[object], object] = display  # IPython has no type annotation for this.
                     show_result(found)
 
         own = {**self._settings, **arguments.variables}
@@ -101,7 +101,7 @@ class StatementMagic:
         return last, is_shown
 
     def _assign(self, last: CellResult | None, arguments: Arguments) -> None:
-        """Assigns the last result, or its DataFrame, to the variables named by the options."""
+        """Assigns the last result, or its DataFrame, to the variables that the options name."""
         named = arguments.result_name or arguments.frame_name
         if last is None:
             if named:
@@ -145,8 +145,8 @@ class StatementMagic:
 
 
 def choose_answer(arguments: Arguments, *, can_ask: bool) -> Callable[[Question], bool] | None:
-    """The function that confirms a cell's unsafe statements: by the cell's options or, if ``can_ask``, by a question to
-    the user; None if neither is possible."""
+    """The function that confirms a cell's unsafe statements: because of the cell's options or, if ``can_ask``, after a
+    question to the user. None if neither is possible."""
     if not (arguments.is_confirmed or arguments.tokens or can_ask):
         return None
 

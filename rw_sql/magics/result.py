@@ -39,7 +39,7 @@ class CellResult:
         return found
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str] | None:
-        """A picture of EXPLAIN (FORMAT SVG | MERMAID); None for a table."""
+        """The picture that EXPLAIN (FORMAT SVG | MERMAID) made; None for a table."""
         return self._table.picture()
 
     def _repr_html_(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Shows a result in a cell: as an HTML table, or as text without HTML."""
+"""Shows a result in a cell: as an HTML table, or as text in front ends without HTML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rw_sql.session.results import Rows
 
 ROWS_SEEN = 20
-"""The number of rows that are visible at once. HTML output scrolls to further rows, text output omits them."""
+"""The number of rows that are visible at once. HTML output scrolls to further rows; text output omits them."""
 
 # Every style is inline, because a front end may remove <style> elements, and a notebook has many tables. No colour is
 # set, so that the front end's light or dark theme applies.
@@ -20,8 +20,8 @@ _BOX = "max-height: 36em; overflow: auto"
 _HEAD = "position: sticky; top: 0; white-space: nowrap; text-align: {}; vertical-align: bottom"
 _TEXT = "white-space: pre-wrap; text-align: left; vertical-align: top"
 _LONG, _LONG_WIDTH = 40, "; min-width: 18em"
-"""The minimum number of characters of a text whose column gets a minimum width, and the CSS for this width. Otherwise,
-wide columns could squeeze the text to one word per line."""
+"""A column with a string of at least this many characters gets a minimum width; the second value is the CSS for it.
+Otherwise, wide columns could squeeze the string to one word per line."""
 
 _NUMBER = "white-space: nowrap; text-align: right; vertical-align: top; font-variant-numeric: tabular-nums"
 _LINES = "white-space: pre; text-align: left; vertical-align: top; font-family: monospace"
@@ -30,7 +30,7 @@ _LINES = "white-space: pre; text-align: left; vertical-align: top; font-family: 
 class ResultTable:
     """A result that IPython displays; all values are escaped.
 
-    ``numbers`` is True for columns of numbers, which are right-aligned. A text of several lines, such as a plan or a
+    ``numbers`` is True for columns of numbers, which are right-aligned. A value of several lines, such as a plan or a
     preview, is shown in a fixed-width font.
     """
 
@@ -53,7 +53,7 @@ class ResultTable:
             for column, is_number in zip(self._rows.columns, self._numbers, strict=True)
         )
         if self._rows.columns == ("plan",):
-            # The lines of EXPLAIN form one text, whose columns are aligned only in a fixed-width font.
+            # The lines of EXPLAIN become one cell, whose columns are aligned only in a fixed-width font.
             text = "\n".join(line or "" for (line,) in self._rows.rows)
             plan = f'<tr><td style="{_LINES}">{escape(text)}</td></tr>'
             return f"<table><thead><tr>{head}</tr></thead><tbody>{plan}</tbody></table>"

@@ -10,7 +10,7 @@ from typing import Any
 
 class CellVariables(Mapping[str, str]):
     """The variables of a cell by name. ``own`` variables take precedence (None: unset) over the notebook's variables
-    whose values are texts, numbers, booleans or times."""
+    whose values are strings, numbers, booleans or times."""
 
     def __init__(self, own: Mapping[str, str | None], namespace: Mapping[str, Any]) -> None:
         self._own = own
@@ -33,7 +33,7 @@ class CellVariables(Mapping[str, str]):
 
 
 def as_text(value: object) -> str | None:
-    """The text of a variable for a Python value; None if the value has no such text."""
+    """The text that replaces a variable with this Python value; None if there is no such text."""
     match value:
         case bool():
             return "true" if value else "false"

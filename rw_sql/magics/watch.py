@@ -30,7 +30,7 @@ class StatusView:
     """The status of a warehouse at one moment, in a form that IPython displays: as HTML, or as text in front ends
     without HTML.
 
-    ``problem`` is the reason why there is no newer status.
+    ``problem`` is the reason why the status is not up to date.
     """
 
     def __init__(self, status: WarehouseStatus, problem: str | None = None) -> None:
@@ -75,7 +75,7 @@ def watch(look: Callable[[], WarehouseStatus], seconds: float, looks: int | None
     """Displays a status and updates it every ``seconds``, until Ctrl-C or for ``looks`` updates.
 
     If the status cannot be read, it shows the error and the last status, and tries again. An interrupt ends the call
-    without an error; the newest status stays visible.
+    without an error; the last status stays visible.
     """
     show: Any = display
     last: WarehouseStatus | None = None

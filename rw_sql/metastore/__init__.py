@@ -1,6 +1,6 @@
 """The catalog's storage: frozen records in Delta tables, committed by compare-and-set, read as immutable snapshots.
 
-The table ``operations`` is the log of all changes of the catalog; snapshots and all other tables of the catalog are
+The table ``operations`` is the log of all changes to the catalog. Snapshots and all other tables of the catalog are
 derived from it. Further tables store facts about the running jobs.
 
 Imports: ``assets``, ``object_stores``, ``errors``. Begin with ``records`` (the stored values; the codec

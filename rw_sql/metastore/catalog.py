@@ -67,8 +67,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """All migrations. ``views`` has the newest SELECT text of each view; these texts name the tables
-    ``rw_catalog.<table>``."""
+    """All migrations. ``views`` has the newest SELECT of each view, which names the tables ``rw_catalog.<table>``."""
 
     migrations: tuple[Migration, ...]
     views: Mapping[str, str] = field(default_factory=dict)
@@ -192,7 +191,7 @@ def _without_comments(text: str) -> str:
 
 
 def _quiet(text: str) -> str:
-    """The text with quoted parts replaced by blanks, so that a search does not match inside quotes.
+    """The text with spaces in place of quoted parts, so that a search does not match inside quotes.
 
     Offsets do not change.
     """

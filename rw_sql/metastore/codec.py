@@ -1,8 +1,7 @@
 """Converts records, changes and before-images to JSON and back.
 
 msgspec writes the fields of a dataclass in the order of their declaration, and checks the types of the values that it
-reads. Reading is strict, because an unknown kind or field comes from a newer version and would be lost at the next
-write if it were ignored.
+reads. Reading is strict: an unknown kind or field comes from a newer version, and the next write would lose it.
 """
 
 from __future__ import annotations
@@ -173,7 +172,7 @@ def before_from_json(text: str) -> BeforeImage:
 
 
 def apply_before(operation: OperationRecord) -> tuple[Change, ...]:
-    """The changes that restore definitions, assignments and positions to what they were before an operation.
+    """The changes that restore definitions, assignments and positions as they were before an operation.
 
     Applied right after the operation, they restore the catalog's content, as a new epoch. Drops come first, so that a
     name is free before the object that had the name is restored.

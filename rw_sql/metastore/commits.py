@@ -30,7 +30,7 @@ class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers pl
 
 
 class CommitUnknown(OSError):  # noqa: N818 - it is an event that callers tell from other errors of a store
-    """The store failed during a commit and then did not answer, so it is unknown whether the commit became epoch
+    """The store failed during a commit and then did not respond, so it is unknown whether the commit became epoch
     ``epoch``."""
 
     def __init__(self, epoch: int, error: Exception) -> None:

@@ -17,7 +17,7 @@ class DebouncedTask:
 
     The work starts ``seconds`` after the first request, or at once if :meth:`flush` is called or the interpreter exits
     (the exit waits for the work). ``work`` must handle its own errors. A request that arrives while the work runs
-    starts another thread; ``work`` may therefore run on several threads at once.
+    starts another thread, so ``work`` may run on several threads at once.
     """
 
     def __init__(self, work: Callable[[], None], name: str, *, seconds: float = 0.0) -> None:

@@ -16,7 +16,7 @@ class Lease:
     """The lease of a resource group: the process that runs the jobs of the group.
 
     Process ids are valid on ``host``; ``process_start`` distinguishes a process from a later one with the same id.
-    ``applied_epoch`` is the newest epoch that the owner's reconciler has applied. ``version`` is the owner's version of
+    ``applied_epoch`` is the last epoch that the owner's reconciler has applied. ``version`` is the owner's version of
     rw_sql; None for an owner whose version has no resource groups.
     """
 
@@ -37,8 +37,7 @@ class Lease:
 
     @property
     def let_go(self) -> int:
-        """The newest epoch for which the owner has stopped every job that the catalog no longer assigns to this
-        group."""
+        """The last epoch for which the owner has stopped every job that the catalog no longer assigns to this group."""
         return self.applied_epoch if self.let_go_epoch is None else self.let_go_epoch
 
 
@@ -124,7 +123,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuiesceLock:
-    """A request to keep the readers of a source stopped until the COMMIT of a block, or a REWIND, is committed.
+    """A request to keep the readers of a source stopped until a block or a REWIND is committed.
 
     ``epoch`` is the epoch of the catalog on which the statement was planned; ``pid`` is a process id on ``host``.
     ``is_taken``: the readers have stopped.
@@ -145,9 +144,8 @@ class QuiesceLock:
 class PointDependent:
     """A dependent of a source, direct or indirect, as it was at a rewind point.
 
-    ``batch`` is its newest committed batch (-1: none), ``version`` the version of its table that includes every
-    batch up to that one. ``reads`` are pairs (input, first version of the input's table that the dependent has not
-    read).
+    ``batch`` is its last committed batch (-1: none). ``version`` is the version of its table that includes every batch
+    up to that one. ``reads`` are pairs (input, first version of the input's table that the dependent has not read).
     """
 
     id: int

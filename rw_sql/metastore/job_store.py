@@ -1,8 +1,7 @@
 """Facts about the running jobs: the lease, runs, statuses, progress and positions.
 
-Writing facts does not advance the epoch. Rows are appended by compare-and-set. The newest row of a key is the
-current one, and upkeep removes the others, so that even days of heartbeats every two seconds leave only a few dozen
-files.
+Writing facts does not advance the epoch. Rows are appended with compare-and-set. The newest row of a key is the current
+one, and upkeep removes the others. Even days of heartbeats every two seconds therefore leave only a few dozen files.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.failed_writes import FailedWrites
 
 RUNS_KEPT = 500
-"""The minimum number of newest runs of each job that the metastore keeps."""
+"""The metastore keeps at least this number of each job's last runs."""
 
 _THE_LEASE = "jobs"
 
@@ -81,8 +80,8 @@ class JobStore:
         self._noted: tuple[Mapping[_Key, _Row], dict[str, list[_Row]]] | None = None
         self._told: set[Event] = set()
         self.saying = RLock()
-        """A lock that a thread holds while it computes and stores a status. Another thread that takes the lock then
-        reads a stored status, and not one that is about to change."""
+        """A lock that a thread holds while it computes and stores a status. A thread that takes the lock before it
+        reads a status therefore never reads one that is about to change."""
         self.requests = RequestStore(partial(self._open, "runtime_requests", ("request",), recent_requests))
 
     @contextmanager
@@ -100,11 +99,11 @@ class JobStore:
             event.set()
 
     def lease(self, group: str = DEFAULT_GROUP) -> Lease | None:
-        """The current lease of a resource group, even if released or expired; None if the group never had one."""
+        """The last lease of a resource group, even if released or expired; None if the group never had one."""
         return _lease(self._leases().rows(), group)
 
     def leases(self) -> Mapping[str, Lease]:
-        """The current lease of each resource group that ever had one, even if released or expired."""
+        """The last lease of each resource group that ever had one, even if released or expired."""
         rows = self._leases().rows()
         found = (_lease(rows, _group_of(key[0])) for key in sorted(rows))
         return {lease.group: lease for lease in found if lease is not None}
@@ -119,7 +118,7 @@ class JobStore:
         return bool(self._leases().write(choose))
 
     def renew_lease(self, lease: Lease) -> bool:
-        """Replaces the holder's lease by a newer state of it; returns False if the lease was lost or released."""
+        """Replaces the holder's lease with a newer state of it; returns False if the lease was lost or released."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_lease_row(lease)] if _is_held(_lease(present, lease.group), lease) else []
@@ -155,12 +154,12 @@ class JobStore:
         return tuple(claimed[job] for job in jobs)
 
     def runs(self, job: str) -> tuple[Run, ...]:
-        """The job's newest runs, oldest first: at least :data:`RUNS_KEPT`, or all if there are fewer."""
+        """The job's last runs, oldest first: at least :data:`RUNS_KEPT`, or all if there are fewer."""
         of_job = self._by_job(self._run_table().rows()).get(job, {})
         return tuple(of_job[run] for run in sorted(of_job))
 
     def last_runs(self) -> Mapping[str, Run]:
-        """The newest run of each job."""
+        """The last run of each job."""
         by_job = self._by_job(self._run_table().rows())
         return {job: runs[max(runs)] for job, runs in by_job.items()}
 
@@ -206,7 +205,7 @@ class JobStore:
         self._chunks().write(lambda _: [msgspec.to_builtins(chunk) for chunk in chunks])
 
     def chunks_of(self, table_id: int) -> tuple[RefreshChunk, ...]:
-        """The chunks of a table's newest refresh. The loading phase comes first."""
+        """The chunks of a table's last refresh. The loading phase comes first."""
         rows = [row for row in self._chunks().rows().values() if row["table_id"] == table_id]
         newest = max((row["refresh"] for row in rows), default=0)
         found = [msgspec.convert(row, RefreshChunk) for row in rows if row["refresh"] == newest]
@@ -217,7 +216,8 @@ class JobStore:
 
         Returns the positions that were refused because a newer one is stored.
 
-        Positions are compared by (epoch, run, log_version). A position that is already stored is not written again.
+        The order of positions is the order of their (epoch, run, log_version). A position that is already stored is not
+        written again.
         """
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
@@ -283,7 +283,7 @@ class JobStore:
         self._rewind_points().write(choose)
 
     def rewind_points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
-        """All rewind points, or those of one source, in ascending order of their operations."""
+        """All rewind points, or the rewind points of one source, in ascending order of their operations."""
         rows = self._rewind_points().rows()
         return tuple(
             _point(rows[key])
@@ -292,13 +292,13 @@ class JobStore:
         )
 
     def rewind_operations(self, source_id: int) -> frozenset[int]:
-        """The operations on a source for which a rewind point, or the reason for its absence, is stored."""
+        """The operations on a source that have a stored rewind point, or a stored reason for its absence."""
         rows = self._rewind_points().rows()
         return frozenset(operation for of_source, operation in rows if of_source == source_id)
 
     def rewind_stamp(self) -> tuple[object, ...]:
-        """A tuple with which a caller detects changes, by comparing its items by identity: an item is a different
-        object once a job has started, or a rewind point or a completed REWIND has been recorded."""
+        """A tuple that lets a caller detect changes. The caller compares the items by identity: an item is a different
+        object once a job has started, or once a rewind point or a completed REWIND has been recorded."""
         return self._run_table().rows(), self._rewind_points().rows(), self._rewinds().rows()
 
     def drop_rewind_points(self, points: Sequence[RewindPoint]) -> None:

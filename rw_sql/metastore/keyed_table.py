@@ -20,10 +20,10 @@ Key = tuple[Any, ...]
 
 
 class KeyedTable:
-    """An append-only table whose current rows, the newest per key, are cached in memory and updated incrementally.
+    """An append-only table. Its current rows, the newest per key, are cached in memory and updated incrementally.
 
-    Upkeep *folds* the table, that is, replaces its content by its current rows, if the rows that this removes outnumber
-    the rows that stay by more than ``worth_folding``. ``trim`` receives the current rows and returns those to keep.
+    Upkeep *folds* the table: it replaces the content with the current rows if the removed rows outnumber the remaining
+    ones by more than ``worth_folding``. ``trim`` receives the current rows and returns those to keep.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class KeyedTable:
             return rows
 
     def write(self, choose: Callable[[Mapping[Key, Row]], Sequence[Row]]) -> Sequence[Row]:
-        """Appends the rows that ``choose`` computes from the current rows, by compare-and-set.
+        """Appends the rows that ``choose`` computes from the current rows, with compare-and-set.
 
         If another process commits first, ``choose`` is called again with the new rows. Returns the rows that were
         written. If ``choose`` returns no rows, nothing is written.
@@ -92,7 +92,7 @@ class KeyedTable:
             except CommitConflict:
                 return self._has_stored(stamped)
             except BaseException:
-                # The commit may have succeeded despite the error, for example if only the reply was lost.
+                # The commit may have succeeded despite the error, for example if only the response was lost.
                 self._table.mark_unread()
                 raise
             self._rows = {**present, **{self._key(row): row for row in stamped}}
@@ -105,7 +105,7 @@ class KeyedTable:
         """True if the table contains the rows ``stamped`` although their commit was reported as refused.
 
         An object store's client may retry a write that has already succeeded. Rows of another process would differ,
-        because each row contains its version and a value specific to its process, such as the name of an owner.
+        because each row contains its version and a value that is specific to its process, such as the name of an owner.
         """
         if self._table.is_local:
             return False
@@ -141,7 +141,7 @@ class KeyedTable:
     def _tend(self) -> None:
         """Runs upkeep on another thread.
 
-        In an object store it takes hundreds of requests, for which a writer should not wait.
+        In an object store, upkeep takes hundreds of requests, for which a writer should not wait.
         """
         if self._table.is_local:
             self._table.upkeep(replace=self._folded)
@@ -163,8 +163,8 @@ class KeyedTable:
         return tuple(row[name] for name in self._keys)
 
     def _folded(self, table: StoredTable, *, is_forced: bool = False) -> pa.Table | None:
-        """The rows to keep when the table is folded, read through a handle on this table; None if folding would remove
-        too few rows. With ``is_forced``, folds even if that removes only one row."""
+        """The rows to keep when the table is folded; None if folding would remove too few rows. ``table`` is a handle
+        on this table for reading. With ``is_forced``, folds even if that removes only one row."""
         with self._lock:
             present = list(self._rows.values())
         # Cached rows need not be read; in an object store, reading costs three requests per file.

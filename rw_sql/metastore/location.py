@@ -23,7 +23,7 @@ def catalog_folder(warehouse: str) -> str:
 
 
 def absolute_path(path: str | Path) -> Path:
-    """A local path as an absolute one, without ``~`` and symbolic links.
+    """Converts a local path to an absolute one, without ``~`` and symbolic links.
 
     Raises SqlError FILE_UNREADABLE if the path is relative and the current folder was deleted, or if it begins with
     ``~`` and the user has no home folder.
@@ -42,7 +42,7 @@ def absolute_path(path: str | Path) -> Path:
 def require_folder(path: str) -> None:
     """Raises SqlError FILE_UNREADABLE if a file is at a local path, or at the path of a folder that contains it.
 
-    Such an error of the file system would otherwise look like one of a store that does not answer.
+    Such an error of the file system would otherwise look as if a store did not respond.
     """
     for place in (Path(path), *Path(path).parents):
         try:
@@ -63,7 +63,7 @@ def require_folder(path: str) -> None:
 
 
 def require_current_folder() -> None:
-    """Raises SqlError FILE_UNREADABLE if the current folder of this process was deleted."""
+    """Raises SqlError FILE_UNREADABLE if the current folder of this process has been deleted."""
     try:
         os.getcwd()
     except FileNotFoundError as error:

@@ -25,7 +25,7 @@ def outcome_row(epoch: int, outcome: str, duration_ms: int | None) -> dict[str, 
 
 
 def operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:
-    """Epoch, actor and changes of the operations after an epoch, sorted by epoch."""
+    """The (epoch, actor, changes) of each operation after the epoch ``after``, sorted by epoch."""
     chosen = rows.filter(pc.and_(pc.equal(rows["entry"], "operation"), pc.greater(rows["epoch"], after)))
     chosen = chosen.sort_by("epoch")
     columns = (chosen[name].to_pylist() for name in ("epoch", "actor", "changes"))
@@ -33,7 +33,7 @@ def operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:
 
 
 def operation_record(row: dict[str, Any], outcome: dict[str, Any] | None) -> OperationRecord:
-    """An operation from its row, with its outcome if one is recorded."""
+    """Makes an operation from its row, with its outcome if one is recorded."""
     return OperationRecord(
         epoch=row["epoch"],
         kind=row["kind"],

@@ -1,4 +1,4 @@
-"""Migrates a warehouse's metastore to the newest catalog version. Any number of processes may do so at once."""
+"""Migrates a warehouse's metastore to the newest catalog version. Any number of processes may do this at once."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rw_sql.metastore.refresh_records import RefreshRecord
 
 DEFAULT_GROUP = "default"
-"""The resource group of an object that names no group, and of objects that are older than resource groups."""
+"""The resource group of objects that name no group or that are older than resource groups."""
 
 PARALLELISM = 2
 """The default number of partitions of a query's state. The number is small, because each partition adds to the cost of
@@ -17,7 +17,7 @@ a batch."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
-    """A source. ``definition`` is its canonical CREATE SOURCE text; the other fields are derived from it.
+    """A source. ``definition`` is its canonical CREATE SOURCE statement; the other fields are derived from it.
 
     ``options`` is the WITH list as (key, text) pairs in the order written. It contains references to secrets by
     name, never their values. ``uses`` are the ids of its connection and secrets. Each new ``generation`` has a new
@@ -50,9 +50,9 @@ UPSERT, COMBINED, SIGNED, CHANGES, KEYS, DIFF = "upsert", "combined", "signed", 
 """The strategies for maintaining views.
 
 COMBINED: the groups of each batch are combined with the rows of the view's table, without any other state. UPSERT:
-Spark's state holds the groups of an aggregation. SIGNED: an aggregation over changes, which have the sign 1 for a new
-row and -1 for an old row. CHANGES: filters and projects the changed rows of one input. KEYS: recomputes the rows
-affected by a change. DIFF: recomputes all rows and compares them with the stored rows.
+Spark's state holds the groups of an aggregation. SIGNED: an aggregation over changes. A new row has the sign 1, an old
+row the sign -1. CHANGES: filters and projects the changed rows of one input. KEYS: recomputes the rows that a change
+affects. DIFF: recomputes all rows and compares them with the stored rows.
 """
 
 KEYED = "keyed"
@@ -65,12 +65,12 @@ class Maintenance:
 
     This is decided when the view is created; ``reason`` explains the decision.
 
-    With an empty ``strategy``, a view without keys appends the rows of its query; a view with keys replaces rows by
-    key. ``query`` is the job's query if it differs from the view's query: it also returns the ``hidden`` columns (a
-    Spark schema in JSON), which only the stored table has. ``touched`` is a query that returns the values of the
-    columns ``partition`` in changed input rows; the view's rows with these values are recomputed. ``is_one_row``: an
-    aggregation without groups, which returns a row even for empty input. ``combine`` has, for each column of a COMBINED
-    view's table, the function that combines two groups, and ``derived`` is the query that computes columns from others
+    With an empty ``strategy``, a view without keys appends the rows of its query; a view with keys replaces rows with
+    the same key. ``query`` is the job's query if it differs from the view's query. It also returns the ``hidden``
+    columns (a Spark schema in JSON), which only the stored table has. ``touched`` is a query that returns the values of
+    the columns ``partition`` in changed input rows; the view's rows with these values are recomputed. ``is_one_row``:
+    an aggregation without groups, which returns a row even for empty input. ``combine`` maps each column of a COMBINED
+    view's table to the function that combines two groups. ``derived`` is the query that computes columns from others
     (see :mod:`rw_sql.syntax.query.combined_groups`).
     """
 
@@ -101,7 +101,7 @@ class MaterializedViewRecord:
     :mod:`rw_sql.model.backfill_ranges`. A source whose log the view reads from the beginning has no history.
     ``backfill_rate_limit`` is the maximum number of backfill records per second (None: no limit; 0: backfill is
     stopped). ``kept_generation`` is the previously used generation, whose table and checkpoint are kept too (0: the
-    number before that of the view's current generation). ``last_generation`` is the newest generation that ever
+    number before that of the view's current generation). ``last_generation`` is the highest generation that ever
     existed, if it differs from the view's. If the view's current query is newer than the view, ``sees`` was the first
     unused id when the view got this query; columns added later are invisible to the query. ``parallelism`` is the
     number of partitions of its query's state; this number never changes within a generation. ``resource_group`` and
@@ -142,18 +142,18 @@ class TableRecord(MaterializedViewRecord):
 
     Its job works like the job of a view.
 
-    ``definition`` is its canonical CREATE TABLE text. ``source_id`` is its associated source, which has the same
-    name and cannot be dropped without it; None after DROP CONNECTOR. ``inputs`` is that source, or empty; ``query``
-    computes the table's columns from a row of the source. ``primary_key`` are the columns that identify a row;
-    ``keys`` are the same columns if rows are replaced, and empty if rows are only appended. ``conflict`` is
-    OVERWRITE, IGNORE or IF_NOT_NULL. An inserted row is ignored if its ``version_columns`` are older than those of
-    the existing row with its key. ``added_columns`` are (name, id): objects with a lower id were created before the
-    column and do not see it. ``dropped_columns`` are columns that remain only in the table's files;
-    ``dropped_fields`` are fields that remain only in the source's log. ``stored_names`` has a pair (name, name in
-    the files) for each renamed column, because renaming does not rewrite files. A table of a change data capture
-    source (``FROM source TABLE 'name'``) has no ``source_id``, and that source as its only input. ``live_from`` is
-    the source's position at the table's creation, before which the table ignores changes: the epoch of the statement
-    that set the position, the position, and the first hour (since 1970) of the log that can contain later changes.
+    ``definition`` is its canonical CREATE TABLE statement. ``source_id`` is its associated source, which has the same
+    name and cannot be dropped without the table; None after DROP CONNECTOR. ``inputs`` is that source, or empty;
+    ``query`` computes the table's columns from a row of the source. ``primary_key`` are the columns that identify a
+    row; ``keys`` are the same columns if rows are replaced, and empty if rows are only appended. ``conflict`` is
+    OVERWRITE, IGNORE or IF_NOT_NULL. An inserted row is ignored if its ``version_columns`` are older than those of the
+    existing row with its key. ``added_columns`` are (name, id): objects with a lower id were created before the column
+    and do not see it. ``dropped_columns`` are columns that remain only in the table's files; ``dropped_fields`` are
+    fields that remain only in the source's log. ``stored_names`` has a pair (name, name in the files) for each renamed
+    column, because renaming does not rewrite files. A table of a change data capture source (``FROM source TABLE
+    'name'``) has no ``source_id``; its only input is that source. ``live_from`` is the source's position at the table's
+    creation, before which the table ignores changes: the epoch of the statement that set the position, the position,
+    and the first hour (since 1970) of the log that can contain later changes.
     """
 
     source_id: int | None = None
@@ -191,12 +191,12 @@ class DeltaTableRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkRecord:
-    """A sink. ``definition`` is its canonical CREATE SINK text; the other fields are derived from it.
+    """A sink. ``definition`` is its canonical CREATE SINK statement; the other fields are derived from it.
 
-    ``inputs`` are the ids of the objects it reads; ``query`` is Spark SQL over them, empty if the sink writes one input
-    unchanged. ``replaces``: later rows of a key replace earlier ones, because the query aggregates. ``schema`` is the
-    schema of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the columns of its
-    primary key. ``starts`` has a pair (input id, version of the input's table after which the sink begins) for each
+    ``inputs`` are the ids of the objects that it reads. ``query`` is Spark SQL over them; empty if the sink writes one
+    input unchanged. ``replaces``: later rows of a key replace earlier ones, because the query aggregates. ``schema`` is
+    the schema of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the columns of
+    its primary key. ``starts`` has a pair (input id, version of the input's table after which the sink begins) for each
     input that the sink does not read from the beginning. A paused sink keeps its positions. ``parallelism`` is the
     number of partitions of its query's state. ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
     """
@@ -227,7 +227,8 @@ class SinkRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionRecord:
-    """A connection: options that sources and sinks share. ``definition`` is its canonical CREATE CONNECTION text."""
+    """A connection: options that sources and sinks share. ``definition`` is its canonical CREATE CONNECTION
+    statement."""
 
     id: int
     name: str
@@ -239,9 +240,10 @@ class ConnectionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretRecord:
-    """A secret. ``definition`` is its CREATE SECRET text without the value; ``backend`` is where the value is stored.
+    """A secret. ``definition`` is its CREATE SECRET statement without the value; ``backend`` is where the value is
+    stored.
 
-    ``sealed`` is the encrypted value for the backend ``meta``, None for other backends. ``repr`` omits ``sealed``.
+    ``sealed`` is the encrypted value if the backend is ``meta``; None for other backends. ``repr`` omits ``sealed``.
     """
 
     id: int
@@ -279,7 +281,7 @@ class PauseRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterRecord:
-    """A system parameter set by ALTER SYSTEM SET; ``value`` is its text."""
+    """A system parameter that ALTER SYSTEM SET has set; ``value`` is its value as text."""
 
     id: int
     name: str
@@ -289,7 +291,7 @@ class ParameterRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindRecord:
-    """The newest REWIND of a source.
+    """The last REWIND of a source.
 
     It restores the state before ``operation``; ``epoch`` is the REWIND's own operation number.
 
@@ -309,9 +311,9 @@ class RebuildRecord:
     """The rebuild of a view: a second table, which replaces the view's table as soon as the second table has caught up.
 
     ``histories`` are the backfills of the new table, as in :class:`MaterializedViewRecord`. ``created_at_ms`` is 0 in
-    rebuilds by older versions, which did not record it. ``view`` is the view's new record if the query of the view, or
-    of a view that it reads, changes; None if the rebuild repeats the same query. ``parallelism`` is the number of state
-    partitions of the new table's query; 0 for the same number as the view's.
+    the records of older versions, which did not record it. ``view`` is the view's new record if the query of the view,
+    or of a view that it reads, changes; None if the rebuild repeats the same query. ``parallelism`` is the number of
+    state partitions of the new table's query; 0 means the same number as the view's.
     """
 
     id: int
@@ -437,10 +439,10 @@ source was rewound. INJECT_CHECKPOINT: the checkpoint of a job that rw_sql does 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A statement that changes the catalog, before its commit. ``statement`` is its canonical text without secrets.
+    """A statement that changes the catalog, before its commit. ``statement`` is its canonical form without secrets.
 
-    ``kind`` is the statement's name (``CREATE SOURCE``, ``UNSAFE SET``, ``RESET SOURCE SPLITS``); ``objects`` are
-    the names of all affected objects, dependents included. ``plan`` is the text of EXPLAIN. ``prediction`` is the
+    ``kind`` is the statement's name (``CREATE SOURCE``, ``UNSAFE SET``, ``RESET SOURCE SPLITS``); ``objects`` are the
+    names of all affected objects, dependents included. ``plan`` is the output of EXPLAIN. ``prediction`` is the
     predicted effect as JSON, which is later compared with the actual effect.
     """
 

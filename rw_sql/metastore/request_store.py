@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore.keyed_table import Row as _Row
 
 _REQUEST_MS = 3_600_000
-"""The time in milliseconds for which a request is kept after its answer. The session polls several times a second, and
-normally reads the answer long before."""
+"""The time in milliseconds for which a request is kept after its answer. The session polls several times a second, so
+it normally reads the answer long before that."""
 
 
 class RequestStore:
@@ -30,13 +30,14 @@ class RequestStore:
     def add(self, request: Request) -> None:
         """Adds a request, unless it is stored already.
 
-        A session whose commit got no reply calls this again; the owner may have taken the stored request meanwhile.
+        A session whose commit got no response calls this method again; the owner may have taken the stored request
+        meanwhile.
         """
         row = msgspec.to_builtins(request)
         self._table().write(lambda present: [] if (request.request,) in present else [row])
 
     def find(self, name: str) -> Request | None:
-        """A request by its name; None if it is not stored, or was answered long ago."""
+        """The request with the given name; None if it is not stored, or was answered long ago."""
         row = self._table().rows().get((name,))
         return None if row is None else msgspec.convert(row, Request)
 
@@ -50,7 +51,7 @@ class RequestStore:
         """Replaces ``request`` by ``later``; returns False if the stored request has another state than ``request``.
 
         The text of a statement is not stored for long: a request that is done or withdrawn has no ``body``, and
-        :meth:`tidy` removes the earlier rows, which have it.
+        :meth:`tidy` removes its earlier rows, which contain the text.
         """
         row = msgspec.to_builtins(later)
         if later.state in (DONE, WITHDRAWN):
@@ -67,15 +68,16 @@ class RequestStore:
         """Removes replaced rows of requests from the table. The next call deletes the files that still contain these
         rows.
 
-        Does nothing while a request has no answer yet: its text would be written to a new file, which would stay in the
-        store if another process committed first.
+        Does nothing while a request has no answer yet: the call would write the request's text to a new file, which
+        would stay in the store if another process committed first.
         """
         if not any(row["state"] in (ASKED, TAKEN) for row in self._table().rows().values()):
             self._table().tidy()
 
 
 def recent_requests(rows: list[_Row]) -> list[_Row]:
-    """The requests to keep when the table is folded: those without an answer, and those of the last hour."""
+    """The requests to keep when the table is folded: the requests without an answer, and the requests of the last
+    hour."""
     since = time.time_ns() // 1_000_000 - _REQUEST_MS
     return [
         row for row in rows if row["state"] in (ASKED, TAKEN) or row["asked_ms"] > since or _answered_ms(row) > since

@@ -1,7 +1,8 @@
 """The catalog at one epoch, and the effect of an operation on it.
 
 A snapshot is immutable. Applying an operation copies the dictionaries that the operation modifies and shares the
-others. Copying 10,000 entries takes a tenth of a millisecond, less than changing a persistent tree in pure Python.
+others. Copying 10,000 entries takes a tenth of a millisecond, which is less than changing a persistent tree takes in
+pure Python.
 """
 
 from __future__ import annotations
@@ -49,13 +50,14 @@ _NO_STATES: Mapping[str, StoredState] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """The changes of the catalog by one operation: the new value of each changed key; None for a removed key."""
+    """The changes that one operation makes to the catalog: the new value of each changed key; None for a removed
+    key."""
 
     epoch: int
     actor: str
     objects: Mapping[int, ObjectRecord | None] = field(default_factory=dict)
     dropped: Mapping[int, tuple[str, str]] = field(default_factory=dict)
-    """The kind and the name of each removed object, by its id."""
+    """Maps the id of each removed object to its kind and name."""
     splits: Mapping[str, Mapping[str, AssignedSplit | None]] = field(default_factory=dict)
     states: Mapping[str, Mapping[str, StoredState | None]] = field(default_factory=dict)
 
@@ -87,7 +89,7 @@ class Snapshot:
     assigned: Mapping[str, Mapping[str, AssignedSplit]] = field(default_factory=dict)
     stored: Mapping[str, Mapping[str, StoredState]] = field(default_factory=dict)
     touched: Mapping[Projection, int] = field(default_factory=dict)
-    """For each projection, the newest epoch that added rows to it."""
+    """For each projection, the last epoch that added rows to it."""
     ordered: dict[str, tuple[ObjectRecord, ...]] = field(default_factory=dict)
     """The cache of :meth:`all`. No lock is needed, because concurrent threads store equal values."""
 
@@ -112,12 +114,12 @@ class Snapshot:
     @overload
     def find(self, kind: str, name: str) -> ObjectRecord | None: ...
     def find(self, kind: str, name: str) -> ObjectRecord | None:
-        """The object of that kind and name."""
+        """The object with the given kind and name."""
         id = self.names.get((kind, name))
         return None if id is None else self.records[id]
 
     def get(self, id: int) -> ObjectRecord | None:
-        """The object with that id."""
+        """The object with the given id."""
         return self.records.get(id)
 
     @overload
@@ -149,7 +151,7 @@ class Snapshot:
     @overload
     def all(self, kind: str) -> tuple[ObjectRecord, ...]: ...
     def all(self, kind: str) -> tuple[ObjectRecord, ...]:
-        """All objects of a kind, in creation order."""
+        """All objects of the given kind, in creation order."""
         found = self.ordered.get(kind)
         if found is None:
             of_kind = self.kinds.get(kind, {})
@@ -165,13 +167,13 @@ class Snapshot:
         return (*self.all("table"), *self.all("materialized_view"))
 
     def table_of(self, source_id: int) -> TableRecord | None:
-        """The table that a source is associated with."""
+        """The table that belongs to a source, if any."""
         source = self.records.get(source_id)
         table = None if source is None else self.find("table", source.name)
         return table if table is not None and table.source_id == source_id else None
 
     def parameter(self, name: str) -> str | None:
-        """The value of a system parameter set by ALTER SYSTEM SET, as text."""
+        """The value, as text, to which ALTER SYSTEM SET has set a system parameter."""
         record = self.find("parameter", name)
         return None if record is None else record.value
 
@@ -208,7 +210,7 @@ class Snapshot:
         return self.object_epochs.get(id, 0)
 
     def fragment_epoch(self, fragment: str) -> int:
-        """The newest epoch that changed the fragment's splits or states; 0 if none did."""
+        """The last epoch that changed the fragment's splits or states; 0 if none did."""
         return self.fragment_epochs.get(fragment, 0)
 
 

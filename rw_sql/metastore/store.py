@@ -1,9 +1,9 @@
 """The metastore: commits statements and reads the catalog.
 
-Appending a row to ``operations`` by compare-and-set commits a statement. ``objects``, ``fragment_splits`` and
-``source_state`` are projections of that log. Each append to a projection records, as a Delta app transaction, the
-epoch up to which the projection is complete. Any process may therefore extend a projection, each part is written
-only once, and readers apply just the operations after that epoch.
+A statement is committed when its row is appended to ``operations`` with compare-and-set. ``objects``,
+``fragment_splits`` and ``source_state`` are projections of that log. Each append to a projection records, as a Delta
+app transaction, the epoch up to which the projection is complete. Therefore any process may extend a projection, each
+part is written only once, and readers apply only the operations after that epoch.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _RECENT = 64
 _COLLECTING_SECONDS = 1.0
 _PROJECTING_SECONDS = 0.2
 _SETTLING_SECONDS, _SETTLING_LOOK_SECONDS = 10.0, 0.2
-"""If the write of a commit fails, the log is read again and again until it shows whether the commit arrived. These are
-the time limit of this work and the interval between two reads, in seconds."""
+"""If the write of a commit fails, the log is read repeatedly until it shows whether the commit arrived. These are the
+time limit for this and the interval between two reads, in seconds."""
 _FOLDED_COLUMNS = ["epoch", "entry", "actor", "changes"]
 
 
@@ -73,12 +73,12 @@ class Metastore:
             name: StoredTable(join(directory, name), upkeep_offset=10 * at, failed_writes=self.failed_writes)
             for at, name in enumerate(PROJECTIONS, 1)
         }
-        # _recent has the effects that a projection may still lack. _forgotten has, for each projection, the newest
-        # epoch whose effect was removed from _recent.
+        # _recent has the effects that a projection may still lack. _forgotten has, for each projection, the last epoch
+        # whose effect was removed from _recent.
         self._recent: deque[Effect] = deque()
         self._forgotten: dict[Projection, int] = {}
         self._seen = (-1, Snapshot())
-        # The newest operations committed through this object, by epoch. The value is None for a safe operation.
+        # The last operations that were committed through this object, by epoch. The value is None for a safe operation.
         self._made: dict[int, OperationRecord | None] = {}
         self._told: set[Event] = set()
         self._outcomes = DebouncedTask(self._record_pending, "outcome", seconds=_COLLECTING_SECONDS)
@@ -92,7 +92,7 @@ class Metastore:
 
     @classmethod
     def open(cls, warehouse: str, *, catalog: Catalog | None = None, only_reads: bool = False) -> Metastore:
-        """Opens the metastore of a warehouse (a path or URI), creating or migrating it first.
+        """Opens the metastore of a warehouse (a path or URI). Creates or migrates the metastore first if necessary.
 
         Completes projections that a crashed process left incomplete. For a URI, the object store's options come from
         the environment. With ``only_reads``, nothing is written, and a warehouse that must be migrated first raises
@@ -150,12 +150,12 @@ class Metastore:
     def commit(
         self, operation: Operation, *, based_on: Snapshot, on_append: Callable[[], object] = lambda: None
     ) -> Committed:
-        """Commits an operation that was planned on a snapshot, atomically, as the next epoch.
+        """Atomically commits an operation, which was planned on the snapshot ``based_on``, as the next epoch.
 
-        ``on_append`` is called right after the commit and must not block. Another thread updates the projections:
-        at once if a caller waits for this, otherwise after a short time, in which further operations may be committed.
-        Raises ConcurrentCommit if another operation came first, and ValueError if the changes do not fit the snapshot.
-        Writes of outcomes and upkeep do not cause conflicts.
+        ``on_append`` is called right after the commit and must not block. Another thread updates the projections: at
+        once if a caller waits for the update, otherwise after a short time, in which further operations may be
+        committed. Raises ConcurrentCommit if another operation came first, and ValueError if the changes do not fit the
+        snapshot. Writes of outcomes and upkeep do not cause conflicts.
         """
         with self._lock:
             epoch = based_on.epoch + 1
@@ -199,8 +199,8 @@ class Metastore:
 
     @contextmanager
     def telling(self, event: Event) -> Iterator[None]:
-        """A context manager inside which each commit through this object sets ``event``, so that a waiting caller
-        can poll less often. Commits of other processes do not set it and are only seen by polling."""
+        """A context manager inside which each commit through this object sets ``event``, so that a waiting caller can
+        poll less often. Commits of other processes do not set it; only polling finds them."""
         self._told.add(event)
         try:
             yield
@@ -208,7 +208,7 @@ class Metastore:
             self._told.discard(event)
 
     def project(self) -> None:
-        """Completes the projections up to the newest operation. Any process may call it at any time."""
+        """Completes the projections up to the last operation. Any process may call this method at any time."""
         with self._projecting:
             snapshot = self.snapshot()
             for projection in PROJECTIONS:
@@ -270,12 +270,12 @@ class Metastore:
             self.failed_writes.warn(f"the outcomes of these operations could not be stored: {told}", error)
 
     def has_made(self, after: int, upto: int) -> bool:
-        """True if this object committed every epoch in ``(after, upto]``; False if it did not, or if it no longer
-        remembers such early commits."""
+        """True if this object committed every epoch in ``(after, upto]``. False if it did not, or if it no longer
+        remembers commits that early."""
         return all(epoch in self._made for epoch in range(after + 1, upto + 1))
 
     def unsafe_since(self, epoch: int) -> tuple[OperationRecord, ...]:
-        """The unsafe operations at or after an epoch, newest first. Their outcomes may be missing."""
+        """The unsafe operations at or after an epoch, latest first. Their outcomes may be missing."""
         made = self._made
         wanted = range(self.snapshot().epoch, epoch - 1, -1)
         if any(at not in made for at in wanted):
@@ -283,7 +283,7 @@ class Metastore:
         return tuple(record for record in map(made.get, wanted) if record is not None)
 
     def operation(self, epoch: int) -> OperationRecord | None:
-        """The operation with that epoch."""
+        """The operation with the given epoch."""
         return next(iter(self._operation_records(lambda light: pc.equal(light["epoch"], epoch), None)), None)
 
     def operations(
@@ -293,7 +293,7 @@ class Metastore:
         limit: int | None = None,
         since: int | None = None,
     ) -> tuple[OperationRecord, ...]:
-        """Operations with their outcomes, newest first; only those that affect ``object_name``, if given.
+        """Operations with their outcomes, latest first. With ``object_name``, only those that affect this object.
 
         ``since`` is the first epoch to return.
         """
@@ -336,7 +336,7 @@ class Metastore:
     def _append(self, entries: list[dict[str, Any]], based_on: int | None) -> int:
         """Appends rows to the log and returns the version before the append.
 
-        With ``based_on``, only appends if that is still the newest epoch.
+        With ``based_on``, appends only if this snapshot's epoch is still the last one.
         """
         table = self._operations
         rows = pa.Table.from_pylist(entries, table.schema)
@@ -363,7 +363,7 @@ class Metastore:
                 return before
 
     def _has_arrived(self, row: dict[str, Any], error: Exception, seconds: float) -> bool:
-        """True if the log contains a row although its append failed. Waits up to ``seconds`` until the store answers;
+        """True if the log contains a row although its append failed. Waits up to ``seconds`` until the store responds;
         raises CommitUnknown if it does not."""
         ends_at = time.monotonic() + seconds
         while True:
@@ -464,7 +464,7 @@ class Metastore:
                 except CommitConflict:
                     continue
                 if table.is_upkeep_due(before):
-                    # Done while the table's lock is held: folding replaces all rows, so it would always fail while
+                    # Holds the table's lock: folding replaces all rows, so without the lock it would fail as long as
                     # other commits keep arriving.
                     table.upkeep(lambda rows: fold_rows(projection, rows))
 

@@ -1,4 +1,4 @@
-"""A Delta table of the metastore: appends by compare-and-set, incremental reads, and upkeep by the writers."""
+"""A Delta table of the metastore: appends with compare-and-set, incremental reads, and upkeep that the writers do."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def join(directory: str, name: str) -> str:
 def is_table(uri: str) -> bool:
     """True if there is a Delta table at the path or URI ``uri``.
 
-    ``DeltaTable.is_deltatable`` blocks all threads of the process until the store answers or its client gives up, after
-    three minutes. Opening the table does not block them, but takes more time on a local path.
+    ``DeltaTable.is_deltatable`` blocks all threads of the process until the store responds or, after three minutes, its
+    client gives up. Opening the table does not block them, but takes more time on a local path.
     """
     if "://" not in uri:
         return DeltaTable.is_deltatable(uri)
@@ -72,7 +72,7 @@ def is_table(uri: str) -> bool:
 def create_table(
     uri: str, schema: Schema, properties: Mapping[str, str | None], partition_by: Sequence[str] = ()
 ) -> None:
-    """Creates the table unless it exists; other threads and processes may create it at the same time."""
+    """Creates the table if it does not exist; other threads and processes may create it at the same time."""
     if is_table(uri):
         return
     try:
@@ -136,7 +136,7 @@ class StoredTable:
         return self._handle.version()
 
     def latest_version(self) -> int:
-        """The newest version. On a local path this costs two file system calls, a few microseconds."""
+        """The newest version. On a local path, this costs two file system calls, which take a few microseconds."""
         if self._log_directory is None:
             with self.lock:
                 self._handle.update_incremental()
@@ -166,7 +166,7 @@ class StoredTable:
                 self._reopen()
 
     def transaction(self, app: str) -> int:
-        """The newest app transaction number of ``app`` at the handle's version; 0 if it has none."""
+        """The last app transaction number of ``app`` at the handle's version; 0 if there is none."""
         with self.lock:
             key = (app, self.version)
             if key not in self._transactions:
@@ -175,14 +175,14 @@ class StoredTable:
             return self._transactions[key]
 
     def append(self, rows: pa.Table, *, transaction: tuple[str, int] | None = None, overwrite: bool = False) -> None:
-        """Commits rows as the version after the handle's and advances the handle.
+        """Commits rows as the version after the handle's version, and advances the handle.
 
         Raises CommitConflict if that version exists. ``overwrite`` replaces all rows of the handle's version.
         :meth:`read_new` does not return rows appended by this method, unless there are other new rows too.
         """
         with self.lock:
             before = self.version
-            # If the next version was created and cleaned up, delta-rs fails without naming the cause.
+            # If the next version was created and cleaned up, delta-rs fails without stating the cause.
             if self._log_directory is not None and self.latest_version() > before:
                 raise CommitConflict(self.uri)
             properties = CommitProperties(
@@ -255,8 +255,8 @@ class StoredTable:
         raise OSError(f"the files of {self.uri} no longer exist")
 
     def has_above(self, column: str, value: int) -> bool:
-        """True if the handle's version may contain rows with a larger value in a column, according to the files'
-        statistics."""
+        """True if, according to the files' statistics, the handle's version may contain rows with a larger value in
+        ``column``."""
         with self.lock:
             return bool(self._files_above(column, value))
 
@@ -290,10 +290,10 @@ class StoredTable:
     ) -> None:
         """Removes replaced files, compacts or folds the other files, writes a checkpoint, and cleans the log.
 
-        ``fold`` receives all rows and returns those to keep, or None to skip folding; ``replace`` does the same, but
-        receives a handle on the table instead of the rows, for a caller that has cached them. If another process
-        commits first, the next run does the remaining work. Files that one run replaces are removed by the next run, so
-        that readers of an older version have time to finish. Files of failed commits are removed after a day.
+        ``fold`` receives all rows and returns the rows to keep, or None to skip folding. ``replace`` does the same for
+        a caller that has cached the rows; it receives a handle on the table instead of them. If another process commits
+        first, the next run does the remaining work. Files that one run replaces are removed by the next run, so that
+        readers of an older version have time to finish. Files of failed commits are removed after a day.
         """
         with self.lock:
             version = self._handle.version()
@@ -329,7 +329,8 @@ class StoredTable:
         self._transactions.clear()
 
     def _added(self, since: int, until: int) -> set[str] | None:
-        """The files added by the commits in ``(since, until]``, if these removed no files. For local paths only.
+        """The files that the commits in ``(since, until]`` added, if these commits removed no files. For local paths
+        only.
 
         None if the commits do not contain this information; the caller must then use the handle.
         """
@@ -379,7 +380,7 @@ class StoredTable:
     def _opened(self, name: str) -> pa.NativeFile | pa.BufferReader:
         """One of the table's files, open for reading.
 
-        In an object store, fsspec fetches it by one request. delta-rs's own file system needs three requests, and
+        In an object store, fsspec fetches it with one request. delta-rs's own file system needs three requests, and
         blocks all threads of the process while it waits for the store.
         """
         if self._log_directory is not None:
@@ -390,8 +391,8 @@ class StoredTable:
 
 
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Adds the columns of the schema that are missing in the table, because files written before a column was added
-    lack it."""
+    """Adds the schema's columns that are missing from the table, because files written before a column was added lack
+    it."""
     columns: list[Any] = [
         table.column(f.name).cast(f.type) if f.name in table.column_names else pa.nulls(table.num_rows, f.type)
         for f in schema

@@ -1,10 +1,10 @@
-"""The backfill of a view's input: the range of older upstream records that the view reads, fixed by the commit that
-created the view.
+"""The backfill of a view's input: the range of older upstream records that the view reads. The commit that created the
+view fixed this range.
 
 From each source, a view sees the *history* (every offset in ``[start, end)`` of each split exactly once) and all *live*
 rows: the rows that are added to the source's log after version ``log_version``. ``end`` is the position that a split
-had reached at that version, so the live rows continue where the history ends. The view's content therefore depends
-neither on earlier moves of the source nor on moves during the backfill.
+had reached at that version, so the live rows continue where the history ends. The view's content therefore does not
+depend on moves of the source, whether before or during the backfill.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class SplitHistory:
 
     If ``start`` is after the reader's position, ``end`` equals ``start``, and rows with offsets below ``start`` are not
     live. ``since`` is the epoch of the statement that set the split's position. Rows of a run that continued from an
-    older position are never live. ``is_guarded``: among the rows of runs that continued from the position set at
-    ``since``, only those with an offset of at least ``start`` are live. ``term`` is as in
-    :class:`~rw_sql.connectors.base.SplitState`, for the position ``end``.
+    older position are never live. ``is_guarded``: if a run continued from the position set at ``since``, only its rows
+    with an offset of at least ``start`` are live. ``term`` is as in :class:`~rw_sql.connectors.base.SplitState`, for
+    the position ``end``.
     """
 
     split: str
@@ -78,11 +78,11 @@ class History:
 
     @property
     def guarded(self) -> tuple[SplitHistory, ...]:
-        """The splits for which not all rows after ``log_version`` are live."""
+        """The splits that have rows after ``log_version`` that are not live, or may have such rows."""
         return tuple(split for split in self.splits if split.is_guarded)
 
     def to_text(self) -> str:
-        """The compact text stored in the catalog: splits with the same incarnation and epoch are grouped, their names
+        """The compact text that the catalog stores. Splits with the same incarnation and epoch are grouped, their names
         become ranges of numbers, and repeated values are run-length encoded."""
         groups: dict[tuple[Any, ...], list[SplitHistory]] = {}
         for split in self.splits:
@@ -156,7 +156,7 @@ def _group(key: tuple[Any, ...], members: list[SplitHistory]) -> dict[str, Any]:
 def _closed(numbers: Sequence[int | str]) -> list[int | str | list[int]]:
     """Encodes ascending numbers, with consecutive numbers as [first, last].
 
-    Texts, which stand for names without a number, are returned unchanged.
+    Strings, which stand for names without a number, are returned unchanged.
     """
     found: list[int | str | list[int]] = []
     for number in numbers:
@@ -205,9 +205,9 @@ def _spread(values: Iterable[int | list[int]]) -> list[int]:
 class BackfillChunk:
     """A part of a history: offsets ``[start, end)`` of a split.
 
-    ``runs`` are the first and the last run that wrote these offsets to the log, from which they are then read; if
-    ``runs`` is empty, the offsets are read from the upstream. ``term`` is then a term (Kafka: leader epoch) in which
-    the upstream had the records of the history at these offsets; None if unknown.
+    ``runs`` are the first and the last run that wrote these offsets to the log; the offsets are then read from the log.
+    If ``runs`` is empty, they are read from the upstream, and ``term`` is a term (Kafka: leader epoch) in which the
+    upstream had the records of the history at these offsets; None if unknown.
     """
 
     split: str
@@ -244,9 +244,9 @@ def plan_portions(
 ) -> HistoryPlan:
     """The chunks of a history that are not ``done``.
 
-    Offsets are read from the log if it contains them, otherwise from the upstream. If the log contains an offset
-    several times, the newest row of those that the log had when the view was created is read: the upstream may have
-    lost the record that an earlier row contains, and later rows are live. Offsets in ``replaced`` are not read
+    Offsets are read from the log if it contains them, otherwise from the upstream. The log may contain an offset
+    several times. Then the newest of the rows that the log had when the view was created is read: the upstream may have
+    lost the record of an earlier row, and later rows are live. Offsets in ``replaced`` are not read
     (:func:`reread_ranges`). ``readings`` are the pieces that the log ever had, if some of its rows have been deleted.
     """
     from_log: list[BackfillChunk] = []
@@ -278,8 +278,8 @@ def reread_ranges(
     """The offsets of a history, not ``done``, that the source has read again since, in a greater term.
 
     The new rows are live. If the upstream has lost the records of the history at these offsets, the new rows replace
-    them. Otherwise they repeat them, as a statement that moved the source back has announced. Each range has the
-    ``term`` in which the upstream had the records of the history. Ranges may overlap.
+    these records. Otherwise, the new rows repeat them, as the preview of the statement that moved the source back has
+    shown. Each range has the ``term`` in which the upstream had the records of the history. Ranges may overlap.
     """
     found: list[BackfillChunk] = []
     for split in history.splits:
@@ -303,7 +303,8 @@ def _left(split: SplitHistory, done: Mapping[str, Spans]) -> Spans:
 def _parted(
     history: History, split: SplitHistory, pieces: Mapping[str, tuple[LogPiece, ...]]
 ) -> tuple[tuple[LogPiece, ...], tuple[LogPiece, ...]]:
-    """The pieces of a split's incarnation that the log had when the view was created, and those that it got later."""
+    """The pieces of a split's incarnation that the log had when the view was created, and the pieces that it got
+    later."""
     own = [
         piece
         for piece in pieces.get(split.split, ())
@@ -318,7 +319,8 @@ def _parted(
 def _in_terms(
     split: SplitHistory, pieces: tuple[LogPiece, ...], spans: Spans
 ) -> tuple[tuple[int, int, int | None], ...]:
-    """``spans`` in parts, ascending, each with a term in which the upstream had the records of the history there."""
+    """``spans`` in ascending parts, each with a term in which the upstream had the records of the history at these
+    offsets."""
     parts: list[tuple[int, int, int | None]] = []
     for piece in reversed(pieces):
         rest = without(spans, ((piece.start, piece.end),))
@@ -345,7 +347,7 @@ def next_chunk(portions: Sequence[BackfillChunk], most: int) -> tuple[BackfillCh
         if known is None or portion.start < known.start:
             first[portion.split] = portion
     chosen: list[BackfillChunk] = []
-    # Handles small chunks first: what a small chunk does not use of its share is left for the larger chunks.
+    # Handles small chunks first, so that the larger chunks get the rest of a small chunk's share.
     by_size = sorted(first.values(), key=lambda portion: (portion.end - portion.start, portion.split))
     for at, portion in enumerate(by_size):
         share = max(1, most // (len(by_size) - at)) if most > 0 else 0

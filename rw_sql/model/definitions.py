@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, CreateTable, FormatEncode, IncludeColumn, OptionValue
 
 GROUP_OPTION = "resource_group"
-"""The option of WITH that names an object's resource group; connectors do not have it."""
+"""The option of WITH that names an object's resource group. It is not an option of any connector."""
 
 PAUSED_AT_BIRTH = "paused"
 """The option of WITH that creates a source paused (``paused = 'true'``). The option is not a property of the source and
 is not stored."""
 
 CHANGE_FORMATS = ("UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
-"""The formats whose records describe changes of rows. Only a table with a primary key can read them."""
+"""The formats whose records describe changes to rows. Only a table with a primary key can read them."""
 
 REFRESH_OPTIONS = ("refresh_mode", "refresh_interval_sec")
 """The options in a table's WITH list that configure its refresh. They are not options of the table's source."""
@@ -68,17 +68,20 @@ CDC_COLUMNS = (
     ("row", "STRING"),
     ("timestamp", "TIMESTAMP"),
 )
-"""The visible columns of a change data capture source: one row per change of any of its tables.
+"""The visible columns of a change data capture source: one row per change to any of its tables.
 
 ``op`` is ``c`` (create), ``u`` (update), ``d`` (delete), ``r`` (snapshot row), ``t`` (truncate) or ``s`` (end of a
-repeated snapshot). ``key`` and ``row`` are JSON objects with values in the upstream's text form. ``key`` is the key
-before the change; it is set for a delete and for an update that changes the key. ``row`` is the row after the
-change."""
+repeated snapshot). ``key`` and ``row`` are JSON objects whose values are text as the upstream writes it. ``key`` is the
+key before the change; it is set for a delete and for an update that changes the key. ``row`` is the row after the
+change.
+"""
 
 INDEX_COLUMN = ("_rw_index", "BIGINT")
-"""An extra column in the log of a source in which several records may have the same offset: the order of these records.
+"""An extra column in the log of a source whose records may share an offset: the order of the records with the same
+offset.
 
-Change data capture sources and files are such sources. In files from before the column existed, it is NULL."""
+Change data capture sources and files are such sources. The column is NULL in files that are older than it.
+"""
 
 UNKNOWN_COLUMN = ("_rw_unknown", "ARRAY<STRING>")
 """An extra column in a table whose records may omit unchanged values: the paths of omitted values that no earlier
@@ -97,7 +100,7 @@ HIDDEN_COLUMNS = (
 """The hidden columns of every log, in order: the row's split and offset; the run and the batch that wrote the row; the
 epoch of the statement that set the position from which the run continued; the error of a record that could not be
 decoded, and this record; the hour (since 1970) of the write, by which the log is partitioned. The column of the batch
-is newer than the others; in rows that were written before it was added, it is NULL."""
+was added later; it is NULL in rows that were written before that."""
 
 INCLUDE_TYPES = {
     "database_name": "STRING",
@@ -130,7 +133,7 @@ def source_definition(definition: str) -> CreateSource:
 def reader_definition(definition: str) -> str:
     """A source's canonical definition with ``connector`` but no other properties.
 
-    The text determines how records become rows, but not where the records come from.
+    It determines how records become rows, but not where the records come from.
     """
     statement = source_definition(definition)
     return render(replace(statement, options=tuple(o for o in statement.options if o.key == "connector")))
@@ -199,7 +202,7 @@ def option_text(value: OptionValue) -> str:
 
 def listed_options(statement: CreateSource | CreateSink) -> tuple[tuple[str, str], ...]:
     """The WITH list of a source or sink as the ``rw_catalog`` views show it: without ``connector``, and with the names
-    of secrets and connections."""
+    of secrets instead of their values."""
     return tuple(
         (option.key, option_text(option.value))
         for option in statement.options
@@ -252,13 +255,13 @@ def definition_of(record: SourceRecord) -> CreateSource:
 def is_cdc(statement: CreateSource) -> bool:
     """True for a change data capture source.
 
-    Its records are changes of several tables, which the source itself does not decode.
+    Its records are changes to several tables, which the source itself does not decode.
     """
     return captures_changes(connector_of(statement) or "")
 
 
 def has_changes(statement: CreateSource | CreateTable) -> bool:
-    """True if the records describe changes of rows, not only new rows.
+    """True if the records describe changes to rows, not only new rows.
 
     True for the tables of a change data capture source, False for the source, whose rows are the change records.
     """
@@ -283,7 +286,7 @@ def named_fields(table: CreateTable) -> dict[str, str]:
 def source_of_table(table: CreateTable) -> CreateSource:
     """The definition of a table's source. It determines where the records come from and how they become rows.
 
-    For a change format the source also has the table's primary key, because decoding needs it.
+    For a change format, the source also has the table's primary key, because decoding needs it.
     """
     fields = {column.name: field_of(column) for column in table.columns}
     key = tuple(fields.get(name, name) for name in primary_key(table)) if has_changes(table) else ()
@@ -318,7 +321,7 @@ def primary_key(statement: CreateSource | CreateTable) -> tuple[str, ...]:
 
 
 def encode_options(statement: CreateSource | CreateTable) -> dict[str, str]:
-    """The options of FORMAT … ENCODE … (…), by key."""
+    """The options of FORMAT … ENCODE … (…), as a mapping from their keys."""
     options = statement.format.options if statement.format else ()
     return {option.key: option_text(option.value) for option in options}
 
@@ -349,7 +352,7 @@ def has_unchanged(statement: CreateSource | CreateTable) -> bool:
 
 
 def unchanged_path(names: Sequence[str]) -> str:
-    """The path of a column or of a part of a struct as one text. A name with a dot is quoted."""
+    """The path of a column or of a part of a struct as one string. A name with a dot is quoted."""
     return ".".join(name if "." not in name and "`" not in name else quoted_for_spark(name) for name in names)
 
 
@@ -375,14 +378,14 @@ def has_index(statement: CreateSource) -> bool:
 
 
 def has_wide_offsets(statement: CreateSource) -> bool:
-    """True if the source's offsets do not fit into 64 bits. The log of such a source stores offsets as texts."""
+    """True if the source's offsets do not fit into 64 bits. The log of such a source stores offsets as strings."""
     name = connector_of(statement)
     return name is not None and is_wide(name)
 
 
 def cdc_rows(table: CreateTable) -> CreateSource:
     """A source definition that describes a table's rows in the log of its change data capture source: the columns that
-    are read from fields, the key, and INCLUDE. The definition has the name of that source."""
+    are read from fields, the key, and INCLUDE. The definition's name is that of the change data capture source."""
     if table.cdc_table is None:
         raise TypeError("the table has a connector of its own")
     return replace(source_of_table(table), name=table.cdc_table.source, options=(), cdc_table=table.cdc_table)

@@ -1,4 +1,4 @@
-"""The ids of jobs and fragments, such as ``mv-9`` and ``ingest-7``, and the object that an id belongs to."""
+"""The ids of jobs and fragments, such as ``mv-9`` and ``ingest-7``, and the object to which an id belongs."""
 
 from __future__ import annotations
 

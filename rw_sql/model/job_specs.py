@@ -63,7 +63,7 @@ class CdcTableSpec:
     """How the reader of a change data capture source reads one upstream table.
 
     ``snapshot`` is the snapshot's name; the reader begins a new snapshot when the name changes. ``repeats`` is true if
-    a table already has rows, for example of an earlier snapshot. ``tables`` are the ids of the tables that read the
+    a table already has rows, for example from an earlier snapshot. ``tables`` are the ids of the tables that read the
     upstream table, ``columns`` the columns that they read. A snapshot reads the rows in the order of ``key_columns``,
     at most ``rate`` rows per second; None means no limit.
     """
@@ -83,10 +83,10 @@ class CdcTableSpec:
 class IngestSpec:
     """The shared reader of a source. The reader restarts if its spec changes.
 
-    ``definition`` has no properties; ``options`` are the sorted options that a reader uses, regardless of whether the
-    source or its connection sets them. ``since`` is the epoch of the last statement that changed the reader's splits or
-    positions. ``tables`` are the tables of a change data capture source. ``group`` is the resource group whose owner
-    runs the job; the source joined it at the epoch ``group_since``.
+    ``definition`` has no properties. ``options`` are the sorted options that a reader uses, whether the source or its
+    connection sets them. ``since`` is the epoch of the last statement that changed the reader's splits or positions.
+    ``tables`` are the tables of a change data capture source. ``group`` is the resource group whose owner runs the job;
+    the source joined it at the epoch ``group_since``.
     """
 
     job: str
@@ -125,8 +125,8 @@ class ReaderSpec:
 class KeyedRows:
     """How a table with a primary key applies its input. Columns have the names used in the table's files.
 
-    If records may omit unchanged values, ``paths`` maps the columns that are read from record fields to the fields'
-    paths. ``is_computed``: some columns are computed from others.
+    If records may omit unchanged values, ``paths`` maps each column that is read from a record's field to that field's
+    path. ``is_computed``: some columns are computed from others.
     """
 
     primary_key: tuple[str, ...]
@@ -183,7 +183,7 @@ class ViewSpec:
 
     @property
     def is_signed(self) -> bool:
-        """True if the job's query reads signed rows: the changes of its input, with the column SIGN."""
+        """True if the job's query reads signed rows: the changes to its input, with the column SIGN."""
         strategy = self.maintenance.strategy
         follows = strategy == COMBINED and SIGN in self.query and any(given.is_changing for given in self.inputs)
         return strategy == SIGNED or follows
@@ -257,7 +257,7 @@ JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
 
 
 def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]) -> tuple[str, ...]:
-    """The splits that belong to the objects (such as topics) named by the source's current properties.
+    """The splits of the objects (such as topics) that the source's current properties name.
 
     Other splits are orphans.
     """
@@ -292,8 +292,8 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, ...]:
     """The upstream tables of a change data capture source, sorted; empty for another source.
 
-    If several tables read one upstream table, the newest of these tables that has a snapshot determines the snapshot's
-    name, and the oldest of these tables determines the key columns.
+    If several tables read one upstream table, the newest of them that has a snapshot determines the snapshot's name,
+    and the oldest of them determines the key columns.
     """
     found: dict[str, CdcTableSpec] = {}
     for table in snapshot.users_of(source.id):
@@ -318,8 +318,8 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
         name = f"{table.id}.{source.snapshot if repeats else 0}"
         if table.added_columns:
             # The upstream may have filled a new column of existing rows with the column's default, so the rows need a
-            # new snapshot. Its name contains the number of all columns, including dropped ones, which changes only when
-            # a column is added.
+            # new snapshot. The snapshot's name contains the number of all columns, including dropped ones. This number
+            # changes only when a column is added.
             repeats, name = True, f"{name}.{len(schema_columns(table.schema)) + len(table.dropped_columns)}"
         found[upstream] = CdcTableSpec(
             upstream=upstream,
@@ -366,7 +366,7 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
             reader_spec(snapshot, source, reader_fragment(view.id, source.id))
             for source in direct_inputs(snapshot, view)
         ),
-        # The reason is only shown to users, so a new wording of it must not restart the job.
+        # The reason is only shown to users, so a new wording must not restart the job.
         maintenance=replace(view.maintenance, reason=""),
         keyed=keyed,
         stored_names=view.stored_names if isinstance(view, TableRecord) else (),

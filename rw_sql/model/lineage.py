@@ -38,7 +38,7 @@ class Lineage:
 
 
 def find_in_lineage(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """Finds the object with a name.
+    """Finds the object with the given name.
 
     If several match, prefers a table to its source, and an object with rows to a connection.
     """
@@ -76,7 +76,7 @@ def _reached(start: int, along: dict[int, list[int]]) -> set[int]:
 
 def in_reading_order(views: Sequence[MaterializedViewRecord]) -> tuple[MaterializedViewRecord, ...]:
     """The views in an order in which each view comes after the views that it reads, directly or through other views.
-    Otherwise, the given order is kept.
+    Apart from that, the views keep their order.
 
     A view with a new query may read a view that was created later and has a higher id.
     """

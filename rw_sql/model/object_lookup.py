@@ -70,7 +70,7 @@ def object_name(name: Name) -> str:
 
 
 def schema_of(snapshot: Snapshot, key: str) -> str:
-    """The schema of an object, by its name in the catalog."""
+    """The schema of the object whose name in the catalog is ``key``."""
     schema, dot, _ = key.partition(".")
     # Warehouses from before schemas existed may contain quoted names with a dot.
     return schema if dot and snapshot.find("schema", schema) is not None else PUBLIC
@@ -111,7 +111,7 @@ def require_schema(snapshot: Snapshot, name: Name) -> None:
 
 
 def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
-    """The source with that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The source with the given name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("source", object_name(name))
     if not isinstance(record, SourceRecord):
         raise undefined(snapshot, "source", name)
@@ -119,7 +119,7 @@ def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
 
 
 def find_table(snapshot: Snapshot, name: Name) -> TableRecord:
-    """The table with that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The table with the given name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("table", object_name(name))
     if record is None:
         raise undefined(snapshot, "table", name)
@@ -127,7 +127,7 @@ def find_table(snapshot: Snapshot, name: Name) -> TableRecord:
 
 
 def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
-    """The source that ``ALTER {SOURCE | TABLE} name`` refers to. Raises SqlError if there is none."""
+    """The source to which ``ALTER {SOURCE | TABLE} name`` refers. Raises SqlError if there is none."""
     if kind != "TABLE":
         return find_source(snapshot, name)
     table = find_table(snapshot, name)
@@ -153,7 +153,7 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
 
 
 def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
-    """The materialized view with that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The materialized view with the given name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("materialized_view", object_name(name))
     if not isinstance(record, MaterializedViewRecord):
         raise undefined(snapshot, "materialized_view", name)
@@ -161,7 +161,7 @@ def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
 
 
 def find_sink(snapshot: Snapshot, name: Name) -> SinkRecord:
-    """The sink with that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The sink with the given name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("sink", object_name(name))
     if not isinstance(record, SinkRecord):
         raise undefined(snapshot, "sink", name)
@@ -169,7 +169,7 @@ def find_sink(snapshot: Snapshot, name: Name) -> SinkRecord:
 
 
 def find_connection(snapshot: Snapshot, name: Name) -> ConnectionRecord:
-    """The connection with that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The connection with the given name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("connection", object_name(name))
     if record is None:
         raise undefined(snapshot, "connection", name)
@@ -177,7 +177,7 @@ def find_connection(snapshot: Snapshot, name: Name) -> ConnectionRecord:
 
 
 def find_secret(snapshot: Snapshot, name: Name) -> SecretRecord:
-    """The secret with that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The secret with the given name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("secret", object_name(name))
     if record is None:
         raise undefined(snapshot, "secret", name)
@@ -185,7 +185,7 @@ def find_secret(snapshot: Snapshot, name: Name) -> SecretRecord:
 
 
 def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The table, source or view with that name; None if there is none. The three kinds share one namespace."""
+    """The table, source or view with the given name; None if there is none. The three kinds share one namespace."""
     for kind in RELATION_KINDS:
         record = snapshot.find(kind, name)
         if record is not None:
@@ -194,7 +194,7 @@ def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def find_operation(records: Iterable[OperationRecord], number: int, span: Span | None, listing: str) -> OperationRecord:
-    """The operation with that number. Raises SqlError UNDEFINED_OPERATION, whose hint contains ``listing``, the
+    """The operation with the given number. Raises SqlError UNDEFINED_OPERATION, whose hint contains ``listing``, the
     statement that lists the operations."""
     for record in records:
         if record.epoch == number:
@@ -219,7 +219,7 @@ class OtherKindError(SqlError):
 
 
 def find_of_any_kind(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The object with that name, of any kind; None if there is none."""
+    """The object with the given name, of any kind; None if there is none."""
     return next((record for kind in _LISTED_BY if (record := snapshot.find(kind, name)) is not None), None)
 
 
@@ -275,7 +275,7 @@ def in_other_schemas(snapshot: Snapshot, known: Iterable[str], name: Name) -> st
 
 
 def bare_name(snapshot: Snapshot, key: str) -> str:
-    """The name of an object without its schema, by its name in the catalog."""
+    """The name, without the schema, of the object whose name in the catalog is ``key``."""
     schema = schema_of(snapshot, key)
     return key if schema == PUBLIC else key.removeprefix(f"{schema}.")
 
@@ -366,7 +366,7 @@ def require_free(snapshot: Snapshot, name: Name, *, renamed: str | None = None) 
 
 
 def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
-    """Like :func:`require_free`, for a name that no object has in exactly this spelling."""
+    """Like :func:`require_free`, for a name that no object has in exactly the same spelling."""
     _require_fit(name)
     suffix = next((end for end in (ERRORS, REJECTED) if name.last.lower().endswith(end)), None)
     if suffix is not None:
@@ -395,7 +395,7 @@ def _alike(snapshot: Snapshot, key: str, renamed: str | None) -> ObjectRecord | 
 
 
 def _require_fit(name: Name) -> None:
-    """Raises SqlError INVALID_DEFINITION for a name with unprintable characters, or of blanks only."""
+    """Raises SqlError INVALID_DEFINITION for a name that contains unprintable characters or only spaces."""
     odd = next((letter for letter in name.last if not letter.isprintable()), None)
     if odd is None and name.last.strip():
         return
@@ -421,7 +421,7 @@ def _free(snapshot: Snapshot, name: Name) -> str:
 
 
 def _taken(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
-    """The error for a name that is already used by an object of that kind; suggests a free name."""
+    """The error for a name that an object of that kind already uses. Its hint suggests a free name."""
     free = _free(snapshot, name)
     shown = f"SHOW CREATE {spoken(kind).upper()} {sql_name(name.key)} shows what exists"
     hint = f"use another name: {sql_name(free)}; {shown}"

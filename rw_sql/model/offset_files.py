@@ -1,4 +1,4 @@
-"""Reads and writes offsets in the text formats of other tools. Pure; no file is accessed here.
+"""Reads and writes offsets in the text formats of other tools, without accessing files.
 
 The content determines the format:
 
@@ -45,7 +45,7 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenOffset:
-    """The entry for one split in a file. ``state`` is a number or a split state as JSON; None resets the split.
+    """The entry for one split in a file. ``state`` is a number, or a split state as JSON; None resets the split.
 
     If ``bound`` is ``earliest`` or ``latest``, the position is the beginning or the end of the split upstream, and
     ``state`` is None.
@@ -84,7 +84,7 @@ def read_offsets(text: str, path: str) -> OffsetsText:
 
 
 def write_offsets(form: str, offsets: Mapping[str, int], *, group: str | None = None) -> str:
-    """Writes next offsets in a format, in the order given. The text ends with a newline.
+    """Writes next offsets in the given format and order. The result ends with a newline.
 
     ``group`` adds a group column to the CSV. Raises ValueError for an unknown format and, except for ``map``, for a
     split whose id is not ``topic:partition``.

@@ -1,5 +1,5 @@
 """Computes with offset ranges: which offsets a source's log contains, and which offsets a move repeats or skips.
-Pure."""
+Without side effects."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Spans = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadIncarnation:
-    """The offsets that were read from one incarnation of a split. ``reached`` is the offset after the newest one that
-    was read.
+    """The offsets that were read from one incarnation of a split. ``reached`` is the offset after the last one that was
+    read.
 
     ``cluster`` and ``incarnation`` identify the incarnation, as in a split state; None if unknown.
     """
@@ -26,12 +26,12 @@ class ReadIncarnation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPiece:
-    """A range of offsets, ``[start, end)``, of one incarnation of a split, that the log contains exactly once.
+    """Offsets ``[start, end)`` of one incarnation of a split. The log contains each of them exactly once in this piece.
 
     The runs ``first_run`` to ``last_run`` wrote its rows; each continued where the previous run ended. A new piece
     begins where a statement set the position. ``version`` is the version of the log with the first of these rows (-1:
-    unknown, because an earlier version of rw_sql wrote the file of ranges), and ``epoch`` the epoch at which the run
-    started that wrote this row. ``term`` is a term (Kafka: leader epoch) in which the upstream had all records of the
+    unknown, because an earlier version of rw_sql wrote the file of ranges). ``epoch`` is the epoch at which the run
+    that wrote this row started. ``term`` is a term (Kafka: leader epoch) in which the upstream had all records of the
     piece; None if unknown.
     """
 
@@ -47,7 +47,7 @@ class LogPiece:
 
 
 def with_piece(pieces: tuple[LogPiece, ...], read: LogPiece) -> tuple[LogPiece, ...]:
-    """Extends ``pieces``, which are in log order, by the range that one commit has read next."""
+    """Extends ``pieces``, which are in log order, with the range that the next commit has read."""
     if read.end <= read.start:
         return pieces
     if pieces and _continues(pieces[-1], read):
@@ -82,8 +82,7 @@ def with_span(spans: Spans, start: int, end: int) -> Spans:
 
 
 def covered(spans: Spans, start: int, end: int | None = None) -> int:
-    """The number of offsets of ``spans`` that are in ``[start, end)``; if ``end`` is None, that are at or after
-    ``start``."""
+    """The number of offsets of ``spans`` that are in ``[start, end)`` or, if ``end`` is None, at or after ``start``."""
     found = 0
     for low, high in spans:
         top = high if end is None else min(high, end)

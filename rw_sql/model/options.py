@@ -1,5 +1,5 @@
-"""The complete WITH list of a source or sink for planning: it includes the options of the connection, and references to
-secrets instead of their values."""
+"""The complete WITH list of a source or sink for planning: it includes the options of the connection, and contains
+references to secrets instead of their values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateConnection, CreateSink, Option
 
 HIDDEN = "[secret]"
-"""The text that replaces a secret's value wherever options are shown, or checked without secrets."""
+"""Replaces a secret's value wherever options are shown, or checked without secrets."""
 
 _OWN = frozenset({"connector", "connection", "type", PAUSED_AT_BIRTH, GROUP_OPTION})
 
@@ -84,7 +84,8 @@ def registry_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -
 def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str, str] | None = None) -> PlannedOptions:
     """The options of a WITH list.
 
-    Options of its connection come first, renamed by ``names``. Raises SqlError if the two overlap.
+    Options of its connection come first, with their names replaced according to ``names``. Raises SqlError if the two
+    overlap.
     """
     connection = connection_of(snapshot, options)
     shared = () if connection is None else options_given(snapshot, connection, names or {})
@@ -133,7 +134,7 @@ def names_in_connection(statement: CreateSource | CreateSink) -> Mapping[str, st
 
 
 def options_given(snapshot: Snapshot, connection: ConnectionRecord, names: Mapping[str, str]) -> PlannedOptions:
-    """The options that a connection provides, renamed by the mapping from :func:`names_in_connection`."""
+    """The options that a connection provides, renamed according to ``names`` (see :func:`names_in_connection`)."""
     return tuple((names.get(key, key), value) for key, value in connection_options(snapshot, connection))
 
 
@@ -175,7 +176,8 @@ def uses_of(snapshot: Snapshot, statement: CreateSource | CreateSink) -> tuple[i
 def check_options(
     kind: Connector | SinkConnector, options: Mapping[str, str], written: Sequence[Option], otherwise: Span
 ) -> None:
-    """Checks that options belong to the connector and are consistent. Raises OptionError for the first wrong option.
+    """Checks that the options belong to the connector and are consistent. Raises OptionError for the first wrong
+    option.
 
     If that option is not in ``written`` because it comes from a connection, the error points at ``otherwise``.
     """
@@ -193,8 +195,8 @@ def check_options(
 
 
 def place_of_error(error: OptionError, option: Option) -> Span:
-    """The position at which a connector's error about an option points: the option's value or, if the option itself is
-    wrong, its key."""
+    """The position for a connector's error about an option: that of the option's value or, if the option itself is
+    wrong, of its key."""
     is_of_key = error.kind is UNDEFINED_COLUMN or "has no meaning" in error.message
     return option.key_place if is_of_key else option.value_place
 

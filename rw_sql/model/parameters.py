@@ -17,15 +17,15 @@ NO_LIMIT = "-1"
 
 
 ROLLBACK_WINDOW = "rollback_window"
-"""The name of the system parameter with the time for which the old rows of a rebuilt view are kept. ``rw-sql apply
+"""The name of the system parameter that determines how long the old rows of a rebuilt view are kept. ``rw-sql apply
 --keep`` sets it."""
 
 STREAMING_PARALLELISM = "streaming_parallelism"
 """The name of the system parameter with the number of state partitions of new queries of views and sinks."""
 
 IDLE_SECONDS = 60
-"""The default of ``idle_job_timeout``, in seconds. In this time, an idle job that keeps polling uses about as much CPU
-as it takes to stop the job and start it again."""
+"""The default of ``idle_job_timeout``, in seconds. An idle job that polls for this long uses about as much CPU as
+stopping it and starting it again."""
 
 IDLE_JOB_TIMEOUT = "idle_job_timeout"
 """The name of the system parameter that determines how long a job must have no new input before it rests, which means
@@ -69,7 +69,7 @@ def _seconds(text: str) -> str:
 
 
 def _seconds_or_never(text: str) -> str:
-    """Like :func:`_seconds`; -1 means a time without end."""
+    """Like :func:`_seconds`; -1 means never."""
     if text.strip() == NO_LIMIT:
         return NO_LIMIT
     try:
@@ -257,12 +257,12 @@ def streaming_parallelism(snapshot: Snapshot) -> int:
 
 
 def system_parameter(name: str, span: Span) -> Parameter:
-    """The system parameter of that name. Raises SqlError UNKNOWN_PARAMETER."""
+    """The system parameter with the given name. Raises SqlError UNKNOWN_PARAMETER."""
     return _find(SYSTEM_PARAMETERS, name, span, "system parameter")
 
 
 def session_parameter(name: str, span: Span) -> Parameter:
-    """The session parameter of that name. Raises SqlError UNKNOWN_PARAMETER."""
+    """The session parameter with the given name. Raises SqlError UNKNOWN_PARAMETER."""
     return _find(SESSION_PARAMETERS, name, span, "session parameter")
 
 

@@ -22,7 +22,7 @@ THROTTLED = "THROTTLED"
 
 
 def rate_limit(options: Mapping[str, str]) -> int | None:
-    """The maximum number of records per second that a source may read; None without a limit."""
+    """The maximum number of records per second that a source may read; None if there is no limit."""
     given = options.get(RATE_LIMIT)
     return None if given is None else int(given)
 

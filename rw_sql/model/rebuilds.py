@@ -1,4 +1,4 @@
-"""Rebuilds of views: a view's record after its rebuild, and how long the rows from before the rebuild are kept."""
+"""Rebuilds of views: a view's record after its rebuild, and how long the old rows are kept."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ def rollback_window_ms(snapshot: Snapshot) -> int | None:
 
 
 def kept_generation(view: MaterializedViewRecord) -> int:
-    """The earlier generation whose rows are kept beside the rows of the current one; 0 if the view had no earlier
-    generation."""
+    """The earlier generation whose rows are kept next to those of the current generation; 0 if there is none."""
     return view.kept_generation or view.generation - 1
 
 
 def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[OperationRecord]) -> int | None:
-    """The time, in milliseconds since 1970, of the operation by which the view's current table replaced the table of an
-    earlier generation; None if the log has no such operation."""
+    """When the view's current table replaced that of an earlier generation, in milliseconds since 1970; None if the log
+    contains no such operation. ``newest_first`` are the operations, latest first."""
     for record in newest_first:
         before = before_from_json(record.before).objects.get(view.id)
         if not isinstance(before, MaterializedViewRecord) or before.generation == view.generation:

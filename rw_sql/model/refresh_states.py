@@ -1,4 +1,4 @@
-"""The states of refreshable tables, and the operations that move from one to the next. Pure.
+"""The states of refreshable tables, and the operations that move from one to the next. Without side effects.
 
 IDLE → REFRESHING (after REFRESH TABLE, or when the table's interval has passed) → FINISHING (when all rows are loaded)
 → IDLE (when all rows are merged). If loading fails, the state returns to IDLE and the table is unchanged. A merge that
@@ -23,11 +23,11 @@ REFRESH = "REFRESH TABLE"
 """The kind of the operation that starts a refresh."""
 
 STAGED, FINISHED, GIVEN_UP = "REFRESH STAGED", "REFRESH FINISHED", "REFRESH GIVEN UP"
-"""The kinds of the operations by which the owner records the progress of a refresh: loading is complete; merging is
-complete; the refresh failed without changing the table."""
+"""The kinds of the operations that record the progress of a refresh: loading is complete; merging is complete; the
+refresh failed without changing the table."""
 
 KILLED = "the process that loaded the upstream's rows ended: the table is unchanged"
-"""The failure reason of a refresh whose process ended during the loading phase."""
+"""The reason for the failure of a refresh whose process ended during the loading phase."""
 
 
 def refresh_of(snapshot: Snapshot, table_id: int) -> RefreshRecord | None:
@@ -70,13 +70,13 @@ def finished(record: RefreshRecord, now_ms: int) -> Operation:
 
 
 def given_up(record: RefreshRecord, why: str) -> PutObject:
-    """REFRESHING → IDLE without a change of the table. Raises ValueError from any other state."""
+    """REFRESHING → IDLE without a change to the table. Raises ValueError from any other state."""
     _require(record, REFRESHING)
     return PutObject(record=replace(record, status=IDLE, failure=why))
 
 
 def given_up_operation(record: RefreshRecord, why: str) -> Operation:
-    """The operation by which the owner records REFRESHING → IDLE. Raises ValueError from any other state."""
+    """The operation that records REFRESHING → IDLE. Raises ValueError from any other state."""
     change = given_up(record, why)
     return Operation(
         kind=GIVEN_UP, statement=f"-- refresh {record.refresh} of table {record.name}: {why}",
@@ -96,11 +96,10 @@ def triggered(record: RefreshRecord, now_ms: int) -> Operation:
 
 
 def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: int) -> bool:
-    """True if ``refresh_interval_sec`` has passed since the table's newest refresh began, or since the table was
-    created.
+    """True if ``refresh_interval_sec`` has passed since the table's last refresh began, or since the table was created.
 
-    False while its source is paused. A refresh is also due if the newest one began more than one interval in the
-    future, because the clock was then set back.
+    False while the table's source is paused. A refresh is also due if the last one seems to have begun more than one
+    interval in the future, because the clock has then been set back.
     """
     if record.status != IDLE or record.interval_s is None:
         return False
@@ -113,8 +112,8 @@ def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: i
 def refresh_state(
     record: RefreshRecord, status: JobStatus | None, progress: BackfillProgress | None
 ) -> tuple[str, str]:
-    """A refreshable table's state, and a text that explains it: the progress of the refresh, the reason why the refresh
-    does not progress, or the failure of the newest refresh; empty if there is nothing to explain."""
+    """A refreshable table's state and an explanation: the progress of the refresh, the reason why the refresh does not
+    progress, or the failure of the last refresh. The explanation is empty if there is nothing to explain."""
     if status is not None and status.state == "STALLED":
         return "STALLED", status.reason or ""
     if record.status == IDLE:
@@ -134,7 +133,7 @@ def progress_of(progress: BackfillProgress) -> str:
 
 
 def left_chunks(record: RefreshRecord, done: int) -> range:
-    """The numbers of the chunks that remain to be merged. ``done`` is the number of the newest batch that the table
+    """The numbers of the chunks that remain to be merged. ``done`` is the number of the last batch that the table
     contains."""
     return range(max(0, done - record.first_batch + 1), record.chunks)
 

@@ -28,9 +28,7 @@ _NAME = re.compile(r"[a-z0-9_][a-z0-9_-]{0,62}")
 
 
 def require_group_name(name: str, span: Span | None = None) -> str:
-    """The name of a group as it is stored. Raises SqlError INVALID_PARAMETER for a text that is not a valid name of a
-    group.
-    """
+    """The name of a group as it is stored. Raises SqlError INVALID_PARAMETER for an invalid name."""
     folded = name.strip().lower()
     if not _NAME.fullmatch(folded):
         raise SqlError(
@@ -70,8 +68,8 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
 
 def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
     """An earlier record of an object, with the epoch at which the object joined its present group. Raises ValueError if
-    the object was in another group at that time: restoring the record would move the job without the consent of the
-    other group's owner."""
+    the object was in another group at that time, because restoring the record would move the job without the consent of
+    the other group's owner."""
     present = snapshot.get(record.id)
     if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):
         return record

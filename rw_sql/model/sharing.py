@@ -55,7 +55,7 @@ def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:
 
 
 def with_sharing(statement: CreateSource, kind: Connector, *, is_shared: bool) -> CreateSource:
-    """The definition with an explicit ``shared`` property if a session setting differs from the default.
+    """The definition. If the session's setting differs from the default, it gets an explicit ``shared`` property.
 
     A source with a schema registry is always shared.
     """

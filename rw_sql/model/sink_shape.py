@@ -1,5 +1,4 @@
-"""Derives the shape of a sink's output from the sink's definition: columns, keys, and the form in which changes are
-written."""
+"""Derives the shape of a sink's output from the sink's definition: columns, keys, and how changes are written."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ UNREAD = "no view reads the source yet: each view begins at scan.startup.mode wh
 class Reader:
     """One reader of a source. ``fragment`` has its splits and positions; ``job`` runs it.
 
-    ``view`` is the view that the direct reader belongs to; None for the shared reader.
+    ``view`` is the view to which a direct reader belongs; None for the shared reader.
     """
 
     source: SourceRecord
@@ -48,7 +48,7 @@ class Reader:
         return f"source {self.source.name}" + (f", read by {self.view.name}" if self.view is not None else "")
 
     def dependents(self, snapshot: Snapshot) -> tuple[ObjectRecord, ...]:
-        """The objects that receive the records read by this reader, in creation order."""
+        """The objects that receive the records of this reader, in creation order."""
         if self.view is None:
             return snapshot.dependents_of(self.source.id)
         return (self.view, *snapshot.dependents_of(self.view.id))
@@ -57,7 +57,7 @@ class Reader:
 def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
     """The readers of a source.
 
-    A shared source has one, whether running or not; another source has one per view that reads it.
+    A shared source has one reader, whether running or not. A source that is not shared has one per view that reads it.
     """
     if source.is_shared:
         fragment = ingest_fragment(source.id)
@@ -94,7 +94,7 @@ def unread(source: SourceRecord) -> Reader:
 
 
 def is_read(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """True if a table, view or sink reads the source, or if a rebuild that gives a view another query reads it."""
+    """True if a table, view or sink reads the source, or if the new query of a view that is being rebuilt reads it."""
     return any(isinstance(user, _USERS) for user in snapshot.users_of(source.id))
 
 

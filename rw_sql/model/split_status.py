@@ -32,7 +32,7 @@ def identity_status(state: SplitState, upstream: UpstreamSplit | SplitState) -> 
 
 
 def is_known_same(state: SplitState, upstream: UpstreamSplit | SplitState) -> bool:
-    """True if both have a known cluster or both have a known incarnation, and no value that both have differs."""
+    """True if both have a known cluster or both have a known incarnation, and the known values do not differ."""
     return (
         bool((state.cluster and upstream.cluster) or (state.incarnation and upstream.incarnation))
         and identity_status(state, upstream) == OK
@@ -56,8 +56,8 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
 def at_offset(upstream: UpstreamSplit, offset: int) -> SplitState:
     """The position ``offset`` in a split, with the identity that the upstream now reports for the split.
 
-    The position gets the split's current term, except if it is after the end of the split's log: the records between
-    that end and the position do not exist yet and may be written in a later term.
+    The position gets the split's current term if it is not after the end of the split's log. Otherwise, the records
+    between that end and the position do not exist yet and may be written in a later term.
     """
     return SplitState(
         split=upstream.split,

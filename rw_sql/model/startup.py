@@ -26,9 +26,10 @@ def without_startup(options: PlannedOptions) -> dict[str, str]:
 
 
 def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str:
-    """The end offsets that the splits have when a source is created, as the text that is stored in the source's record.
+    """The end offsets that the splits have when a source is created, as the source's record stores them.
 
-    Empty for connectors without startup modes, such as those of files, where the text for 100,000 files would be long.
+    Empty for connectors without startup modes, such as the connectors that read files: for 100,000 files, the value
+    would be long.
     """
     kind = connector(kind_name)
     if kind.spec.option(MODE) is None:
@@ -47,7 +48,7 @@ def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str
 
 
 def births_in_doubt(source: SourceRecord, now: Mapping[str, UpstreamSplit]) -> dict[str, SplitState]:
-    """For each split whose log may have lost records since the source was created: the end of the log at that time.
+    """Maps each split whose log may have lost records since the source was created to the end of the log at that time.
 
     A log may have lost records if its term is greater now. If :meth:`TermConnector.diverged` finds a first lost offset
     in such a log, the records that now have this offset or a later one were written after the source was created.

@@ -46,14 +46,14 @@ _LATER = ("_rw_batch", INDEX_COLUMN[0])
 class ViewInput:
     """One relation that a table, view or sink reads: a source's log, or the rows of a table or another view.
 
-    ``columns`` are the columns visible to queries; if a table with a primary key reads a log, they include the log's
-    columns for the order and kind of changes. ``stored`` are the columns of the input's files, ``aliases`` the pairs
-    (column, name in the files) for columns whose names differ. ``keys`` are the columns, including hidden ones, by
-    which the input's rows are replaced; empty if rows are only appended. ``history`` describes the backfill; None if
-    the log is read from the beginning (see :mod:`rw_sql.model.backfill_ranges`). ``path`` is set for an external Delta
-    table; ``has_feed``: that table has a change feed. A table of a change data capture source decodes its input itself:
-    ``decoded_by`` is the source definition that describes the table's rows (:func:`rw_sql.model.definitions.cdc_rows`),
-    and ``live_from`` is the field of the same name in the table's record.
+    ``columns`` are the columns that queries can see. If a table with a primary key reads a log, they include the log's
+    columns for the order and kind of changes. ``stored`` are the columns of the input's files. ``aliases`` are the
+    pairs (column, name in the files) for columns whose names differ. ``keys`` are the columns, including hidden ones,
+    that identify the input's rows if rows are replaced; empty if rows are only appended. ``history`` describes the
+    backfill; None if the log is read from the beginning (see :mod:`rw_sql.model.backfill_ranges`). ``path`` is set for
+    an external Delta table; ``has_feed``: that table has a change feed. A table of a change data capture source decodes
+    its input itself: ``decoded_by`` is the source definition that describes the table's rows
+    (:func:`rw_sql.model.definitions.cdc_rows`), and ``live_from`` is the field of the same name in the table's record.
     """
 
     id: int
@@ -77,7 +77,7 @@ class ViewInput:
         return self.selection(self.columns)
 
     def selection(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """Some columns, possibly hidden ones, as expressions over the columns of the files."""
+        """The given columns, which may be hidden ones, as expressions over the columns of the files."""
         stored = dict(self.aliases)
         return tuple(
             f"{quoted_for_spark(stored[name])} AS {quoted_for_spark(name)}"
@@ -163,7 +163,7 @@ def _stored(table: TableRecord) -> tuple[str, ...]:
 
 
 def keyed_query(table: TableRecord) -> str:
-    """The query of a table with a primary key over its source's log, extended by the log's columns that contain the
+    """The query of a table with a primary key over its source's log, extended with the log's columns that contain the
     order and kind of changes."""
     query = table.maintenance.query
     if not has_unchanged(table_definition(table.definition)):
@@ -173,7 +173,7 @@ def keyed_query(table: TableRecord) -> str:
 
 
 def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
-    """The hidden columns of a source's log, with their types, by which the newest record of a key is determined."""
+    """The hidden columns of a source's log, with their types, that determine which record of a key is the newest."""
     statement = definition_of(source)
     offset = ("_rw_offset", "STRING" if has_wide_offsets(statement) else "BIGINT")
     order: tuple[tuple[str, str], ...] = (

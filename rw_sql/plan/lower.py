@@ -30,7 +30,7 @@ names."""
 
 
 def _told(statement: ast.Statement, what: str) -> Plan:
-    """The plan that EXPLAIN shows for a statement that has no lowering, because the executor runs it directly."""
+    """The plan that EXPLAIN shows for a statement without a lowering, which the executor runs directly."""
     return Plan(statement=statement, changes=(ResultRow(object="", change="NOTHING", detail=what),))
 
 
@@ -43,8 +43,8 @@ def lower(
     shares_sources: bool = True,
     search_path: tuple[str, ...] = DEFAULT_PATH,
 ) -> Plan:
-    """The plan of one statement. The inspector provides the facts on which the plan depends. Raises SqlError; changes
-    nothing.
+    """The plan of one statement. The inspector provides the facts on which the plan depends. Raises SqlError, and
+    changes nothing.
 
     ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources``: new sources are
     shared by default. ``search_path`` are the schemas in which unqualified names are looked up.

@@ -81,12 +81,12 @@ def connect(
 ) -> SparkSession:
     """Returns a Spark session with Delta that accepts rw_sql's statements: the running session, or a new one.
 
-    ``warehouse`` is a path or URI (default: ``$RW_SQL_WAREHOUSE``, else ``./rw_warehouse``). ``master`` is Spark's
-    master (default: ``local[*]``), and ``config`` adds Spark settings. Both take precedence over
-    ``spark-defaults.conf``, which takes precedence over rw_sql's own settings. With ``run_jobs=False`` this process
+    ``warehouse`` is a path or URI (default: ``$RW_SQL_WAREHOUSE`` or, if that is not set, ``./rw_warehouse``).
+    ``master`` is Spark's master (default: ``local[*]``), and ``config`` adds Spark settings. Both take precedence over
+    ``spark-defaults.conf``, which takes precedence over rw_sql's own settings. With ``run_jobs=False``, this process
     only commits statements and never runs the jobs. ``resource_group`` is the group whose jobs this process runs
-    (default: ``default``). Raises SqlError JAVA_MISSING if Java is missing or too old, and
-    SPARK_START if Spark does not start.
+    (default: ``default``). Raises SqlError JAVA_MISSING if Java is missing or too old, and SPARK_START if Spark does
+    not start.
     """
     if resource_group is not None:
         require_group_name(resource_group)
@@ -122,7 +122,8 @@ def _packages(location: Warehouse) -> str:
 
 
 def initial_jars(warehouse: str | None, config: Mapping[str, str]) -> dict[str, str]:
-    """The settings by which :func:`connect` gives a new Spark the jars of Delta and of the warehouse's store.
+    """The settings with which :func:`connect` adds the jars of Delta and of the warehouse's store to a new Spark
+    session.
 
     If ``PYSPARK_GATEWAY_PORT`` is set, spark-submit has already started the JVM.
     """
@@ -226,7 +227,7 @@ def _attach_connect(spark: SparkSession, location: Warehouse) -> Attached:
 
 
 def _require_group(runtime: AttachedRuntime, group: str | None) -> None:
-    """Raises SqlError if this process runs the jobs of another group than the given one."""
+    """Raises SqlError if this process runs the jobs of a group other than ``group``."""
     present = runtime.context.group
     if group not in (None, present):
         raise SqlError(
@@ -269,7 +270,7 @@ def _for_spark(spark: SparkSession, text: str) -> str:
 
 
 def _refuse_call(spark: SparkSession, call: str, name: str) -> None:
-    """Raises SqlError if a call of PySpark would write or cache a table of rw_sql."""
+    """Raises SqlError if a call to PySpark would write or cache a table of rw_sql."""
     attached = attached_to(spark)
     if attached is not None:
         with attached._store_errors():

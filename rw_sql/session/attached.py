@@ -1,4 +1,4 @@
-"""An attached session: the Spark session, its warehouse, and the routing of texts between rw_sql and Spark."""
+"""An attached session: the Spark session, its warehouse, and the routing of statements to rw_sql or Spark."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ its pending rows."""
 
 
 class AttachedRuntime(Protocol):
-    """One warehouse in this process, shared by the sessions attached to it."""
+    """One warehouse in this process, which all sessions that are attached to it share."""
 
     context: Context
     users: int
@@ -169,7 +169,8 @@ class Attached:
         return frame_of(self.spark, table)
 
     def for_spark(self, text: str) -> str:
-        """The text with each name in the form that Spark finds: see :mod:`rw_sql.runtime.sql.spark_names`."""
+        """The text, in which each name has the form that Spark can resolve: see
+        :mod:`rw_sql.runtime.sql.spark_names`."""
         return with_spark_names(self._seen, text, self._state.search_path, self._views)
 
     @property
@@ -179,7 +180,7 @@ class Attached:
 
     @property
     def is_owner(self) -> bool:
-        """True if this process currently runs the warehouse's jobs."""
+        """True if this process is running the warehouse's jobs."""
         owner = self._runtime.owner
         return owner is not None and owner.is_owner
 
@@ -257,7 +258,7 @@ class Attached:
         return tuple(sorted({record.name for kind in RELATION_KINDS for record in snapshot.all(kind)}))
 
     def route(self, text: str) -> Statement | None:
-        """Returns the parsed statement, or None if the text must be sent to Spark. Raises SqlError for an invalid
+        """Returns the parsed statement, or None if the statement is for Spark. Raises SqlError for an invalid
         statement."""
         if not could_be_ours(text):
             return None
@@ -382,7 +383,7 @@ class Attached:
 
 
 def end_servers(servers: list[WSGIServer]) -> None:
-    """Stops the metrics servers, so that the next attachment can use their ports."""
+    """Stops the metrics servers, so that the next session that is attached can use their ports."""
     while servers:
         server = servers.pop()
         server.shutdown()

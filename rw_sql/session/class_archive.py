@@ -1,7 +1,7 @@
 """An archive of the classes of a JVM, from which later JVMs load these classes faster.
 
-A JVM of Spark reads and checks some 20,000 classes before it has run its first statement. Java can write the classes of
-a process into a file when the process ends (a dynamic CDS archive, JEP 350), and map that file into later processes.
+A JVM of Spark reads and checks about 20,000 classes before it has run its first statement. Java can write the classes
+of a process into a file when the process ends (a dynamic CDS archive, JEP 350), and map that file into later processes.
 :func:`class_archive` returns the options of a JVM for that. The archives are files in the user's cache folder, one for
 each Java, each set of jars and each set of options.
 
@@ -43,8 +43,8 @@ _VARIABLES = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JA
 """The environment variables with options of Spark's JVM."""
 
 _CLASS_PATHS = ("SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CLASSPATH")
-"""The environment variables that add folders to the class path. Java writes no archive if the class path contains a
-folder with files."""
+"""The environment variables that add folders to the class path. Java does not write an archive if the class path
+contains a folder with files."""
 
 _IN_CI = "CI"
 """The environment variable that CI services set. Their machines are discarded after the job, so an archive that is made
@@ -91,10 +91,10 @@ def class_archive(config: Mapping[str, str], class_path: Sequence[Path] = ()) ->
     """The archive for a JVM of Spark with these settings and those of ``spark-defaults.conf``.
 
     ``class_path`` are the jars on the JVM's class path besides Spark's own. Returns None if archives are disabled, if
-    the options of the JVM already name an archive, if the class path may contain a folder with files, or if the cache
-    folder cannot be written or is not private to this user. Also returns None if a new archive would be needed, but
-    this process runs in CI, or the cache folder has too little free space or a path with blanks. Raises SqlError
-    JAVA_MISSING.
+    the options of the JVM already name an archive, or if the class path may contain a folder with files. Also returns
+    None if the cache folder cannot be written or is not private to this user. The same applies if a new archive would
+    be needed, but this process runs in CI, or the cache folder has too little free space or a path with spaces. Raises
+    SqlError JAVA_MISSING.
     """
     settings = {**defaults_of_file(), **config}
     given = " ".join([settings.get(JAVA_OPTIONS, ""), *(os.environ.get(name, "") for name in _VARIABLES)])

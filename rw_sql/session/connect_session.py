@@ -88,7 +88,7 @@ class ConnectAttached(Attached):
         return found  # type: ignore[no-any-return]
 
     def for_spark(self, text: str) -> str:
-        """The text with the names of objects replaced by the names of this session's temporary views."""
+        """The text, in which the names of this session's temporary views replace the names of objects."""
         return self._views.for_spark(self._seen, text, self._state.search_path)
 
     def read(self, text: str, read: Callable[[], DataFrame], args: Any = None) -> DataFrame:

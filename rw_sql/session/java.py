@@ -21,14 +21,12 @@ _OPTIONS = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _suitable: dict[Path, str] = {}
-"""The Java programs that this process has already checked and found new enough, each with the output of
-``-version``.
-"""
+"""The Java programs that this process has found to be new enough, each with the output of ``-version``."""
 
 
 def check_java() -> None:
-    """Checks that the Java version that Spark will start is new enough. Raises SqlError RW404 with the fix if it is
-    not.
+    """Checks that the Java version that Spark will start is new enough. Raises SqlError RW404 if it is not; the hint
+    says how to fix that.
 
     Spark starts ``$JAVA_HOME/bin/java`` if JAVA_HOME is set, otherwise the first ``java`` on the PATH. Commands
     check this before they report that Spark is starting, and :func:`rw_sql.connect` checks again. A successful check

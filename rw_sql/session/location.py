@@ -11,5 +11,6 @@ DEFAULT_WAREHOUSE = "./rw_warehouse"
 
 
 def warehouse_at(location: str | None) -> Warehouse:
-    """The warehouse at a path or URI; by default ``$RW_SQL_WAREHOUSE``, otherwise ``./rw_warehouse``."""
+    """The warehouse at ``location``, a path or URI. The default is ``$RW_SQL_WAREHOUSE`` or, if that is not set,
+    ``./rw_warehouse``."""
     return Warehouse.at(location or os.environ.get(WAREHOUSE_VARIABLE, DEFAULT_WAREHOUSE))

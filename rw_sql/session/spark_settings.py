@@ -3,7 +3,7 @@
 The caller's settings take precedence, then ``spark-defaults.conf``, then rw_sql's own.
 
 ``spark-defaults.conf`` has the format of ``java.util.Properties`` as Spark reads it: one key and value per line,
-separated by blanks, ``=`` or ``:``; lines that begin with ``#`` are comments.
+separated by spaces, ``=`` or ``:``; lines that begin with ``#`` are comments.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ def session_settings(
 ) -> dict[str, str]:
     """The settings of a new session: those in ``given`` and in ``spark-defaults.conf`` override rw_sql's own.
 
-    ``needed`` are the settings that Delta needs; those that are lists are merged with the user's lists.
-    ``warehouse_dir`` is the default of ``spark.sql.warehouse.dir``; ``defaults`` are further settings that the user's
-    settings override.
+    ``needed`` are the settings that Delta needs; their lists are merged with the user's lists. ``warehouse_dir`` is the
+    default of ``spark.sql.warehouse.dir``; ``defaults`` are further settings that the user's settings override.
     """
     own = {**_OWN, **(defaults or {})}
     if warehouse_dir is not None:

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class TakesStatements(Protocol):
-    """The interface through which an attached session handles a text given to ``spark.sql``.
+    """The interface through which an attached session handles the text of a call to ``spark.sql``.
 
     Implemented by :class:`rw_sql.session.attach.Attached`.
     """
 
     def route(self, text: str) -> Statement | None:
-        """The parsed statement if the text is an rw_sql statement; None if it must be sent to Spark."""
+        """The parsed statement if ``text`` is an rw_sql statement; None if it is for Spark."""
         ...
 
     def run(self, text: str, statement: Statement) -> DataFrame:
@@ -42,7 +42,7 @@ class TakesStatements(Protocol):
         ...
 
     def before_spark(self, text: str) -> None:
-        """Prepares the rw_sql objects that a text may name, so that Spark can read them. Must be called before Spark
+        """Prepares the rw_sql objects that ``text`` may name, so that Spark can read them. Must be called before Spark
         runs a statement or resolves a table name."""
         ...
 
@@ -68,7 +68,7 @@ def wrap_sql(
 
     Calls with arguments, and calls on sessions that are not attached, use the original method.
 
-    ``with_schemas`` rewrites the names in a text so that Spark can resolve them. ``shown`` shows the status of a
+    ``with_schemas`` rewrites the names in a statement so that Spark can resolve them. ``shown`` shows the status of a
     statement while it runs.
     """
     if wrap_class(SparkSession, attached_to, with_schemas, shown):
@@ -82,7 +82,7 @@ def wrap_class(
     with_schemas: Callable[[SparkSession, str], str],
     shown: Callable[[_Session], AbstractContextManager[None]],
 ) -> bool:
-    """Wraps ``sql`` of one class of sessions; returns False if it is wrapped already."""
+    """Wraps ``sql`` of one class of sessions; returns False if that class is wrapped already."""
     original: Callable[..., DataFrame] = session_class.sql
     if hasattr(original, ORIGINAL_SQL):
         return False

@@ -1,7 +1,7 @@
 """Wraps the methods of PySpark that write or cache a table by its name, so that they do not change rw_sql's objects.
 
 Otherwise, ``df.write.mode("overwrite").saveAsTable("m")`` would silently replace the Spark view of a materialized view
-by a table of Spark.
+with a table of Spark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hides Spark's start-up messages (some dozen lines that require no action) from a terminal or notebook."""
+"""Hides Spark's start-up messages (a dozen lines or more that require no action) from a terminal or notebook."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def without_start_messages() -> Iterator[None]:
 
 
 class _Filter:
-    """Copies lines from one file descriptor to another, except the start-up lines. Ends when every writer has closed
+    """Copies lines, except the start-up lines, from one file descriptor to another. Ends when every writer has closed
     the descriptor."""
 
     def __init__(self, read_end: int, target: int) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SDK_MODULES = ("s3", "s3-transfer-manager", "sts", "apache-client")
 """The modules of the AWS SDK that S3A uses.
 
-The bundle on which hadoop-aws depends contains all services and has 680 MB.
+The bundle on which hadoop-aws depends contains all services and has a size of 680 MB.
 """
 
 EXCLUDED = "software.amazon.awssdk:bundle"
@@ -46,8 +46,8 @@ def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
 
     They contain no access keys, which Spark takes from the environment.
 
-    For stores other than Amazon's, the bucket's name is in the path of the requests' URLs, as most of these stores
-    require, unless ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true. Credentials from ``AWS_PROFILE`` or a web identity
+    Unless ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true, requests to stores other than Amazon's have the bucket's name
+    in the path of their URLs, as most of these stores require. Credentials from ``AWS_PROFILE`` or a web identity
     (Kubernetes service accounts) are supported, and are refreshed when they expire.
     """
     if scheme_of(uri) not in S3_SCHEMES:

@@ -1,10 +1,9 @@
-"""Parses text to statements and renders statements as canonical text. No Spark here.
+"""Parses text into statements, and renders statements as canonical text. Does not use Spark.
 
-``parse_script(text, file=None) -> tuple[Statement, ...]`` parses statements separated by ``;``; ``render(statement)
--> str`` renders one statement in canonical form. Errors are :class:`rw_sql.errors.SqlError` with their positions in
-the text.
+``parse_script(text, file=None) -> tuple[Statement, ...]`` parses statements separated by ``;``; ``render(statement) ->
+str`` renders one statement in canonical form. Errors are :class:`rw_sql.errors.SqlError` with a position in the text.
 
-Imports: ``assets``, ``errors``. Begin with ``routing``, which decides whether rw_sql or Spark gets a text, and
+Imports: ``assets``, ``errors``. Begin with ``routing``, which decides whether a statement is rw_sql's or Spark's, and
 ``parsing/script.py``. The grammar is in ``grammar/``.
 """
 

@@ -1,4 +1,4 @@
-"""``python -m rw_sql.syntax [--check]``: writes the files generated from the grammar, or lists the stale ones.
+"""``python -m rw_sql.syntax [--check]``: writes the files that are generated from the grammar, or lists the stale ones.
 
 The files are ``grammar/tables.json`` and some pages of ``docs/reference``.
 """
@@ -28,7 +28,7 @@ def stale_files() -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Returns the exit status: with ``--check`` 1 if a file is stale."""
+    """Returns the exit status. With ``--check``, it is 1 if a file is stale."""
     stale = stale_files()
     made = made_files()
     for path in stale:

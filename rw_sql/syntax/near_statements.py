@@ -1,4 +1,4 @@
-"""Suggests a statement for texts with a typing error in their first words: ``SHOW SOURCS``, ``SELEC 1``, ``DROP
+"""Suggests a statement if the first words of an input contain a typing error: ``SHOW SOURCS``, ``SELEC 1``, ``DROP
 SUORCE s``."""
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _OPENING = frozenset({
 })  # fmt: skip
 
 _DESCRIBED = frozenset({"CONNECTION", "SECRET", "SINK", "SOURCE"})
-"""The kinds of objects that users write after DESCRIBE by mistake: the syntax allows only a name there."""
+"""The kinds of objects that users write after DESCRIBE by mistake, although the syntax allows only a name there."""
 
 
 def near_statement(text: str, parameters: Iterable[str] = ()) -> SqlError | None:
-    """The error for a text that neither rw_sql nor Spark accepts; its hint is the statement that was probably meant.
-    None if no statement is similar.
+    """The error for a statement that neither rw_sql nor Spark accepts; its hint is the statement that was probably
+    meant. None if no statement is similar.
 
     Only the first words are compared; the parser checks the rest once the statement is corrected. ``parameters`` are
-    the names of parameters, which SHOW accepts besides the kinds of objects.
+    the names of parameters, which SHOW accepts in addition to the kinds of objects.
     """
     try:
         statement = parse_statement(text)

@@ -20,7 +20,7 @@ _RULE = re.compile(r"[!?]?([a-z_]+)\s*:")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One grammar rule: its name, its example and its text."""
+    """One grammar rule: its name, its example and its definition."""
 
     name: str
     example: str

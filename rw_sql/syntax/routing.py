@@ -1,6 +1,7 @@
-"""Routes a text to rw_sql or to Spark by its first words.
+"""Decides from the first words of a statement whether it is rw_sql's or Spark's.
 
-If both have statements that begin with the same words, clauses and object names decide which of the two gets the text.
+If both have statements that begin with the same words, clauses and object names decide which of the two gets the
+statement.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CatalogView(Protocol):
-    """The catalog lookups that routing needs. Both methods must be fast and must not raise."""
+    """The catalog lookups that routing needs. Both methods must be fast and must not raise exceptions."""
 
     def has_object(self, name: Name) -> bool:
         """True if an rw_sql source, table, materialized view, sink, connection or secret with this name exists."""
@@ -42,7 +43,7 @@ class SchemaView(Protocol):
         ...
 
     def has_database(self, name: str) -> bool:
-        """True if Spark has a database with this name that is not an rw_sql schema."""
+        """True if Spark has a database with this name, and the database is not an rw_sql schema."""
         ...
 
 
@@ -62,7 +63,7 @@ _OURS_ALONE = re.compile(
 
 
 def route(text: str, catalog: CatalogView) -> Statement | None:
-    """The parsed statement if the text is rw_sql's; None if the text must be sent to Spark unchanged.
+    """The parsed statement if the text is an rw_sql statement; None if the text must be sent to Spark unchanged.
 
     Raises SqlError for an invalid text if its first words belong to rw_sql only, or if an rw_sql clause or object
     precedes the error.
@@ -171,7 +172,8 @@ _ALTER_CLAUSES = (("UNSAFE",), ("CONNECTOR",), ("SWAP",), ("ALTER", "WATERMARK")
 
 
 def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
-    """True if an rw_sql clause or name precedes the error in a text whose first words also begin a Spark statement."""
+    """True if an rw_sql clause or name precedes the error in a statement whose first words could also begin a Spark
+    statement."""
     from rw_sql.syntax.lexing.tokens import WORD, scan
 
     if error.span is None:
@@ -194,10 +196,10 @@ def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
 
 
 def _has_table_clause(text: str, tokens: list[Token], end: int) -> bool:
-    """True if a text has a clause of rw_sql before the position ``end``, or a WITH list with a connector after it.
+    """True if the text has a clause of rw_sql before the position ``end``, or a WITH list with a connector after it.
 
-    Only rw_sql's statements have such a list. ``tokens`` are those before ``end``. What Spark reads as a string or a
-    comment does not count.
+    Only rw_sql's statements have such a list. ``tokens`` are the tokens before ``end``. Anything that Spark reads as a
+    string or a comment does not count.
     """
     from rw_sql.syntax.parsing.script import without_strings
 

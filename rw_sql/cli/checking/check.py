@@ -50,10 +50,10 @@ def run_check(
     env: str | None = None,
     variables: Sequence[str] = (),
 ) -> int:
-    """Checks files and folders, prints the errors in the form ``output``, and returns the exit status.
+    """Checks files and folders, prints the errors in the output format ``output``, and returns the exit status.
 
-    With ``is_each``, every file or folder is checked on ``catalog`` itself; otherwise, on the catalog that results from
-    the files before it. Raises SqlError for an environment or variable that does not exist.
+    With ``is_each``, each file or folder is checked on ``catalog`` itself. Without it, each is checked on the catalog
+    that results from the files before it. Raises SqlError for an environment or variable that does not exist.
     """
     from rw_sql.cli.checking.check_input import check_group, read_groups
     from rw_sql.cli.reports.check_reports import Report, write_report
@@ -136,9 +136,9 @@ def check_command(
 ) -> None:
     """Check the statements of SQL files: each is planned on the catalog that results from the statements before it.
 
-    The statements of a folder define objects: they are checked in the order of their dependencies, by the rules of
-    diff. Needs no Spark, Java or network; the summary lists the facts that could not be checked. The exit status is 0
-    without errors, 1 with errors, 2 if a file or the catalog cannot be read.
+    The statements of a folder define objects. They are checked in the order of their dependencies, under the rules of
+    rw-sql diff. Needs no Spark, Java or network. The summary lists the facts that could not be checked. The exit status
+    is 0 without errors, 1 with errors, 2 if a file or the catalog cannot be read.
     """
     output = form or output
     try:
@@ -180,7 +180,8 @@ def export_catalog_command(
     file: FileToWrite = None,
     old_file: Annotated[str | None, old_name("--to", "--file")] = None,
 ) -> None:
-    """Write a warehouse's catalog as JSON for rw-sql check --catalog, without values of secrets. Needs no Spark."""
+    """Write a warehouse's catalog as JSON for rw-sql check --catalog, without values of secrets. Does not start
+    Spark."""
     from pathlib import Path
 
     from rw_sql.metastore import Metastore, catalog_to_json

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.variables.source_map import Expanded, Fault
 
 _KEEPS_OTHERS = (INVALID_PROPERTY, SYNTAX_ERROR, UNKNOWN_PROPERTY)
-"""The kinds of errors that concern a single option, or only the ``;`` behind the statement: after such an error, the
-statement's other errors are reported too."""
+"""The errors that concern a single option, or only the ``;`` after the statement. After such an error, the statement's
+other errors are reported too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +60,9 @@ class CheckedGroup:
 def read_groups(
     paths: Sequence[str], env: str | None, variables: Sequence[str]
 ) -> tuple[list[CheckedGroup], list[tuple[str, SqlError]]]:
-    """The groups of files for some paths, and the unreadable files with the reasons.
+    """The groups of files at ``paths``, and the unreadable files with the reasons.
 
-    Raises SqlError for an invalid option, or an environment that does not exist.
+    Raises SqlError for an invalid option, or for an environment that does not exist.
     """
     groups: list[CheckedGroup] = []
     unreadable: list[tuple[str, SqlError]] = []
@@ -100,7 +100,8 @@ def check_group(
 ) -> Iterable[tuple[CheckedFile, list[Checked]]]:
     """Checks a group: yields each file with its statements, in the order of the file, and their errors.
 
-    Without a catalog, a folder may name secrets that it does not define, because secrets are created by hand.
+    Without a catalog, the statements of a folder may use secrets that the folder does not define, because users create
+    secrets by hand.
     """
     if not group.is_folder:
         for file in group.files:
@@ -132,8 +133,8 @@ def check_group(
 
 
 def _assume_secrets(checker: ScriptChecker, objects: Sequence[FolderObject]) -> frozenset[str]:
-    """Adds to the checker's catalog each secret that the objects name and that is defined neither by the objects nor by
-    the catalog; returns the names of these secrets."""
+    """Adds the secrets that the objects use, but that neither the objects nor the catalog define, to the checker's
+    catalog. Returns the names of these secrets."""
     defined = {made.name for made in objects if made.kind == "secret"}
     named = {name for made in objects for kind, name in named_by(made) if kind == "secret"}
     found = sorted(name for name in named - defined if checker.snapshot.find("secret", name) is None)
@@ -171,8 +172,8 @@ def _in_reading_order(
 ) -> list[tuple[str, ScriptStatement, SqlError | None, FolderObject | None]]:
     """The statements of a folder, sorted so that each follows the statements that it depends on.
 
-    Each statement comes with the reason why a folder must not contain it, if there is one, and with the object that it
-    defines, if it defines one.
+    Each statement comes with the reason why a folder must not contain it and with the object that it defines (None if
+    there is no such reason or object).
 
     Statements that do not parse come first, so that the names that they define are known to the statements that
     depend on them.
@@ -219,8 +220,8 @@ def _in_reading_order(
 
 
 def _parts(text: str) -> Iterator[tuple[ScriptStatement, str, SqlError | None]]:
-    """The statements of a file of a folder, each with its comments; a piece of text that lacks a ``;`` between two
-    statements is split there, and the statement before the gap comes with that error."""
+    """The statements of one file of a folder, each with its comments. If a ``;`` is missing between two statements,
+    they are split there, and the first of them comes with that error."""
     waiting = list(statements_with_notes(text))
     while waiting:
         piece, notes = waiting.pop(0)

@@ -1,4 +1,5 @@
-"""``rw-sql checkpoint``: Structured Streaming checkpoints that were made without rw_sql. Needs no Spark and no Java."""
+"""``rw-sql checkpoint``: Structured Streaming checkpoints that were made without rw_sql. Needs neither Spark nor
+Java."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ from rw_sql.model.offset_files import FORMS
 
 checkpoint_app = typer.Typer(
     no_args_is_help=True,
-    help="Show, export and rewrite the offsets of Structured Streaming jobs made without rw_sql. No Spark needed.",
+    help="Show, export and rewrite the offsets of Structured Streaming jobs made without rw_sql. Does not start Spark.",
 )
 
 _Path = Annotated[str, typer.Argument(metavar="PATH", help="The job's checkpointLocation: a folder or a URI.")]
@@ -63,7 +64,9 @@ _Secret = Annotated[
 ]
 _Table = Annotated[
     list[str] | None,
-    typer.Option("--table", metavar="PATH", help="A Delta table that the job reads: versions are checked against it."),
+    typer.Option(
+        "--table", metavar="PATH", help="A Delta table that the job reads; the versions are checked against it."
+    ),
 ]
 _Stopped = Annotated[bool, typer.Option("--assume-stopped", help="Assert that the job is stopped on every machine.")]
 _Watch = Annotated[
@@ -86,7 +89,7 @@ def show(
     output: _Output = "text",
     show_sql: ShowSql = False,
 ) -> None:
-    """Show a checkpoint's newest committed batch, positions, watermark and stateful operators."""
+    """Show a checkpoint's last committed batch, positions, watermark and stateful operators."""
     from rw_sql.cli.checkpoint.running import Upstreams, show_checkpoint
 
     upstreams = Upstreams.of(bootstrap, property, secret, table)
@@ -103,7 +106,8 @@ def export(
     file: FileToWrite = None,
     old_form: Annotated[str | None, old_name("--form", "--output")] = None,
 ) -> None:
-    """Print the job's positions in the format of rw_sql or of another tool (spark: for startingOffsets)."""
+    """Print the job's positions in the format of rw_sql or of another tool. The format spark is for the option
+    startingOffsets."""
     from rw_sql.cli.checkpoint.running import export_checkpoint
 
     export_checkpoint(path, form=old_form or output, group=group, file=file)
@@ -186,7 +190,7 @@ def undo(
     dry_run: DryRun = False,
     output: _MoveOutput = "text",
 ) -> None:
-    """Restore the files that the newest rewrite replaced, unless the job has been started since."""
+    """Restore the files that the last rewrite replaced. This is refused if the job has been started since."""
     from rw_sql.cli.checkpoint.running import undo_checkpoint
 
     require_move_output(output, is_dry_run=dry_run)

@@ -78,7 +78,7 @@ class Upstreams:
     def of(
         bootstrap: str | None, properties: list[str] | None, secrets: list[str] | None, tables: list[str] | None
     ) -> Upstreams:
-        """Reads the settings from the command line's options. Raises SqlError INVALID_OPTION."""
+        """Reads these settings from the command line's options. Raises SqlError INVALID_OPTION."""
         options = [] if bootstrap is None else [_option("properties.bootstrap.server", TextValue(text=bootstrap))]
         for written in properties or []:
             key, value = _pair(written, "--property")
@@ -128,7 +128,7 @@ def target_of(
     shift_by: int | None,
     back_by: str | None,
 ) -> InjectTarget:
-    """The target given on the command line. Raises SqlError INVALID_OPTION if there is not exactly one."""
+    """The target on the command line. Raises SqlError INVALID_OPTION if there is not exactly one."""
     given: dict[str, InjectTarget] = {}
     if set_:
         given["--set"] = InjectValues(entries=tuple(_entry(written) for written in set_))
@@ -258,7 +258,7 @@ def show_checkpoint(path: str, upstreams: Upstreams, *, is_json: bool, is_sql_on
 
 
 def export_checkpoint(path: str, *, form: str, group: str | None, file: str | None) -> None:
-    """Writes the positions of a checkpoint in the requested form."""
+    """Writes the positions of a checkpoint in the requested format."""
     require_output(form, FORMS)
     splits = {split.id: split.position for split in read_checkpoint(CheckpointFiles.at(path)).splits}
     try:
@@ -305,7 +305,7 @@ def move_checkpoint(
 def undo_checkpoint(
     path: str, *, watch: str | None, is_assumed_stopped: bool, is_yes: bool, is_dry_run: bool, output: str
 ) -> None:
-    """Restores the files that the newest rewrite replaced, after a confirmation."""
+    """Restores the files that the last rewrite replaced, after a confirmation."""
     seconds = WATCH_SECONDS if watch is None else duration_seconds(watch)
     if seconds is None:
         raise SqlError(

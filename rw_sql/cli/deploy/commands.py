@@ -64,7 +64,8 @@ def diff_command(
     exit_code: Annotated[
         bool,
         typer.Option(
-            "--exit-code", help="Exit with 2 if folder and warehouse differ, with 0 if not, and with 1 after an error."
+            "--exit-code",
+            help="Exit with status 2 if folder and warehouse differ, 0 if they do not, and 1 after an error.",
         ),
     ] = False,
     catalog: Annotated[
@@ -74,7 +75,7 @@ def diff_command(
     old_form: Annotated[str | None, old_name("--format", "--output")] = None,
     old_file: Annotated[str | None, old_name("--out", "--file")] = None,
 ) -> None:
-    """Show the differences between a warehouse and a folder of CREATE statements. Needs no Spark and changes
+    """Show the differences between a warehouse and a folder of CREATE statements. Does not start Spark, and changes
     nothing."""
     from rw_sql.cli.interface.error_report import report_error
     from rw_sql.cli.terminal.output import console_for
@@ -116,7 +117,7 @@ def apply_command(
     allow_drop: Annotated[
         bool,
         typer.Option(
-            "--allow-drop", help="Drop objects that are missing in the folder, and objects that must be re-created."
+            "--allow-drop", help="Drop objects that are missing from the folder, and objects that must be re-created."
         ),
     ] = False,
     keep: Annotated[
@@ -124,8 +125,8 @@ def apply_command(
         typer.Option(
             "--keep",
             metavar="TIME",
-            help="How long to keep the old rows of a rebuilt view for a rollback (30min, 12h, 7d; -1 for no end): sets "
-            "the system parameter rollback_window.",
+            help="How long to keep the old rows of a rebuilt view for a rollback: 30min, 12h, 7d, or -1 for no limit. "
+            "Sets the system parameter rollback_window.",
         ),
     ] = None,
     yes: Yes = False,
@@ -134,8 +135,8 @@ def apply_command(
 ) -> None:
     """Bring a warehouse to the state of a folder of CREATE statements.
 
-    If a statement fails, run the same command again to continue. If the command applies a plan, write a new plan with
-    rw-sql diff first.
+    If a statement fails, run rw-sql apply again to continue. To continue with a plan, first write a new plan with
+    rw-sql diff.
     """
     from rw_sql.cli.interface.error_report import error_as_json
     from rw_sql.cli.terminal.output import console_for, print_error
@@ -207,13 +208,13 @@ def _keeping(keep: str | None) -> tuple[str, ...]:
 
 
 def rollback_command(
-    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view whose previous rows are restored.")],
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view whose previous rows to restore.")],
     warehouse: WarehouseOption = None,
     yes: Yes = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Restore the rows that a view had before its newest rebuild. They are kept until the view's next rebuild, but at
-    most for the time in the system parameter rollback_window."""
+    """Restore the rows that a view had before its last rebuild. The old rows are kept until the next rebuild of the
+    view, but no longer than the system parameter rollback_window says."""
     from rich.text import Text
 
     from rw_sql.cli.terminal.output import console_for
@@ -286,8 +287,8 @@ def _compared(
 
 
 def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
-    """A catalog from a file. The warehouse is only a placeholder for callers that need one; the catalog does not belong
-    to it."""
+    """Reads a catalog from a file. The returned warehouse is only a placeholder for callers that need one; the catalog
+    does not belong to it."""
     from rw_sql.metastore import catalog_from_json
     from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -297,7 +298,7 @@ def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
 def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> list[DeployChange]:
     """The changes to carry out.
 
-    Without ``--allow-drop``, objects that are missing in the folder are kept. Raises SqlError if an object cannot
+    Without ``--allow-drop``, objects that are missing from the folder are kept. Raises SqlError if an object cannot
     change without a DROP.
     """
     if allow_drop:
@@ -316,8 +317,8 @@ def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> li
 
 
 def _require_secrets(snapshot: Snapshot, changes: Sequence[DeployChange]) -> None:
-    """Raises SqlError, before anything is changed, if a change needs a secret that neither is in the catalog nor is
-    created by a change."""
+    """Raises SqlError, before anything is changed, if a change needs a secret that is not in the catalog and that no
+    change creates."""
     from rw_sql.plan.deploy.order import secrets_of
 
     made = {change.name for change in changes if change.kind == "secret"}

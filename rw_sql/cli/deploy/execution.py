@@ -1,5 +1,5 @@
 """Runs the statements of ``rw-sql apply`` and ``rollback``, with a status line while Spark starts and while a statement
-waits."""
+runs."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ def carry_out(
     again: str,
 ) -> None:
     """Runs the statements in ``first``, then the statements of the changes, and appends each completed change to
-    ``made``. ``again`` is a text that tells the user how to continue after an error.
+    ``made``. ``again`` tells the user how to continue after an error, such as "run the same command again".
 
     If a change drops an object, all statements are planned before the first one runs. Otherwise, an object might be
-    dropped although its new definition is then refused.
+    dropped before its new definition is refused.
     """
     from rw_sql.cli.terminal.output import print_error
     from rw_sql.plan.deploy.plan_file import require_current, require_still_there

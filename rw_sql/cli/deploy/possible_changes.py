@@ -1,5 +1,5 @@
-"""Computes the changes between a catalog and a folder. A view that cannot follow the rebuild of a view that it reads is
-created again.
+"""Computes the changes between a catalog and a folder. A view is created again if it cannot follow the rebuild of a
+view that it reads.
 
 ``compare`` knows only definitions. Whether a view can keep its columns when a view that it reads gets another query is
 known only after planning. This module plans the statements as ``rw-sql check`` does.
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 def possible_changes(
     snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[str] = ()
 ) -> tuple[DeployChange, ...]:
-    """The changes that bring the catalog to the state of the folder; see
-    :func:`rw_sql.plan.deploy.changes.compare`.
+    """The changes that make the catalog match the folder; see :func:`rw_sql.plan.deploy.changes.compare`.
 
     If a view of the folder could not keep its columns because a view that it reads gets another query, the changes
     create the view again.

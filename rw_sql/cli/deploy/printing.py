@@ -25,8 +25,8 @@ def show_changes(
     *,
     is_counted: bool = True,
 ) -> None:
-    """Prints the changes with their statements, the number of changes of each kind, and the amount of data that the
-    changes will read.
+    """Prints the changes with their statements, the number of changes of each kind, and how much data the changes will
+    read.
 
     Prints nothing if there are no changes.
     """
@@ -69,7 +69,7 @@ def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, ch
         return
     from rw_sql.runtime.positions.rows_to_read import rows_to_read
 
-    # The first id in the ``touches`` of a rebuild is that of the view itself, which is not read.
+    # The first id in a rebuild's ``touches`` is the id of the view itself, which is not read.
     read = [id_ for change in made for id_ in change.touches[change.action == "rebuild" :]]
     found = rows_to_read(warehouse, snapshot, read)
     if found.rows or found.bytes:

@@ -40,12 +40,11 @@ class NoCatalog:
 
 
 def format_text(text: str, file: str | None = None, *, is_canonical: bool = False) -> str:
-    """The formatted text of a file, with the file's line ends. Raises SqlError like :func:`format_script`."""
+    """Formats the text of a file and keeps its line ends. Raises SqlError like :func:`format_script`."""
     plain = unix_lines(text)
     if plain == text:
         return format_script(text, file, is_canonical=is_canonical)
-    # If all line ends of a file are alike, the new line ends in a statement that is split into several lines are like
-    # them.
+    # If all line ends of a file are alike, the line ends that formatting adds are like them too.
     for end in ("\r\n", "\r"):
         if plain.replace("\n", end) == text:
             return format_script(plain, file, is_canonical=is_canonical).replace("\n", end)
@@ -56,8 +55,8 @@ def format_script(text: str, file: str | None = None, *, is_canonical: bool = Fa
     """Formats every rw_sql statement and every query of a script. Formatting the result again changes nothing.
 
     Comments keep their places, and types keep their spelling unless ``is_canonical``. These parts are left unchanged:
-    text between statements (including a byte-order mark), Spark statements other than queries, and texts that become
-    statements only when their variables are replaced. Raises SqlError for any other text that is neither a valid rw_sql
+    text between statements (including a byte-order mark), Spark statements other than queries, and text that becomes a
+    statement only when its variables are replaced. Raises SqlError for any other text that is neither a valid rw_sql
     statement nor Spark's.
     """
     from rw_sql.syntax import split_script
@@ -102,10 +101,10 @@ def statement_of(text: str) -> Statement | None:
 def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False, output: str = "text") -> int:
     """Formats files in place (standard input to standard output); returns the exit status.
 
-    With ``check``, nothing is written: the differences are printed, and the status is 1 if there are any. A file
-    with an error is left unchanged, the error is printed to standard error, and the status is 1, or 2 if no file could
-    be read. With the output ``json``, one document contains, for each file, whether it was (or would be) changed, and
-    its error.
+    With ``check``, nothing is written: the differences are printed, and the status is 1 if there are any. A file with
+    an error is left unchanged, the error is printed to standard error, and the status is 1, or 2 if no file could be
+    read. With the output format ``json``, one document contains, for each file, its error and whether it was (or would
+    be) changed.
     """
     statuses: set[int] = set()
     results: list[dict[str, object]] = []
@@ -152,13 +151,15 @@ def fmt_command(
     files: Annotated[
         list[str], typer.Argument(metavar="PATHS|-", help="SQL files, or folders of them; - is standard input.")
     ],
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 if a file would change.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit with status 1 if a file would change.")
+    ] = False,
     canonical: Annotated[
-        bool, typer.Option("--canonical", help="Write types by their canonical names: CHARACTER VARYING for VARCHAR.")
+        bool, typer.Option("--canonical", help="Write types with their canonical names: CHARACTER VARYING for VARCHAR.")
     ] = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Rewrite the statements of SQL files in canonical form; for ``-``, write them to standard output. Needs no
+    """Rewrite the statements of SQL files in canonical form; for ``-``, write them to standard output. Does not start
     Spark."""
     require_output(output, OUTPUTS)
     raise typer.Exit(run_fmt(files_of(files), check=check, is_canonical=canonical, output=output))

@@ -36,7 +36,7 @@ class Comment:
 
 
 def comments_of(text: str, tokens: Sequence[Token]) -> list[Comment]:
-    """The comments between the tokens of a text, in the order of the text. ``tokens`` includes END."""
+    """The comments between the tokens of ``text``, in order. ``tokens`` includes END."""
     found = []
     end = 0
     for before, token in enumerate(tokens):
@@ -68,7 +68,7 @@ def comments_of(text: str, tokens: Sequence[Token]) -> list[Comment]:
 
 
 def without_comments(text: str, comments: Sequence[Comment]) -> str:
-    """The text with its comments replaced by blanks."""
+    """The text, in which spaces replace the comments."""
     pieces = []
     done = 0
     for comment in comments:
@@ -78,10 +78,10 @@ def without_comments(text: str, comments: Sequence[Comment]) -> str:
 
 
 def pairs_of(before: Sequence[Token], after: Sequence[Token]) -> dict[int, int]:
-    """Maps the index of each token of a text to the index of the same token in the formatted text.
+    """Maps the index of each token of the original text to the index of the same token in the formatted text.
 
-    The two indexes may differ, because formatting may drop words without a meaning and may reorder clauses. A dropped
-    token is left out.
+    The two indexes may differ, because formatting may drop words without a meaning and may reorder clauses. The result
+    does not contain dropped tokens.
     """
     old, new = [_key(token) for token in before], [_key(token) for token in after]
     same = 0
@@ -99,7 +99,7 @@ def pairs_of(before: Sequence[Token], after: Sequence[Token]) -> dict[int, int]:
 
 
 def _pair_moved(old: Sequence[tuple[str, str]], new: Sequence[tuple[str, str]], pairs: dict[int, int]) -> None:
-    """Adds the pairs for tokens of reordered clauses, as far as a token has exactly one possible counterpart."""
+    """Adds the pairs for the tokens of reordered clauses that have exactly one possible counterpart."""
     taken = set(pairs.values())
     free: dict[tuple[str, str], list[int]] = {}
     for at, key in enumerate(new):
@@ -161,7 +161,7 @@ def put_back(text: str, comments: Sequence[Comment], before: Sequence[Token]) ->
 
 
 def _gap(comment: Comment, pairs: dict[int, int], old: int, new: int) -> int:
-    """The index of the token in the formatted text before which a comment is placed."""
+    """The index of the token before which a comment is placed in the formatted text."""
     following = next((pairs[at] for at in range(comment.before, old) if at in pairs), None)
     preceding = next((pairs[at] + 1 for at in range(comment.before - 1, -1, -1) if at in pairs), None)
     first, second = (following, preceding) if comment.begins_line else (preceding, following)

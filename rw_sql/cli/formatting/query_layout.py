@@ -26,14 +26,14 @@ _SPACED = frozenset({
     "ALL", "AND", "AS", "BETWEEN", "BY", "DISTINCT", "ELSE", "EXCEPT", "FROM", "HAVING", "IN", "INTERSECT", "JOIN",
     "LATERAL", "LIMIT", "NOT", "ON", "OR", "OVER", "SELECT", "THEN", "UNION", "USING", "VALUES", "WHEN", "WHERE",
 })  # fmt: skip
-"""Words that are separated from a following parenthesis by a blank, because the parenthesis does not contain
+"""Words that are separated from a following parenthesis by a space, because the parenthesis does not contain
 arguments."""
 
 _COMPARISONS = frozenset({"=", "==", "<>", "!=", "<=", ">=", "<=>"})
 
 
 def lay_out_query(text: str, *, is_broken: bool = False) -> str:
-    """Lays out a query without comments; returns it unchanged if it is not recognized as a query.
+    """Lays out a query that has no comments; returns the text unchanged if it is not recognized as a query.
 
     With ``is_broken``, each clause begins a new line even if the query is short.
     """
@@ -54,7 +54,7 @@ def _meaning(tokens: Sequence[Token]) -> list[tuple[str, str]]:
 
 
 class _Layout:
-    """Writes ranges of tokens. ``margin`` is the indentation of a new line, in blanks."""
+    """Writes ranges of tokens. ``margin`` is the indentation of a new line, in spaces."""
 
     def __init__(self, tokens: Sequence[Token], *, is_broken: bool) -> None:
         self._tokens = tokens
@@ -243,7 +243,7 @@ _AFTER_AS = frozenset({"SELECT", "WITH", "NOT"})
 
 
 def _closing(tokens: Sequence[Token]) -> dict[int, int]:
-    """Maps the position of each opening parenthesis to that of its closing one."""
+    """Maps the position of each opening parenthesis to the position of its closing one."""
     opened: list[int] = []
     pairs = {}
     for at, token in enumerate(tokens):
@@ -257,7 +257,7 @@ def _closing(tokens: Sequence[Token]) -> dict[int, int]:
 
 
 def _ends(words: Sequence[str]) -> dict[int, int]:
-    """Maps the position of each CASE to that of its END."""
+    """Maps the position of each CASE to the position of its END."""
     opened: list[int] = []
     pairs = {}
     for at, word in enumerate(words):

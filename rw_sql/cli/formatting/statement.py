@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
 
 _TYPE = "rw_sql_type_{}"
-"""A placeholder for types, in a text that is only used to find the positions of types."""
+"""A placeholder for types, in a statement that is rendered only to find the positions of its types."""
 
 
 def format_statement(text: str, *, is_canonical: bool = False) -> str:
@@ -64,8 +64,8 @@ def format_query(text: str) -> str:
 
 
 def _rendered(statement: Statement, types: Sequence[str], *, is_broken: bool) -> str:
-    """Renders the statement. ``types`` are the spellings of its types, in the order of the types; without them, types
-    have their canonical names."""
+    """Renders the statement. ``types`` are the spellings of its types, in the order of the types; without ``types``,
+    they have their canonical names."""
     left = iter(types)
 
     def replaced(part: object) -> object:
@@ -84,8 +84,7 @@ def _rendered(statement: Statement, types: Sequence[str], *, is_broken: bool) ->
 
 
 def _mapped(part: Any, replaced: Callable[[object], object]) -> Any:
-    """A copy of a part of a statement, in which each nested part is replaced if ``replaced`` returns a replacement for
-    it."""
+    """A copy of a part of a statement. Each nested part for which ``replaced`` returns a replacement is replaced."""
     found = replaced(part)
     if found is not None:
         return found

@@ -23,7 +23,7 @@ _WORDS = "rw_sql.words"
 class RootGroup(TyperGroup):
     """The root command. Its completion options take an optional shell; the default is the running shell.
 
-    If a command line has a word without its option, the error's hint is the right command line.
+    If a command line has a word whose option is missing, the error's hint is the right command line.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -37,7 +37,7 @@ class RootGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command. Raises SqlError INVALID_OPTION for a word without its option."""
+        """Runs the command. Raises SqlError INVALID_OPTION for a word whose option is missing."""
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -50,7 +50,7 @@ class RootGroup(TyperGroup):
 
 
 def prepare_completion() -> None:
-    """Prepares the process to answer a shell's request for completions."""
+    """Prepares the process to serve a shell's request for completions."""
     if _VARIABLE in os.environ:
         _typer().completion_init()
 
@@ -78,8 +78,8 @@ def show_completion(shell: str | None) -> None:
 
 
 def _typer() -> Any:
-    # typer's implementation of --install-completion and --show-completion, whose options take no name of a shell. Its
-    # functions have had the names used here since typer 0.12.
+    # typer's implementation of --install-completion and --show-completion, whose options do not accept the name of a
+    # shell. Its functions have had these names since typer 0.12.
     return import_module("typer.completion")
 
 
@@ -95,7 +95,7 @@ def complete_words(*words: str) -> Any:
     """Completes an option's value from a fixed list of words."""
 
     def complete(incomplete: str) -> list[str]:
-        # In a list with commas, each word is completed separately.
+        # In a comma-separated list, each word is completed separately.
         done, comma, last = incomplete.rpartition(",")
         return [f"{done}{comma}{word}" for word in words if word.startswith(last)]
 

@@ -19,7 +19,7 @@ _output: ContextVar[str] = ContextVar("output", default="text")
 
 
 def remember_output(output: str) -> None:
-    """Stores the form of the output that the running command was asked for."""
+    """Stores the output format that the running command was asked for."""
     _output.set(output)
 
 
@@ -37,7 +37,7 @@ def report_error(error: SqlError) -> None:
 
 
 def error_as_json(error: SqlError, hide: Callable[[str], str]) -> dict[str, Any]:
-    """An error for JSON. ``hide`` replaces secrets by asterisks."""
+    """An error for JSON. ``hide`` replaces secrets with asterisks."""
     return {
         "code": error.code,
         "sqlstate": error.sqlstate,

@@ -1,4 +1,4 @@
-"""The error for a word that stands where a command has only options: its hint is the command line that was meant.
+"""The error for a word in a place where the command accepts only options. Its hint is the command line that was meant.
 
 For example, ``rw-sql source show orders`` gets the hint ``rw-sql source show -s orders``.
 """
@@ -29,15 +29,15 @@ _MEANT: tuple[tuple[str, str], ...] = (
     ("--warehouse", r".*/.*"),
     ("--resource-group", r"[^/]+"),
 )
-"""The options whose value users write without the option, and the form of the value. The first option that the command
-has, that is not given yet and whose form fits, is the one that was meant."""
+"""The options whose values users write without the option, and the pattern of each value. The option that was meant is
+the first one that the command has, that the command line does not contain yet, and whose pattern fits."""
 
 _UNLIKELY = "a-word-that-nobody-types-"
 
 
 def misplaced_word(error: Any, words: Sequence[str]) -> SqlError | None:
-    """The error for a command line that the parser of options refused with ``error``; None if no word of it lacks its
-    option, or if the option is not clear.
+    """The error for a command line that the option parser refused with ``error``; None if no word lacks its option, or
+    if it is not clear which option was meant.
 
     ``words`` is the command line, without the program's name.
     """
@@ -75,7 +75,7 @@ def misplaced_word(error: Any, words: Sequence[str]) -> SqlError | None:
 
 
 def _parsed(context: Any, given: Sequence[str]) -> tuple[set[str], list[str]] | None:
-    """The names of the options that a command line gives, and the words without an option."""
+    """The names of the options in a command line, and its words without an option."""
     try:
         found, extra, _ = context.command.make_parser(context).parse_args(list(given))
     except Exception as refused:
@@ -86,7 +86,7 @@ def _parsed(context: Any, given: Sequence[str]) -> tuple[set[str], list[str]] | 
 
 
 def _is_extra(context: Any, given: Sequence[str], at: int) -> bool:
-    """True if one word of a command line has no option."""
+    """True if the word at ``at`` has no option."""
     if given[at].startswith("-") and len(given[at]) > 1:
         return False
     marked = f"{_UNLIKELY}{at}"

@@ -21,7 +21,7 @@ WarehouseOption = Annotated[
         "-w",
         metavar="PATH",
         envvar="RW_SQL_WAREHOUSE",
-        help="The folder or URI of tables and metadata. ./rw_warehouse by default.",
+        help="The warehouse: a folder or URI with all tables and metadata. The default is ./rw_warehouse.",
     ),
 ]
 GroupOption = Annotated[
@@ -29,7 +29,7 @@ GroupOption = Annotated[
     typer.Option(
         "--resource-group",
         metavar="NAME",
-        help="The resource group, as in WITH (resource_group = 'NAME'). By default, the group named default.",
+        help="The resource group, as in WITH (resource_group = 'NAME'). The default is the group named default.",
     ),
 ]
 Variables = Annotated[
@@ -47,23 +47,25 @@ Env = Annotated[
 Yes = Annotated[
     bool,
     typer.Option(
-        "--yes", help="Confirm without asking. Predicted gaps or duplicates need --allow or the statement's ALLOW."
+        "--yes",
+        help="Confirm without asking. Predicted gaps or duplicates also need --allow (in a SQL file: the "
+        "statement's ALLOW).",
     ),
 ]
 Confirm = Annotated[
     list[str] | None,
-    typer.Option("--confirm", metavar="TOKEN", help="Confirm a refused request by the token in its message."),
+    typer.Option("--confirm", metavar="TOKEN", help="Confirm a refused request with the token in its message."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the preview and change nothing.")]
-ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the statement and do nothing.")]
+ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the SQL statement instead of running it.")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="A reason to store with the operation.")]
-Splits = Annotated[list[str] | None, typer.Option("--split", metavar="SPLIT", help="Only this split; repeatable.")]
+Splits = Annotated[list[str] | None, typer.Option("--split", metavar="SPLIT", help="Only this split. Repeatable.")]
 AllowRows = Annotated[
     list[str] | None,
     typer.Option(
         "--allow",
         metavar="WORD",
-        help="A predicted effect to accept, gaps or duplicates; repeatable.",
+        help="Accept this predicted effect: gaps or duplicates. Repeatable.",
         autocompletion=complete_words("gaps", "duplicates"),
     ),
 ]
@@ -72,24 +74,24 @@ AllowOffsets = Annotated[
     typer.Option(
         "--allow",
         metavar="WORD",
-        help="A predicted effect to accept: gaps, duplicates or clamp; repeatable.",
+        help="Accept this predicted effect: gaps, duplicates or clamp. Repeatable.",
         autocompletion=complete_words("gaps", "duplicates", "clamp"),
     ),
 ]
 NoValidate = Annotated[bool, typer.Option("--no-validate", help="Skip the check against the upstream.")]
 FileToWrite = Annotated[
-    str | None, typer.Option("--file", "-f", metavar="FILE", help="The file to write; standard output by default.")
+    str | None, typer.Option("--file", "-f", metavar="FILE", help="The file to write. The default is standard output.")
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="SPLIT=N",
-        help="The next position of one split, such as orders:0=42 or version=7; null as N resets the split.",
+        help="The next position of one split, such as orders:0=42 or version=7; N = null resets the split.",
     ),
 ]
 FileToRead = Annotated[
-    str | None, typer.Option("--file", "-f", metavar="FILE", help="A file of offsets, in any supported form.")
+    str | None, typer.Option("--file", "-f", metavar="FILE", help="A file of offsets, in any supported format.")
 ]
 FromGroup = Annotated[
     str | None, typer.Option("--from-group", metavar="GROUP", help="A consumer group's committed offsets.")
@@ -102,7 +104,9 @@ ToLatest = Annotated[bool, typer.Option("--to-latest", help="The current end of 
 ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", help="The same position in every split.")]
 ToTimestamp = Annotated[
     str | None,
-    typer.Option("--to-timestamp", metavar="TIME", help="The first record at or after a time: '2026-01-31 08:00:00Z'."),
+    typer.Option(
+        "--to-timestamp", metavar="TIME", help="The first record at or after this time: '2026-01-31 08:00:00Z'."
+    ),
 ]
 ShiftBy = Annotated[int | None, typer.Option("--shift-by", metavar="±N", help="Move the position of each split by N.")]
 BackBy = Annotated[
@@ -114,14 +118,14 @@ LastSeen = Annotated[
 ]
 
 
-def output_option(*forms: str, help: str = "The form in which results are printed.") -> Any:
-    """``--output`` with the forms that a command supports. The first form is the default."""
+def output_option(*forms: str, help: str = "The output format.") -> Any:
+    """``--output`` with the output formats that a command supports. The first one is the default."""
     return typer.Option("--output", "-o", metavar="|".join(forms), help=help, autocompletion=complete_words(*forms))
 
 
 def require_output(output: str, forms: Sequence[str], option: str = "--output") -> None:
-    """Raises SqlError INVALID_OPTION if a command does not support the form; otherwise, errors are reported in this
-    form."""
+    """Raises SqlError INVALID_OPTION if the command does not support the output format; otherwise, errors are reported
+    in this format."""
     if output not in forms:
         listed = f"one of {', '.join(forms)}" if len(forms) > 2 else " or ".join(forms)
         raise SqlError(INVALID_OPTION, f"{option} must be {listed}, not {output!r}", hint=f"{option} {forms[-1]}")
@@ -129,12 +133,13 @@ def require_output(output: str, forms: Sequence[str], option: str = "--output") 
 
 
 PICTURES = ("mermaid", "svg")
-MOVE_OUTPUT = output_option("text", "json", *PICTURES, help="The form of the results; mermaid and svg need --dry-run.")
+MOVE_OUTPUT = output_option("text", "json", *PICTURES, help="The output format. mermaid and svg require --dry-run.")
 """``--output`` for the commands that move positions. Their preview can be a picture."""
 
 
 def require_move_output(output: str, *, is_dry_run: bool) -> None:
-    """Raises SqlError INVALID_OPTION for an unknown form, and for a picture (mermaid or svg) without a dry run."""
+    """Raises SqlError INVALID_OPTION for an unknown output format, and for a picture (mermaid or svg) without a dry
+    run."""
     # "table" is the old name of "text".
     require_output("text" if output == "table" else output, ("text", "json", *PICTURES))
     if output in PICTURES and not is_dry_run:
@@ -146,7 +151,7 @@ def old_name(old: str, new: str, **settings: Any) -> Any:
 
     Using it prints a note on standard error.
     """
-    return typer.Option(old, hidden=True, help=f"The old name of {new}.", callback=_report(old, new), **settings)
+    return typer.Option(old, hidden=True, help=f"An old name. Use {new}.", callback=_report(old, new), **settings)
 
 
 def _report(old: str, new: str) -> Callable[[Any], Any]:

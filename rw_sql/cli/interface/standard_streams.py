@@ -37,7 +37,8 @@ class OutputError(SqlError):
 
 
 class _Descriptor(io.FileIO):
-    """A descriptor that raises errors as OutputError, except a BrokenPipeError if the reader has ended."""
+    """A descriptor that raises errors as OutputError. A BrokenPipeError, which means that the reader has ended, stays
+    as it is."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -50,8 +51,8 @@ class _Descriptor(io.FileIO):
 
 @contextmanager
 def usable_streams() -> Iterator[None]:
-    """A context manager in which all three standard streams are open, and an error of standard output is an
-    OutputError, including an error of the last write at the end of the block."""
+    """A context manager. Inside it, all three standard streams are open, and each error of standard output is raised as
+    an OutputError. This includes an error of the last write, at the end of the block."""
     _open_closed()
     before = sys.stdout
     checked = _checked(before)

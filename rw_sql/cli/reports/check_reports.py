@@ -54,7 +54,7 @@ class Report:
 
     @property
     def summary(self) -> list[str]:
-        """The numbers of checked statements and of errors, and a list of the facts that were not checked."""
+        """The number of checked statements, the number of errors, and the facts that were not checked."""
         found, files = len(self.errors), len(self.files)
         lines = [
             f"{len(self.statements)} statement{_s(len(self.statements))} in {files} file{_s(files)}: "
@@ -97,7 +97,7 @@ def _region(error: SqlError, checked: Checked) -> _Region:
 
 
 def write_report(report: Report, output: str) -> None:
-    """Prints a report in one of the forms. Files that cannot be read go to standard error."""
+    """Prints a report in one of the output formats. Files that cannot be read are also reported on standard error."""
     for _, error in report.unreadable:
         sys.stderr.write(error.render() + "\n")
     match output:
@@ -154,7 +154,7 @@ def statement_json(checked: Checked) -> dict[str, Any]:
 
 
 def unreadable_json(path: str, error: SqlError) -> dict[str, Any]:
-    """A file that cannot be read as JSON: the keys of a statement, without those that only a statement has."""
+    """JSON for a file that cannot be read: the keys of a statement, without those that only a statement has."""
     return {
         "file": path,
         "line": error.line,

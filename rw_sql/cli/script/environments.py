@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def environment(folder: str, env: str | None) -> dict[str, str]:
-    """The variables of an environment, from its file in a folder; empty without an environment. Raises SqlError."""
+    """The variables of an environment, from its file in the folder; empty if ``env`` is None. Raises SqlError."""
     from rw_sql.plan.deploy.folder import read_variables
     from rw_sql.syntax.variables.references import ENVIRONMENT, require_fit
 
@@ -33,7 +33,8 @@ def environment(folder: str, env: str | None) -> dict[str, str]:
 def environment_above(file: str, env: str | None) -> dict[str, str]:
     """The variables of an environment for a file.
 
-    They come from the nearest folder with that environment, beginning with the file's own folder and going up.
+    They come from the file's own folder or, if it does not have that environment, from the nearest folder above that
+    has it.
 
     Raises SqlError if no folder has the environment's file.
     """
@@ -73,7 +74,7 @@ def environments_of(env: str | None) -> Callable[[str], dict[str, str]] | None:
 
 
 def given_variables(texts: Sequence[str]) -> dict[str, str]:
-    """The variables given by ``--var NAME=VALUE``, for ``${NAME}``. Raises SqlError."""
+    """The variables from ``--var NAME=VALUE``, for ``${NAME}``. Raises SqlError."""
     from rw_sql.syntax.variables.references import require_fit
 
     found: dict[str, str] = {}

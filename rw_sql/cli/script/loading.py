@@ -38,7 +38,7 @@ class Script:
 
 
 def read_assignments(texts: Iterable[str]) -> dict[str, str]:
-    """The variables given by ``--var NAME=VALUE``. Raises SqlError INVALID_OPTION."""
+    """The variables from ``--var NAME=VALUE``. Raises SqlError INVALID_OPTION."""
     variables = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -59,13 +59,13 @@ def load_scripts(
     variables: Mapping[str, str],
     environment: Callable[[str], Mapping[str, str]] | None = None,
 ) -> tuple[list[Script], Callable[[str], str]]:
-    """Loads the scripts in some files (``-`` is standard input).
+    """Loads the scripts in ``files`` (``-`` is standard input).
 
-    Variables set in a file are available in the files after it.
+    Variables that one file sets are available in the files after it.
 
-    ``environment`` returns the variables of a file's environment. If it is given, ``${name}`` is replaced too, from
-    these variables and from ``variables``. The second result is a function that hides the values of variables whose
-    names suggest that they are secret. Raises SqlError if a file cannot be read, a variable is not set, or a
+    ``environment`` returns the variables of a file's environment. If it is given, ``${name}`` is replaced too, with the
+    values of these variables and of ``variables``. The second result is a function that hides the values of variables
+    whose names suggest that they are secret. Raises SqlError if a file cannot be read, a variable is not set, or a
     backslash command is wrong.
     """
     scripts = []
@@ -87,14 +87,14 @@ def _secrets(variables: Mapping[str, str]) -> Iterable[str]:
 
 
 def hiding_of(variables: Mapping[str, str]) -> Callable[[str], str]:
-    """A function that replaces secrets in a text by asterisks, including the values of those ``variables`` whose names
-    suggest a secret."""
+    """A function that replaces the secrets in a string with asterisks, including the values of all ``variables`` whose
+    names suggest a secret."""
     return hiding(_secrets(variables))
 
 
 def hiding(secrets: Iterable[str]) -> Callable[[str], str]:
-    """A function that replaces secrets in a text by asterisks: the given secrets, and those that the text's statements
-    contain."""
+    """A function that replaces secrets in a string with asterisks: the given secrets, and those in the statements of
+    the string."""
     # Longer values are replaced first, because they may contain shorter ones.
     values = sorted({form for secret in secrets for form in (secret, secret.replace("'", "''"))}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, values))) if values else None

@@ -48,7 +48,7 @@ def status_of(error: SqlError) -> Status:
 
 @dataclass(slots=True)
 class RunReport:
-    """The results of a run so far. ``hide`` replaces secrets by asterisks."""
+    """The results of a run so far. ``hide`` replaces secrets with asterisks."""
 
     hide: Callable[[str], str]
     is_dry: bool = False

@@ -41,7 +41,7 @@ _NOT_RUN = "a dry run does not run Spark's statements"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options of a run. With an ``output`` other than text, only the report is written to standard output."""
+    """The options of a run. With an ``output`` other than ``text``, only the report goes to standard output."""
 
     warehouse: str | None = None
     is_confirmed: bool = False
@@ -272,8 +272,8 @@ def open_block(script: str | None) -> SqlError:
 
 @contextmanager
 def _dry_session(warehouse: str | None) -> Iterator[Attached]:
-    """A session that runs no jobs: on the warehouse, or on a temporary empty one if the warehouse does not exist
-    yet."""
+    """A session that runs no jobs. It is attached to the warehouse, or to a temporary empty one if the warehouse does
+    not exist yet."""
     from rw_sql.session.attach import attach
     from rw_sql.session.location import warehouse_at
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = "rw_kafka"
 DEFAULT_BROKER = "127.0.0.1:9092"
 ANSWER_SECONDS = 10.0
-"""The maximum time in seconds to wait for a broker's answer."""
+"""The maximum time in seconds to wait for a broker's response."""
 
 dev_app = typer.Typer(no_args_is_help=True, help="Tools for development.")
 kafka_app = typer.Typer(no_args_is_help=True, help="A real Kafka broker on this machine.")
@@ -56,14 +56,14 @@ def start(
         int, typer.Option("--port", "-p", metavar="PORT", help="The port to listen on; 0 selects a free port.")
     ] = 9092,
     controller_port: Annotated[
-        int | None, typer.Option("--controller-port", help="The broker's second port; a free one by default.")
+        int | None, typer.Option("--controller-port", help="The broker's second port. The default is a free port.")
     ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A line of server.properties.")
     ] = None,
     output: _Output = "text",
 ) -> None:
-    """Start a broker and wait until it answers. The first start downloads Kafka. The broker keeps running after the
+    """Start a broker and wait until it responds. The first start downloads Kafka. The broker keeps running after the
     command ends."""
     from rw_sql.cli.servers.kafka_broker import is_running, start_broker
     from rw_sql.cli.terminal.status_line import Doing, StatusLine
@@ -83,7 +83,7 @@ def start(
 
 @kafka_app.command()
 def stop(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> None:
-    """Stop the broker of a folder and wait until it has ended. Its data remains in the folder."""
+    """Stop the broker of a folder and wait until it has ended. The data remains in the folder."""
     from rw_sql.cli.servers.kafka_broker import stop_broker
 
     require_output(output, OUTPUTS)
@@ -110,7 +110,7 @@ def topics(
     ] = None,
     output: _Output = "text",
 ) -> None:
-    """List the topics, after creating, extending or deleting one."""
+    """List the topics. --create, --grow and --delete first create, extend or delete one."""
     from rw_sql.cli.servers import kafka_topics
 
     require_output(output, OUTPUTS)
@@ -147,8 +147,8 @@ def produce(
         typer.Option(
             "--partition-by",
             metavar="FIELD",
-            help="The JSON field that selects the partition: a number modulo the number of partitions, any other "
-            "value by its hash.",
+            help="The JSON field that selects the partition: a number is taken modulo the number of partitions, any "
+            "other value is hashed.",
         ),
     ] = None,
     partitions: Annotated[
@@ -257,7 +257,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 
 
 def _bootstrap(folder: Path, broker: str | None) -> str:
-    """The address of a broker that answers. Raises SqlError UPSTREAM_UNREACHABLE if there is none."""
+    """The address of a broker that responds. Raises SqlError UPSTREAM_UNREACHABLE if there is none."""
     from rw_sql.cli.servers.kafka_broker import is_running
     from rw_sql.cli.servers.kafka_topics import answering_cluster
 

@@ -57,9 +57,9 @@ class BrokerInfo:
 def start_broker(
     folder: str | Path, port: int = 9092, controller_port: int | None = None, extra: Mapping[str, str] | None = None
 ) -> BrokerInfo:
-    """Starts a broker with its data in ``folder`` and returns when it answers.
+    """Starts a broker with its data in ``folder`` and returns when it responds.
 
-    If the folder's broker is already running, returns the running broker.
+    If the folder's broker is already running, returns it.
 
     ``port`` 0 selects a free port, which is stored in the folder so that a restarted broker has the same address.
     ``extra`` are additional lines of server.properties. The broker outlives this process. Raises SqlError
@@ -182,8 +182,8 @@ def _java() -> list[str]:
 
 def _format(java: list[str], home: Path, cluster_id: str, extra: Mapping[str, str]) -> None:
     """Prepares a folder for a broker's data. Kafka's program for this needs a JVM, which takes seconds, so it runs only
-    once per machine and version of Kafka. The file that the program writes contains the initial features, which are the
-    same for each cluster, and is copied from then on."""
+    once per machine and version of Kafka. It writes a file with the initial features, which are the same for each
+    cluster. From then on, that file is copied."""
     kept = _kept_checkpoint()
     is_plain = not any(key.startswith(_FORMAT_SETTINGS) for key in extra)
     data = home / "data"
@@ -274,7 +274,7 @@ def _escaped(value: str) -> str:
 def _is_answering(bootstrap: str, cluster_id: str) -> bool:
     from rw_sql.cli.servers.kafka_topics import answering_cluster
 
-    # Another broker may use the port, so the answer counts only if it comes from this folder's cluster.
+    # Another broker may use the port, so the response counts only if it comes from this folder's cluster.
     return is_port_open(bootstrap) and answering_cluster(bootstrap, seconds=5) == cluster_id
 
 

@@ -39,10 +39,10 @@ class TopicInfo:
 
 
 def answering_cluster(bootstrap: str, seconds: float) -> str | None:
-    """The id of the cluster that answers at an address within the time limit; None if there is none."""
+    """The id of the cluster that responds at an address within the time limit; None if none does."""
     from confluent_kafka import KafkaException
 
-    # The client must not be garbage-collected, because its requests would then never be answered.
+    # The client must not be garbage-collected, because its requests would then never get a response.
     admin = _admin(bootstrap)
     try:
         cluster = admin.describe_cluster(request_timeout=seconds).result(seconds + 1)

@@ -1,5 +1,5 @@
 """Code shared by the servers of ``rw-sql dev``: finds Java, free ports, and the running server of a folder; starts and
-ends a server's process."""
+stops a server's process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 START_SECONDS = 300.0
-"""The time limit in seconds for a server's start; it is long, because a start takes long on a busy machine."""
+"""The time limit in seconds for a server's start. It is long, because starting takes long on a busy machine."""
 
 STOP_SECONDS = 60.0
 
@@ -33,9 +33,9 @@ _LOG_LINES = 6
 class LocalServer:
     """A server whose files are in one folder.
 
-    ``name`` is the server's name in messages. ``file`` is the file in the folder with the facts about the server's last
-    start, ``console`` the file that receives the server's output, and ``logs`` are the files whose last lines explain a
-    failed start.
+    ``name`` is the server's name in messages. ``file`` is the file in the folder that stores the facts about the
+    server's last start. ``console`` is the file that receives the server's output. ``logs`` are the files whose last
+    lines explain a failed start.
     """
 
     name: str
@@ -63,7 +63,7 @@ class LocalServer:
         return port
 
     def start(self, command: Sequence[str], facts: Mapping[str, object], at: str, is_ready: Callable[[], bool]) -> int:
-        """Starts the server, which outlives this process, and returns its process id when ``is_ready`` is true.
+        """Starts the server, which outlives this process, and returns its process id when ``is_ready`` returns true.
 
         ``facts`` are stored in the server's file, together with the id and start time of the process; ``at`` is the
         server's address in messages. Raises SqlError UPSTREAM_UNREACHABLE, with the end of the server's logs, if the
@@ -87,8 +87,8 @@ class LocalServer:
                     return process.pid
                 time.sleep(0.05)
         except BaseException:
-            # Ends the server after any exception, even Ctrl-C: the caller does not know the server's process id yet, so
-            # it could not stop the server.
+            # Stops the server after any exception, even Ctrl-C: the caller does not know the server's process id yet,
+            # so it could not stop the server.
             process.kill()
             process.wait()
             raise
@@ -105,7 +105,7 @@ class LocalServer:
     def _last_lines(self) -> list[str]:
         logs = (self.folder / name for name in self.logs)
         text = "\n".join(log.read_text(errors="replace") for log in logs if log.exists())
-        # Lines that begin with a tab are those of a Java stack trace.
+        # Lines that begin with a tab belong to a Java stack trace.
         return [line for line in text.splitlines() if line.strip() and line[0] != "\t"][-_LOG_LINES:]
 
 
@@ -150,7 +150,7 @@ def free_port() -> int:
 
 
 def remembered(file: Path) -> dict[str, Any] | None:
-    """The facts about a server's last start from the file in its folder; None without a file."""
+    """The facts about a server's last start from the file in its folder; None if there is no such file."""
     try:
         told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -165,7 +165,7 @@ def running(file: Path) -> dict[str, Any] | None:
 
 
 def end_process(pid: int) -> None:
-    """Ends a process and waits for its end: by SIGTERM, or by SIGKILL if that takes too long."""
+    """Stops a process with SIGTERM, or with SIGKILL if that takes too long, and waits for its end."""
     os.kill(pid, signal.SIGTERM)
     if not is_gone_within(pid, STOP_SECONDS):
         os.kill(pid, signal.SIGKILL)
@@ -173,7 +173,7 @@ def end_process(pid: int) -> None:
 
 
 def is_gone_within(pid: int, seconds: float) -> bool:
-    """Waits until a process has ended; returns False at a timeout."""
+    """Waits until a process has ended; returns False after ``seconds``."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(ChildProcessError):

@@ -29,8 +29,8 @@ def start(
     ] = 8085,
     output: _Output = "text",
 ) -> None:
-    """Start a schema registry and wait until it answers. The first start downloads it. It keeps running after
-    the command ends, and its schemas are lost when it stops."""
+    """Start a schema registry and wait until it responds. The first start downloads the registry. It keeps running
+    after the command ends; its schemas are lost when it stops."""
     from rw_sql.cli.servers.schema_registry import is_running, start_registry
     from rw_sql.cli.terminal.status_line import Doing, StatusLine
 
@@ -50,7 +50,7 @@ def start(
 
 @registry_app.command()
 def stop(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> None:
-    """Stop the registry of a folder and wait until it has ended. Its schemas are lost."""
+    """Stop the registry of a folder and wait until it has ended. The registry's schemas are lost."""
     from rw_sql.cli.servers.schema_registry import stop_registry
 
     require_output(output, OUTPUTS)
@@ -63,7 +63,7 @@ def stop(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> No
 
 @registry_app.command()
 def status(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> None:
-    """Print the address of the folder's registry, and whether it answers. The exit code is 1 if it does not."""
+    """Print the address of the folder's registry, and whether it responds. The exit status is 1 if it does not."""
     from rw_sql.cli.servers.schema_registry import is_answering, is_running
 
     require_output(output, OUTPUTS)

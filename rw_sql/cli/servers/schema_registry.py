@@ -1,7 +1,7 @@
 """A real schema registry for development and tests: Apicurio Registry, which keeps its schemas in memory.
 
-At the first start, the resolver in Spark's jars downloads it, and it is unpacked into the user's cache folder. It
-serves Confluent's API below ``/apis/ccompat/v7``.
+At the first start, the resolver in Spark's jars downloads the registry, which is then unpacked into the user's cache
+folder. The registry serves Confluent's API below ``/apis/ccompat/v7``.
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ class RegistryInfo:
 
 
 def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
-    """Starts a registry and returns when it answers. If the folder's registry is already running, returns the running
-    registry.
+    """Starts a registry and returns when it responds. If the folder's registry is already running, returns it.
 
     ``port`` 0 selects a free port, which is stored in the folder. The registry outlives this process, but its schemas
     are lost when it stops. Raises SqlError UPSTREAM_UNREACHABLE, with the end of the registry's log, if the registry
@@ -103,7 +102,7 @@ def is_running(folder: str | Path) -> RegistryInfo | None:
 
 
 def is_answering(url: str, *, seconds: float = 5.0) -> bool:
-    """True if Confluent's API answers at this address."""
+    """True if Confluent's API responds at this address."""
     try:
         with urllib.request.urlopen(f"{url}/subjects", timeout=seconds) as answer:
             return isinstance(json.load(answer), list)
@@ -154,8 +153,8 @@ def registry_runner() -> Path:
 
 
 def _resolve(work: Path) -> Path:
-    """Downloads the archive through Ivy, the resolver behind ``spark-submit --packages``. (That command itself
-    resolves jars only.)"""
+    """Downloads the archive with Ivy, the resolver behind ``spark-submit --packages``. (That command itself resolves
+    only jars.)"""
     ivy = next((spark_home("registry") / "jars").glob("ivy-*.jar"))
     (work / "ivysettings.xml").write_text(_SETTINGS, encoding="utf-8")
     (work / "ivy.xml").write_text(_MODULE, encoding="utf-8")

@@ -26,9 +26,9 @@ def doctor_command(
         bool, typer.Option("--repair", help="Remove the leftovers of killed processes and dropped objects.")
     ] = False,
 ) -> None:
-    """Find inconsistencies in a warehouse: definitions that do not parse, checkpoints without tables, leftover
-    folders and locks, operations without an outcome, jobs that should run but do not, a warehouse that cannot be
-    written. Starts no Spark.
+    """Find inconsistencies in a warehouse: definitions that do not parse, checkpoints without tables, leftover folders
+    and locks, operations without an outcome, jobs that should run but do not, a warehouse that cannot be written. Does
+    not start Spark.
 
     The exit status is 1 if there are findings. --repair never removes anything that a job or a statement may still
     use.

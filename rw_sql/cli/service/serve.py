@@ -41,8 +41,8 @@ def serve_until_told(
     """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and releases the lease.
 
     With ``resource_group``, only the jobs of that group run. ``config`` are Spark's settings. If another process runs
-    these jobs, this process waits, and takes over when the other process has ended. It exits with status 1 if Spark
-    ends or if it can no longer run the jobs for another reason.
+    these jobs, this process waits, and takes over when the other process has ended. This process exits with status 1 if
+    Spark ends, or if it can no longer run the jobs for another reason.
     """
     if resource_group is not None:
         require_group_name(resource_group)
@@ -51,8 +51,8 @@ def serve_until_told(
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         told.set()
 
-    # The handlers are set before Spark starts. A signal that arrives while Spark starts takes effect right after the
-    # start.
+    # The handlers are set before Spark starts. A signal that arrives while Spark starts takes effect as soon as Spark
+    # has started.
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
     start_log(log)
@@ -63,7 +63,7 @@ def serve_until_told(
 
     said.info("starting Spark")
     spark = connect(warehouse, config=config, resource_group=resource_group)
-    signal.signal(signal.SIGINT, on_signal)  # PySpark has replaced this handler by its own
+    signal.signal(signal.SIGINT, on_signal)  # PySpark has replaced this handler with its own
     attached = attach(spark, warehouse)
     served = attached.served()
     last: bool | None = None
@@ -95,9 +95,9 @@ def serve_until_told(
 def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
     """Starts the status page's server. Raises SqlError if it cannot listen.
 
-    Without ``port``, the server uses the default port, or a free port if another process already uses the default. On a
-    machine with two servers of a warehouse, for example, the one that runs the jobs uses the default port, and the one
-    that waits to take over uses another port.
+    Without ``port``, the server uses the default port, or a free port if another process already uses the default. For
+    example, if a machine has two servers of one warehouse, the server that runs the jobs uses the default port, and the
+    one that waits to take over uses another.
     """
     from rw_sql.runtime.status.http_server import DEFAULT_PORT, StatusServer
 

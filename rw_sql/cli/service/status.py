@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 OUTPUTS = ("text", "json")
 FORMATS = ("text", "mermaid", "json", "svg")
 LOOK_SECONDS = 0.7
-"""The time limit in seconds within which all upstreams together must report their ends. The same time again is allowed
-for finding out how old their records are."""
+"""The time limit in seconds for asking all upstreams for their ends. The same limit applies again to finding out how
+old their records are."""
 
 _WATCH_SECONDS = 2.0
 _MOST_NAMES = 10
-"""The number of jobs with the same reason that are named."""
+"""The maximum number of jobs that are listed for one reason."""
 
 
 def status_command(
@@ -54,7 +54,7 @@ def status_command(
                 console.clear()
             elif number and output != "json" and problem is None:
                 console.print()
-            # The last status is still visible, so only the reason why there is no newer one is printed.
+            # The last status is still visible, so only the reason why it is not updated is printed.
             if status is not None and (is_redrawn or problem is None):
                 _show(console, status, output, is_one_line=True)
             if problem is not None:
@@ -77,8 +77,8 @@ def _status(context: Context) -> WarehouseStatus:
 
 
 def _looks(look: Callable[[], WarehouseStatus]) -> Iterator[tuple[WarehouseStatus | None, str | None]]:
-    """Yields the status again and again. If the current status cannot be read, yields the last one (None: there was
-    none) and the reason."""
+    """Yields the status every few seconds. If it cannot be read, yields the last status (None if there was none) and
+    the reason."""
     from deltalake.exceptions import DeltaError
 
     from rw_sql.runtime.status.words import unreadable
@@ -95,8 +95,8 @@ def _looks(look: Callable[[], WarehouseStatus]) -> Iterator[tuple[WarehouseStatu
 
 
 def print_status(console: Console, status: WarehouseStatus) -> None:
-    """Prints the status: one line for the warehouse, one for its owner, the jobs as a table, and then whatever needs
-    the attention of an operator."""
+    """Prints the status: one line for the warehouse, one for its owner, the jobs as a table, and then everything that
+    needs an operator's attention."""
     from rich.text import Text
 
     from rw_sql.cli.terminal.output import print_rows
@@ -129,7 +129,7 @@ def print_status(console: Console, status: WarehouseStatus) -> None:
 
 
 def _by_reason(status: WarehouseStatus) -> dict[str, list[JobLine]]:
-    """The stalled jobs by their reason, which they share if the warehouse cannot be written."""
+    """The stalled jobs, grouped by reason. All of them have the same reason if the warehouse cannot be written."""
     found: dict[str, list[JobLine]] = {}
     for job in status.stalled:
         found.setdefault(job.reason, []).append(job)
@@ -159,7 +159,7 @@ def lineage_command(
     warehouse: WarehouseOption = None,
     old_form: Annotated[str | None, old_name("--format", "--output")] = None,
 ) -> None:
-    """Show which object reads which, with states and lags. Does not start Spark."""
+    """Show which objects read which other objects, and the state and lag of each. Does not start Spark."""
     from rw_sql.session.sparkless import sparkless
 
     form = old_form or output

@@ -1,4 +1,4 @@
-"""``rw-sql takeover``: ends an owner that hangs or that a signal has suspended. Needs neither Spark nor Java."""
+"""``rw-sql takeover``: kills an owner that hangs or that a signal has suspended. Needs neither Spark nor Java."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def takeover_command(
     warehouse: WarehouseOption = None,
     resource_group: GroupOption = None,
     force: Annotated[
-        bool, typer.Option("--force", help="End the processes of an owner that is suspended or hangs, by SIGKILL.")
+        bool, typer.Option("--force", help="Kill an owner's processes (SIGKILL) if the owner is suspended or hangs.")
     ] = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Free the lease of an owner on this machine that does not answer. Starts no Spark.
+    """Free the lease of an owner on this machine that does not respond. Does not start Spark.
 
-    Without --force, shows the process that holds the lease, and changes nothing. A working owner is never ended.
+    Without --force, shows the process that holds the lease, and changes nothing. Never kills an owner that still works.
     A killed process commits nothing, so the next owner continues without gaps or duplicates.
     """
     from rw_sql.metastore.records import DEFAULT_GROUP

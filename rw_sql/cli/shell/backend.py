@@ -1,4 +1,4 @@
-"""The shell's warehouse. Spark starts in the background, and some statements are answered before Spark is up."""
+"""The shell's warehouse. Spark starts in the background, and the shell runs some statements before Spark is up."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Backend:
 
     def _start(self) -> None:
         try:
-            # The two threads import one after the other, because both need the same hundred modules.
+            # The two threads do their imports one after the other, because both need the same hundred modules.
             from rw_sql.session.attach import attach
 
             self._imported.set()
@@ -163,7 +163,7 @@ class Backend:
         with Spark.
 
         Raises SqlError, located in ``text``, for a statement of any kind that is wrong whatever Spark and the upstreams
-        answer.
+        would report.
         """
         if self.is_up:
             return None

@@ -1,4 +1,4 @@
-"""Backslash commands as in psql: finds them in a text, and knows which statement a listing command stands for."""
+"""Backslash commands as in psql: finds them in the typed text, and maps each listing command to its statement."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LISTS: Mapping[str, str] = {
     "dc": "SHOW CONNECTIONS",
     "dj": "SHOW JOBS",
 }
-"""Commands that list objects. A pattern after the command selects objects by name."""
+"""Commands that list objects. A pattern after the command selects objects whose name matches."""
 
 HELP: tuple[tuple[str, str], ...] = (
     (r"\d [NAME]", "all objects, or the columns of one; \\d+ NAME adds its definition"),
@@ -97,14 +97,14 @@ def split_commands(text: str) -> tuple[Piece, ...]:
 
 
 def _statements(text: str, start: int, end: int) -> list[Piece]:
-    """A part of a text as a piece in which line numbers are those of the whole text; an empty list if the part is
-    blank."""
+    """The part ``[start, end)`` of ``text`` as a list of one piece, whose line numbers are those of the whole text. The
+    list is empty if the part is blank."""
     lines = "\n" * text.count("\n", 0, start)
     return [Piece(kind="statements", text=lines + text[start:end])] if text[start:end].strip() else []
 
 
 def is_open(text: str) -> bool:
-    """True if a text ends inside a statement, a string or a comment.
+    """True if the text ends inside a statement, a string or a comment.
 
     A backslash command ends the statement before it.
     """
@@ -146,7 +146,7 @@ def _like(pattern: str) -> str:
 
 
 def switched(argument: str, before: bool, usage: str) -> bool:
-    """The new value of a switch. Raises SqlError INVALID_COMMAND."""
+    """The new value of a switch. Raises SqlError INVALID_COMMAND if ``argument`` is not valid."""
     match argument.lower():
         case "":
             return not before

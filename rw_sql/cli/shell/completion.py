@@ -82,7 +82,7 @@ class Names(Protocol):
 @dataclass(frozen=True, slots=True)
 class Offer:
     """One choice for the text at the cursor; ``meta`` describes the choice. A quoted choice matches the word at the
-    cursor if the unquoted ``name`` begins with that word."""
+    cursor if ``name``, its unquoted form, begins with that word."""
 
     text: str
     meta: str = ""
@@ -94,7 +94,7 @@ class Offer:
 
 
 def _object(name: str, kind: str, objects: Mapping[str, str], write: Callable[[str], str]) -> Offer:
-    """An object's name as it is typed; each of its parts is written by ``write``."""
+    """An object's name as a user would type it; ``write`` writes each of its parts."""
     schema, dot, last = name.partition(".")
     parts = (schema, last) if dot and objects.get(schema) == "schema" else (name,)
     return Offer(".".join(map(write, parts)), kind.replace("_", " "), name)
@@ -233,8 +233,7 @@ class StatementCompleter(Completer):
         return [] if option is None else _option_values(option)
 
     def _spec(self, statement: str, words: list[str], tokens: list[Token]) -> ConnectorSpec | None:
-        """The spec of the connector that a statement names, or that is used by the object to which the statement
-        refers."""
+        """The spec of the connector that the statement names, or that the object to which it refers uses."""
         from rw_sql.connectors.spec import load_sink_spec, load_spec
 
         named = _CONNECTOR.search(statement)
@@ -279,7 +278,7 @@ class StatementCompleter(Completer):
 
 
 def statement_around(text: str, place: int) -> tuple[int, int]:
-    """The range of the statement that contains a position."""
+    """The range of the statement that contains the position ``place``."""
     start = 0
     position = 0
     while position < len(text):
@@ -295,8 +294,8 @@ def statement_around(text: str, place: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The tokens that the grammar accepts at the end of a text: the terminals, and the spellings of the keywords among
-    them."""
+    """The tokens that the grammar accepts at the end of the typed text: the terminals, and the spellings of the
+    keywords among them."""
 
     accepted: frozenset[str] = frozenset()
     keywords: tuple[str, ...] = ()
@@ -305,7 +304,7 @@ class Place:
 
     @classmethod
     def after(cls, text: str, tokens: list[Token]) -> Place:
-        """The place after tokens that begin an rw_sql statement.
+        """The place after ``tokens``, which begin an rw_sql statement.
 
         For a Spark statement, it is a place inside a query.
         """
@@ -327,7 +326,7 @@ class Place:
 
     @staticmethod
     def _begun_keywords(text: str, tokens: list[Token]) -> tuple[str, ...]:
-        """If the last tokens begin a keyword of several words, the words that complete it, such as NOT EXISTS after
+        """The words that complete a keyword of several words if the last tokens begin one, such as NOT EXISTS after
         IF."""
         for size in (1, 2):
             begun = " ".join(token.upper for token in tokens[-size:]) + " "
@@ -350,7 +349,7 @@ class Place:
 
 
 class _Prefix(Parser):
-    """A parser for the beginning of a statement: it builds no statement, and stops at the end of the text."""
+    """A parser for the beginning of a statement. It builds no statement, and stops at the end of the text."""
 
     def read(self) -> bool:
         """Reads all tokens; returns True if the text ends inside a query or expression.
@@ -406,7 +405,7 @@ def _functions() -> tuple[str, ...]:
 
 
 def _aliases(tokens: list[Token], objects: dict[str, str]) -> dict[str, str]:
-    """The relations of a query, by name and alias."""
+    """Maps names and aliases to the relations of a query."""
     found: dict[str, str] = {}
     for index, token in enumerate(tokens):
         name = token.value

@@ -58,10 +58,10 @@ class EmptyCatalog:
 
 
 def refuse_unparsed(text: str) -> None:
-    """Raises SqlError for a text that neither rw_sql nor Spark accepts: it has an invisible character, or a similar
-    statement is known.
+    """Raises SqlError for a statement that neither rw_sql nor Spark accepts: it has an invisible character, or a
+    similar statement is known.
 
-    Any other text may be a statement of a Spark extension.
+    Anything else may be a statement of a Spark extension.
     """
     refuse_invisible(text)
     error = None if could_be_sparks(text) else near_statement(text, SESSION_PARAMETERS)

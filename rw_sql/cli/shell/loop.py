@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.variables.source_map import Expanded
 
 _LONG_SECONDS = 10.0
-"""The duration from which a statement's duration is also printed in seconds and minutes."""
+"""From this duration on, a statement's duration is also printed in minutes and seconds."""
 
 _WATCH_SECONDS, _MOST_WATCH_SECONDS = 2.0, 86_400.0
 _JOBS = ("job", "kind", "object", "state", "reason", "last_error", "lag", "run", "restarts")
@@ -69,7 +69,7 @@ class Shell:
         self._is_interactive = is_interactive
         self._console = console_for()
         # The status line gets its own copy of standard error. While Spark starts, standard error itself is redirected
-        # to a file; without the copy, a half-written status line would end in that file.
+        # to a file; without the copy, a half-written status line would go into that file.
         self._status = StatusLine(backend.progress, stream=own_stderr())
         self._layout: Layout = "auto"
         self._is_timed = is_interactive
@@ -103,7 +103,7 @@ class Shell:
             print_cancelled(f"cancelled: {interrupt}" if str(interrupt) else "cancelled")
             return INTERRUPTED
         except ModuleNotFoundError:
-            raise  # rw_sql.cli.main prints how to install the package.
+            raise  # rw_sql.cli.main tells the user how to install the package.
         except Exception as error:
             # This process may run the warehouse's jobs, so the error of a statement must not end the process.
             logger.debug("a statement failed", exc_info=True)
@@ -172,8 +172,8 @@ class Shell:
         return found[0] if found else None
 
     def _show(self, rows: Rows, statement: str, layout: Layout) -> None:
-        """Prints a result to the file that ``\\o`` has set or, if it has set none, to the terminal (a long result
-        through the pager)."""
+        """Prints a result to the file that ``\\o`` has set. Without such a file, prints it to the terminal, through the
+        pager if it is long."""
         if not rows.columns:
             return
         definition = definition_of(statement, rows) if layout != "records" else None
@@ -241,7 +241,7 @@ class Shell:
                 raise unknown(name)
 
     def _list(self, text: str) -> None:
-        """Runs an rw_sql statement that Spark could also parse, such as SHOW TABLES."""
+        """Runs, as an rw_sql statement, a statement that Spark could also parse, such as SHOW TABLES."""
         from rw_sql.session.results import read_rows, rows_of
 
         with self._status.running():
@@ -388,7 +388,7 @@ def _jobs_in_short(rows: Rows) -> tuple[Rows, str]:
 
 
 def definition_of(statement: str, rows: Rows) -> str | None:
-    """The result of SHOW CREATE as text that can be copied as a statement; None for other statements."""
+    """The result of SHOW CREATE as a statement that can be copied; None for other statements."""
     if not _SHOW_CREATE.match(statement) or len(rows.rows) != 1:
         return None
     text = rows.rows[0][-1]
@@ -441,7 +441,7 @@ def _read_and_run(shell: Shell, backend: Backend) -> None:
         StatementCompleter(CatalogNames(backend)), history_file(), starting=lambda: backend.phase
     )
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A program that runs in the background of a script ignores Ctrl-C, and so do the programs that it starts.
+        # A script's background programs ignore Ctrl-C, and so do the programs that they start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     backend.start()
     while True:
@@ -469,7 +469,7 @@ def _read_and_run(shell: Shell, backend: Backend) -> None:
 
 
 def prompt_of(block: str | None) -> str:
-    """The prompt, with psql's sign for an open or aborted block."""
+    """The prompt, with psql's mark for an open or aborted block."""
     return {None: "rw_sql> ", "open": "rw_sql*> ", "aborted": "rw_sql!> "}[block]
 
 

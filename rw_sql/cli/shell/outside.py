@@ -25,8 +25,8 @@ leave the text on the screen."""
 
 @contextmanager
 def quiet_interrupts() -> Iterator[None]:
-    """A context manager for running an external program: Ctrl-C stops the program, which gets the default handler, but
-    not the shell."""
+    """A context manager for running an external program: Ctrl-C stops the program, in which the default handler is
+    active, but not the shell."""
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield
@@ -46,7 +46,7 @@ def pager() -> list[str] | None:
 
 
 def show_paged(text: str, *, is_long: bool) -> None:
-    """Writes a text to standard output, through the pager if it is long."""
+    """Writes ``text`` to standard output, through the pager if it is long."""
     command = pager() if is_long else None
     if command is not None:
         try:
@@ -62,8 +62,8 @@ def show_paged(text: str, *, is_long: bool) -> None:
 
 
 def edited(text: str, path: str | None = None) -> str:
-    """Opens a text or file in the user's editor (``$VISUAL``, otherwise ``$EDITOR``, otherwise vi), and returns the
-    edited text. Raises SqlError."""
+    """Opens the given text or file in the user's editor (``$VISUAL``, otherwise ``$EDITOR``, otherwise vi), and returns
+    the edited text. Raises SqlError."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(path) if path is not None else Path(folder) / "statement.sql"

@@ -54,10 +54,10 @@ def is_complete(text: str) -> bool:
 
 
 class StatementHistory(FileHistory):
-    """The history of typed texts, in a file that only its user can read.
+    """The history of typed input, in a file that only its user can read.
 
     Statements that may contain a password or key are not stored. If the file cannot be read or written, for example in
-    a read-only folder, the history contains only the texts of this shell.
+    a read-only folder, the history contains only the input of this shell.
     """
 
     def load_history_strings(self) -> Iterable[str]:
@@ -81,8 +81,8 @@ class StatementHistory(FileHistory):
 
 
 def history_file() -> Path | None:
-    """The file of the shell's history: ``$XDG_STATE_HOME/rw-sql/history``, or in ``~/.local/state``. None for a user
-    without a home folder."""
+    """The file of the shell's history: ``$XDG_STATE_HOME/rw-sql/history``, or the same below ``~/.local/state``. None
+    for a user without a home folder."""
     state = os.environ.get("XDG_STATE_HOME")
     try:
         return (Path(state) if state else Path.home() / ".local" / "state") / "rw-sql" / "history"
@@ -97,7 +97,7 @@ def make_prompt(
 
     Enter runs the text if it is complete and otherwise begins a new line; Alt-Enter always runs the text.
 
-    ``history`` is the file of the history; without it, the history contains only the texts of this shell. ``starting``
+    ``history`` is the file of the history; without it, the history contains only the input of this shell. ``starting``
     returns the text to show at the right while Spark is starting; None when Spark is running.
     """
     keys = KeyBindings()
@@ -123,7 +123,7 @@ def make_prompt(
 
 
 def prompt_for(session: PromptSession[str], message: str, *, default: str = "", is_starting: bool = False) -> str:
-    """Reads one text. While Spark is starting, the prompt shows the current phase of the start.
+    """Reads one input. While Spark is starting, the prompt shows the current phase of the start.
 
     Raises EOFError at the end of input, and KeyboardInterrupt at a Ctrl-C at any moment.
     """
@@ -145,7 +145,7 @@ def prompt_for(session: PromptSession[str], message: str, *, default: str = "", 
 
 async def _read(session: PromptSession[str], message: str, default: str, interrupts: list[int]) -> str:
     reading = asyncio.create_task(session.prompt_async(message, default=default))
-    await asyncio.sleep(0)  # After its first step, the prompt itself handles Ctrl-C.
+    await asyncio.sleep(0)  # From its first step on, the prompt itself handles Ctrl-C.
     if not interrupts:
         return await reading
     reading.cancel()
@@ -154,7 +154,7 @@ async def _read(session: PromptSession[str], message: str, default: str, interru
 
 
 class StatementLexer(Lexer):
-    """Colours statements by the parser's tokens. Strings in Spark's statements follow Spark's quoting rules."""
+    """Colours the parser's tokens in statements. Strings in Spark's statements follow Spark's quoting rules."""
 
     def lex_document(self, document: Document) -> Callable[[int], StyleAndTextTuples]:
         """The styled pieces of each line."""
@@ -167,7 +167,7 @@ class StatementLexer(Lexer):
 
 
 def styled(text: str) -> list[tuple[str, str]]:
-    """A text in pieces, each with its style."""
+    """The text in pieces, each with its style."""
     pieces: list[tuple[str, str]] = []
     at = 0
     while at < len(text):

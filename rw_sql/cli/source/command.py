@@ -40,7 +40,7 @@ from rw_sql.model.offset_files import FORMS
 if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
 
-source_app = typer.Typer(no_args_is_help=True, help="Show and move sources; every command is one statement.")
+source_app = typer.Typer(no_args_is_help=True, help="Show and move sources. Each command runs one SQL statement.")
 
 _Source = Annotated[str, typer.Option("--source", "-s", metavar="NAME", help="The source's name.")]
 _Output = Annotated[str, output_option("text", "json")]
@@ -74,7 +74,7 @@ def _run(
 @source_app.command("list")
 def list_sources(
     like: Annotated[
-        str | None, typer.Option("--like", metavar="PATTERN", help="Only names that match this LIKE pattern.")
+        str | None, typer.Option("--like", metavar="PATTERN", help="Only sources whose name matches this LIKE pattern.")
     ] = None,
     warehouse: WarehouseOption = None,
     output: _Output = "text",
@@ -138,7 +138,7 @@ def alter(
     secrets: Annotated[
         list[str] | None,
         typer.Option(
-            "--set-secret", metavar="KEY=SECRET", help="A property whose value is a secret, given by its name."
+            "--set-secret", metavar="KEY=SECRET", help="A property whose value is a secret; specify the secret's name."
         ),
     ] = None,
     unset: Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="A property to remove.")] = None,
@@ -153,7 +153,7 @@ def alter(
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
-    """ALTER SOURCE … UNSAFE SET. To set a property to a secret, give the secret's name: --set-secret key=name."""
+    """ALTER SOURCE … UNSAFE SET. To set a property to a secret, use --set-secret KEY=NAME with the secret's name."""
     from rw_sql.cli.source.statements import alter_statement
 
     statement = alter_statement(
@@ -301,7 +301,7 @@ def export_offsets(
         typer.Option(
             "--fragment",
             metavar="ID",
-            help="The reader whose offsets are exported, if the source is not shared: mv-9:7.",
+            help="The reader whose offsets to export, if the source is not shared: mv-9:7.",
         ),
     ] = None,
     warehouse: WarehouseOption = None,

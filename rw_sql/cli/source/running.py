@@ -76,8 +76,8 @@ def is_look(statement: Statement) -> bool:
 
 
 def _run(context: Context, text: str, ask: Answer | None = None) -> Table:
-    """Runs a statement from its text, so that errors refer to positions in the text that --show-sql prints. The hint of
-    a missing confirmation names the command's options."""
+    """Runs a statement from its text, so that positions in errors refer to the text that --show-sql prints. The hint of
+    an error about a missing confirmation names the command's options."""
     try:
         return answer_of(context, parse_statement(text), ask=ask)
     except SqlError as error:
@@ -93,10 +93,10 @@ def _plain(row: dict[str, object]) -> dict[str, object]:
 def offsets_of(
     rows: Iterable[Mapping[str, Any]], name: str, fragment: str | None
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """A source's positions from the rows of SHOW SOURCE SPLITS, and notices to show to the user.
+    """A source's positions, taken from the rows of SHOW SOURCE SPLITS, and notices for the user.
 
-    Raises SqlError if the source has no position, or if its readers have different offsets and ``fragment`` does not
-    name one of the readers.
+    Raises SqlError if the source has no position, or if its readers have different offsets and ``fragment`` is not one
+    of the readers.
     """
     standing = [row for row in rows if row["next"] is not None and row["status"] != ORPHAN]
     readers = sorted({row["fragment"] for row in standing})
@@ -133,7 +133,7 @@ def export(
     warehouse: str | None,
     is_shown: bool,
 ) -> None:
-    """Writes a source's positions in the form of another tool. Raises SqlError if the source has no positions."""
+    """Writes a source's positions in the format of another tool. Raises SqlError if the source has no positions."""
     require_output(form, FORMS)
     if group is not None and form != "csv":
         raise SqlError(INVALID_OPTION, "--group is for --output csv", hint="omit --group")

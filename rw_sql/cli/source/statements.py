@@ -41,7 +41,7 @@ OFFSETS = (*ROWS, "CLAMP")
 
 
 def source_name(text: str) -> Name:
-    """A source's name as typed in the shell: the case is kept, and the schema if it was given."""
+    """A source's name from the command line: the case is kept, and so is the schema if there is one."""
     return Name.of(text)
 
 
@@ -68,7 +68,7 @@ def alter_statement(
 ) -> AlterSourceUnsafeSet:
     """``ALTER SOURCE … UNSAFE SET``.
 
-    The value of a secret option is refused, because it would be stored in the shell's history.
+    A literal value for a secret property is refused, because the shell's history would store it.
     """
     options = []
     for key, value in pairs(settings, "--set"):
@@ -115,7 +115,7 @@ class TargetWords:
     back_by: str | None = None
 
     def target(self) -> InjectTarget:
-        """The statement's target. Raises SqlError if none or several are given."""
+        """The statement's target. Raises SqlError if the command line has none or several."""
         given: list[InjectTarget] = []
         if self.settings:
             given.append(InjectValues(entries=tuple(_entry(*pair) for pair in pairs(self.settings, "--set"))))

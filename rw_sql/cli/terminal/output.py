@@ -42,8 +42,8 @@ _PLACE, _CARET = re.compile(r"LINE \d+: "), re.compile(r"( *)(\^+)")
 _CUT = "…"
 
 Layout = Literal["auto", "table", "records"]
-"""``records``: row by row, with one line per column. ``auto``: row by row only if the result is too tall or too wide
-for a table."""
+"""How a result is printed. ``records``: row by row, with one line per column. ``auto``: as a table, or row by row if
+the result is too tall or too wide for a table."""
 
 
 def console_for(stream: TextIO | None = None) -> Console:

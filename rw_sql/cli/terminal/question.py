@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from rw_sql.session.attach import Question
 
 Answer = Callable[["Question"], bool]
-"""The type of a function that answers the question before an unsafe statement. A yes confirms only that request."""
+"""The type of a function that answers the question before an unsafe statement. The answer confirms only that
+statement."""
 
 
 def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str]) -> Answer | None:
-    """The function that confirms a script's unsafe statements: by ``--yes``, by tokens, or by a question at the
-    terminal; None if none of these is possible.
+    """The function that confirms a script's unsafe statements: because of ``--yes``, because of a token, or after a
+    question at the terminal. None if none of these is possible.
 
-    The function always prints the preview before the answer. ``--yes`` is given before the preview is known, so it
-    suffices only if the statement's ALLOW names the predicted gaps and duplicates.
+    The function always prints the preview before the answer. The user writes ``--yes`` before the preview is known, so
+    it suffices only if the statement's ALLOW names the predicted gaps and duplicates.
     """
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not (is_confirmed or tokens or can_ask):

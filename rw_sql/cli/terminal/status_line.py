@@ -39,7 +39,7 @@ SHOWN_AFTER = 1.0
 
 _REDRAW_SECONDS = 0.5
 _MOST_SECONDS = 60.0
-"""The maximum interval in seconds between two lines on streams where the line is not redrawn."""
+"""The maximum interval in seconds between two lines on a stream that cannot be redrawn in place."""
 
 _MOST_JOBS = 8
 _BAR = 20
@@ -98,8 +98,8 @@ class StatusLine:
 
     @contextmanager
     def running(self, *, line_after: float = SHOWN_AFTER) -> Iterator[None]:
-        """A context manager that shows the status of its block once the block has run for a second or, on a stream that
-        cannot be redrawn in place, for ``line_after`` seconds."""
+        """A context manager that shows the status of its block once the block has run for a second. On a stream that
+        cannot be redrawn in place, it first waits ``line_after`` seconds."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="rw_sql-status", daemon=True)
             self._thread.start()
@@ -168,8 +168,7 @@ class StatusLine:
                     self._show(progress, self._clock() - self._started)
 
     def _described(self) -> Progress:
-        """The running activity. If it cannot be described, returns the text ``running``, so that the display goes
-        on."""
+        """The running activity. If it cannot be described, says ``running``, so that the display goes on."""
         try:
             return self._describe()
         except Exception:

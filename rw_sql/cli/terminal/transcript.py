@@ -33,7 +33,7 @@ class Transcript:
         is_quiet: bool = False,
         hide: Callable[[str], str] = masked,
     ) -> None:
-        """``hide`` replaces the secrets of a statement's text by asterisks."""
+        """``hide`` replaces the secrets in a statement's text with asterisks."""
         self._console = console
         self._answer = answer
         self._is_quiet = is_quiet
@@ -62,7 +62,7 @@ class Transcript:
         self._console.print()
 
     def say(self, text: str) -> None:
-        """Prints a text unchanged."""
+        """Prints ``text`` unchanged."""
         self._console.print(Text(self._hide(text)))
 
     def _ask(self, question: Question) -> bool:

@@ -36,7 +36,7 @@ def run_test_command(
             "-j",
             metavar="N",
             min=1,
-            help="The number of tests that run in parallel, in one Spark application.",
+            help="The number of tests that run in parallel. They share one Spark application.",
         ),
     ] = 1,
     kafka: Annotated[
@@ -49,10 +49,10 @@ def run_test_command(
     ] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop after the first failure.")] = False,
     override: Annotated[
-        bool, typer.Option("--override", help="Replace the expected rows in .slt files by the actual rows.")
+        bool, typer.Option("--override", help="Replace the expected rows in .slt files with the actual rows.")
     ] = False,
     output: Annotated[
-        str, output_option(*OUTPUTS, help="The format of the report. json and junit are written at the end.")
+        str, output_option(*OUTPUTS, help="The output format. json and junit are written at the end.")
     ] = "text",
 ) -> None:
     """Run tests of pipelines, each on a temporary warehouse.

@@ -51,9 +51,9 @@ class Defined:
 
 
 def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: str | None = None) -> dict[str, Defined]:
-    """The sources, tables and materialized views that files create, by name. Spark's statements are skipped.
+    """The sources, tables and materialized views that ``files`` create, by name. Spark's statements are skipped.
 
-    ``env`` names the environment whose files contain the values of ``${name}``.
+    ``env`` is the environment whose files contain the values of ``${name}``.
 
     Raises WrongTestError if a file cannot be read, a statement is wrong, or two files create the same name.
     """
@@ -89,8 +89,8 @@ def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: st
 
 
 def input_columns(statement: Input) -> tuple[tuple[str, str], ...]:
-    """The columns that a test's rows of an input can have, with their Spark types: the columns of the definition and
-    those of INCLUDE, without generated columns."""
+    """The columns that a test can give the rows of an input, with their Spark types: the columns of the definition and
+    of INCLUDE, without generated columns."""
     name = connector_of(statement) or ""
     plain = [(column.name, spark_type(column.data_type)) for column in statement.columns if column.generated is None]
     return (*plain, *((include_name(name, column), include_type(column)) for column in statement.include))

@@ -43,15 +43,15 @@ TEST_SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.pollingDelay": "100ms",
-    # Spark computes rows without generated code, because for a few rows, generating and compiling code would cost more
-    # than everything else.
+    # Spark computes rows without generated code, because generating and compiling code would cost more than everything
+    # else for a few rows.
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
     # Without adaptive execution, the stages of a query form one job instead of one job each.
     "spark.sql.adaptive.enabled": "false",
-    # A JVM that runs for a minute spends half of its CPU time on compiling. Only the quick compiler is used, which
-    # suffices for few rows. The settings also reserve enough space for compiled code, classes and young objects from
-    # the start.
+    # A JVM that runs for a minute spends half of its CPU time on compiling. The tests use only the quick compiler,
+    # which suffices for few rows. The settings also reserve enough space for compiled code, classes and young objects
+    # from the start.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
     "-Xmn256m -XX:MetaspaceSize=256m -Djdk.lang.Process.launchMechanism=VFORK",
 }
@@ -106,7 +106,7 @@ class TestOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """The tests found in some paths, and the invalid files."""
+    """The tests that were found, and the invalid files."""
 
     tests: tuple[Test, ...]
     wrong: tuple[WrongTestError, ...]
@@ -292,7 +292,7 @@ class Bench:
                 detach(session)
         finally:
             self._spark.sql(f"DROP DATABASE IF EXISTS {database} CASCADE")
-            # Delta would cache every table for an hour, although no later test reads the tables of this one.
+            # Delta would cache every table for an hour, although no later test reads this test's tables.
             from rw_sql.runtime.spark.jvm import java_class
 
             java_class(self._spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()
@@ -326,7 +326,7 @@ def run_tests(tests: Sequence[Test], options: TestOptions, tell: Callable[[TestO
     from rw_sql.cli.spark_start import spark_for
     from rw_sql.session.attach import detach
 
-    keep_tidy()  # Ends the broker with this process; otherwise a broker outlives the process that started it.
+    keep_tidy()  # Stops the broker when this process ends; otherwise, the broker would outlive this process.
     with ExitStack() as left:
         folder = Path(left.enter_context(TemporaryDirectory(prefix="rw_sql-test-")))
         broker: Future[BrokerInfo] | None = None

@@ -66,8 +66,8 @@ _WORDS = (
 class SltRecord:
     """One record: the words of its first line, the lines below it, and for a query the expected rows.
 
-    ``file`` and 1-based ``line`` are its position; ``rows_at`` is the index of the first expected row's line in the
-    file, ``end`` the index after the record's last line. ``conditions`` are its skipif and onlyif conditions.
+    ``file`` and the 1-based ``line`` are its position. ``rows_at`` is the index of the first expected row's line in the
+    file, and ``end`` the index after the record's last line. ``conditions`` are its skipif and onlyif conditions.
     """
 
     file: str
@@ -182,8 +182,8 @@ def topics_of(records: list[SltRecord]) -> frozenset[str]:
 
 
 def rewritten(text: str, file: str, records: list[SltRecord], found: dict[int, list[str]]) -> str:
-    """The file's text with expected rows replaced by those in ``found``, whose keys are the line indexes at which the
-    expected rows of a query begin."""
+    """The file's text, in which the rows in ``found`` replace the expected rows. ``found`` maps the index of the line
+    at which a query's expected rows begin to the new rows."""
     lines = text.split("\n")
     for record in reversed(records):
         if record.file == file and record.rows_at in found:

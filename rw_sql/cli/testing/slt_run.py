@@ -72,8 +72,8 @@ def shown(value: object) -> str:
 
 @dataclass(slots=True)
 class SltRun:
-    """One run of a file. ``names`` are the values of ``${…}``. ``found`` are the rows of queries to record; the keys
-    are the line indexes at which the expected rows of the queries begin.
+    """One run of a file. ``names`` are the values of ``${…}``. ``found`` are the rows to record: it maps the index of
+    the line at which a query's expected rows begin to the new rows.
 
     With ``is_recording``, rows that differ from the expected ones are recorded, and no MismatchError is raised. This
     does not apply to included files, because other files include them too.
@@ -127,7 +127,7 @@ class SltRun:
             raise MismatchError(lacking, line=record.line)
 
     def _objects(self, record: SltRecord, folder: str) -> None:
-        """Creates the objects defined in a folder's files.
+        """Creates the objects that a folder's files define.
 
         The test's ``names`` are the values of the variables in these files.
         """
@@ -291,7 +291,7 @@ class SltRun:
             _check_types(row, types, record)
 
     def _recorded(self, record: SltRecord, found: list[str], modes: Sequence[str]) -> list[str]:
-        """The rows to record. If an expected row matches a found row, it is kept as written, with its ``${…}`` and
+        """The rows to record. An expected row that matches a found row is kept as written, with its ``${…}`` and
         ``<slt:ignore>``."""
         written = [] if "valuesort" in modes else list(record.rows)
         lines = []
@@ -303,14 +303,15 @@ class SltRun:
         return lines
 
     def _hidden(self, line: str) -> str:
-        """A row in which values that differ from run to run are replaced by their names, such as ``${dir}``."""
+        """A row in which the names of variables, such as ``${dir}``, replace the values that differ from run to run."""
         values = {self.names[name]: name for name in _OF_RUN if self.names.get(name)}
         pattern = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
         return re.sub(pattern, lambda found: f"${{{values[found[0]]}}}", line) if pattern else line
 
 
 def passed_over(rows: Sequence[Sequence[Any]]) -> str | None:
-    """The objects that a FLUSH skipped because their jobs fail, from its result; None if there are none.
+    """The objects that, according to the result ``rows``, a FLUSH skipped because their jobs fail; None if there are
+    none.
 
     Paused objects are not included, because pausing is intended.
     """
@@ -437,5 +438,5 @@ def _record(line: str, record: SltRecord) -> Any:
 
 
 def _bytes(value: Any) -> bytes | None:
-    """The bytes of a record's key or value: a text unchanged, None for a tombstone, and any other value as JSON."""
+    """The bytes of a record's key or value: a string unchanged, None for a tombstone, and any other value as JSON."""
     return None if value is None else (value if isinstance(value, str) else json.dumps(value)).encode()

@@ -48,8 +48,8 @@ SQL_END = ".sqltest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsGiven:
-    """The input rows of a test: literal ``rows`` with the ``columns`` that they name, the ``sql`` that returns them, or
-    the ``records`` of a topic. ``types`` are the columns' types if no definition creates the input."""
+    """The input rows of a test: literal ``rows`` and their ``columns``, the ``sql`` that returns the rows, or the
+    ``records`` of a topic. ``types`` are the columns' types if no definition creates the input."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()
@@ -100,7 +100,7 @@ class UnitFile:
 
     @property
     def with_subfolders(self) -> str:
-        """The text to add to the test's file so that definitions in subfolders are read too; empty if there are none,
+        """The line to add to the test's file so that definitions in subfolders are read too. Empty if there are none,
         or if the file already names its definitions."""
         folder = Path(self.file).parent
         is_above = _is_above(folder)
@@ -114,12 +114,12 @@ class UnitFile:
 
 
 def _is_above(folder: Path) -> bool:
-    """True if the definitions are in the folder above that of the tests."""
+    """True if the definitions are in the folder above the tests' folder."""
     return folder.resolve().name == "tests"
 
 
 def read_unit_file(text: str, file: str) -> UnitFile:
-    """The tests of a file. Raises WrongTestError naming the line."""
+    """The tests of a file. Raises WrongTestError with the line."""
     found = _read_sql(text, file) if file.lower().endswith(SQL_END) else _read_yaml(text, file)
     names = [test.name for test in found.tests]
     twice = next((test for test in found.tests if names.count(test.name) > 1), None)
@@ -238,7 +238,7 @@ class _Keys:
                 raise self._wrong(f'{what} has no key "{key}": {hint}')
 
     def get(self, key: str, kind: type | tuple[type, ...]) -> Any:
-        """The value of a key, None without the key."""
+        """The value of a key; None if the key is missing."""
         value = self.values.get(key)
         value = value.value if isinstance(value, Written) else value
         if value is not None and not isinstance(value, kind):
@@ -275,7 +275,7 @@ def _read_sql(text: str, file: str) -> UnitFile:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int]]:
-    """Splits a text at semicolons. Each piece comes with its line; comments are replaced by blanks."""
+    """Splits the text at semicolons. Each piece comes with its line; spaces replace the comments."""
     kept: list[str] = []
     for match, end, is_comment in lexemes(SPARKS, text, 0):
         piece = text[match.start() : end]

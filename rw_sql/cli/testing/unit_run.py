@@ -85,7 +85,7 @@ _OURS: dict[type[DataType], str] = {
 class UnitRun:
     """One run of a unit test on an attached session with its own warehouse.
 
-    ``with_subfolders`` is the hint for an object that no definition creates.
+    ``with_subfolders`` is the hint of the error for an object that no definition creates.
     """
 
     attached: Attached
@@ -124,7 +124,7 @@ class UnitRun:
         return tuple(self._topics)
 
     def _needed(self) -> list[str]:
-        """The view and the objects that it reads, directly or indirectly, down to the inputs that the test provides; in
+        """The view and the objects that it reads, directly or indirectly, down to the inputs that the test provides, in
         the order in which they can be created."""
         order: list[str] = []
         path: list[str] = []
@@ -162,7 +162,7 @@ class UnitRun:
         self._sql(defined.text, defined.file)
 
     def _feed(self, name: str, given: RowsGiven) -> None:
-        """Creates an input that has the given rows."""
+        """Creates an input with the given rows."""
         defined = self.definitions.get(name)
         if defined is not None and isinstance(defined.statement, ast.CreateSource | ast.CreateTable):
             for setting in defined.settings:
@@ -381,8 +381,8 @@ class UnitRun:
         return rows.select(*(quoted_for_spark(name) for name, _ in schema_columns(view.schema)))
 
     def _query(self, text: str, what: str, read: Callable[[DataFrame], _Read]) -> _Read:
-        """What ``read`` returns for a query's result. Errors of Spark during the call of ``read`` count as errors of
-        the query."""
+        """Runs a query and returns the value of ``read`` for its result. Errors of Spark inside ``read`` count as
+        errors of the query."""
         kept: list[_Read] = []
         part = ScriptStatement(text=text, start=0, line=1, column=1)
         try:
@@ -408,7 +408,7 @@ class UnitRun:
 
 
 def type_of_ours(kind: DataType) -> str:
-    """The type of a source's column for a Spark type. Raises KeyError if there is none."""
+    """The type that a source's column has for a Spark type. Raises KeyError if there is none."""
     match kind:
         case DecimalType():
             return f"NUMERIC({kind.precision}, {kind.scale})"

@@ -43,7 +43,7 @@ to 28 digits."""
 
 
 _PLAIN = re.compile(r"[\w .:+/@-]*")
-"""Matches texts that need no quotes within the text of an array, a struct or a map."""
+"""Matches strings that need no quotes within the text of an array, a struct or a map."""
 
 
 class MisfitError(Exception):
@@ -68,7 +68,7 @@ class Written:
         return repr(self.value)
 
     def for_type(self, kind: DataType) -> Any:
-        """The value that a column of a type gets."""
+        """The value for a column of type ``kind``."""
         match kind:
             case StringType():
                 return self.text
@@ -139,7 +139,7 @@ def _fitted(value: Any, kind: DataType) -> Any:
 
 
 def _single(value: float) -> float:
-    """The nearest number of single precision, rounded to the fewest digits that still identify it."""
+    """The nearest number of single precision, with the fewest digits that still identify it."""
     if not math.isfinite(value):
         return value
     packed = struct.pack("f", value)
@@ -165,7 +165,7 @@ _NUMBER = re.compile(
 
 
 def _number(value: Any) -> Any:
-    """A number. Python would also read a text with digits of other scripts or with underscores as one."""
+    """Converts a string to a number. Unlike Python, refuses digits of other scripts and underscores."""
     if isinstance(value, str):
         return _require(value, _NUMBER.fullmatch(value) is not None)
     return _require(value, isinstance(value, int | float | Decimal | str) and not isinstance(value, bool))
@@ -222,7 +222,7 @@ def collected(value: Any, kind: DataType) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A fitted value as text for a table of rows. Two values of a type have equal texts only if they are equal."""
+    """A fitted value as text for a table of rows. Two values of one type have the same text only if they are equal."""
     match value:
         case None:
             return "NULL"
@@ -249,7 +249,7 @@ def text_of(value: Any) -> str:
 
 
 def _inner_text(value: Any) -> str:
-    """The text of a value inside another value; texts with commas or brackets are quoted."""
+    """The text of a value inside another value. Strings with commas or brackets are quoted."""
     is_plain = not isinstance(value, str) or _PLAIN.fullmatch(value) is not None
     return text_of(value) if is_plain else repr(value)
 

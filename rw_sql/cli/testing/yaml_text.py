@@ -15,7 +15,7 @@ def read_yaml(text: str, file: str) -> tuple[Any, Any]:
     """The document of a YAML text, and its root node, which has the positions.
 
     Unquoted numbers, truth values and times become :class:`Written`. Raises WrongTestError with the line, even for a
-    key that occurs twice, of which YAML would ignore the first.
+    key that occurs twice, although YAML would ignore its first occurrence.
     """
     import yaml
 
@@ -34,7 +34,7 @@ def read_yaml(text: str, file: str) -> tuple[Any, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A part of a document with YAML's values in place of :class:`Written`."""
+    """The part of a document in which YAML's values replace each :class:`Written`."""
     match value:
         case Written():
             return value.value

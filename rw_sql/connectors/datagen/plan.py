@@ -71,7 +71,8 @@ def rows_per_second(spec: ConnectorSpec, options: Mapping[str, str]) -> int | No
 
 
 def microseconds(text: str, key: str) -> int:
-    """A time in microseconds since 1970; a time without a zone counts as UTC. Raises SqlError INVALID_PROPERTY."""
+    """Parses a time and returns microseconds since 1970. A time without a zone counts as UTC. Raises SqlError
+    INVALID_PROPERTY."""
     try:
         moment = datetime.datetime.fromisoformat(text.strip().replace(" +", "+").replace(" Z", "Z"))
     except ValueError as error:

@@ -70,7 +70,7 @@ class RowPlan:
     total: int | None = None
 
     def to_json(self) -> str:
-        """JSON text for :func:`row_plan`."""
+        """The plan as JSON, for :func:`row_plan`."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def split_total(self, index: int) -> int | None:

@@ -80,8 +80,8 @@ class DatagenConnector(PlainConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The offset of each split's first row with a timestamp at or after a time; the split's end if there is no
-        such row."""
+        """The offset of each split's first row with a timestamp at or after ``milliseconds``; the split's end if there
+        is no such row."""
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         plan = datagen_plan.plan_rows(self.spec, options, None)

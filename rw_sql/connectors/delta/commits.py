@@ -26,8 +26,8 @@ class AppendedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
-    """One commit. ``changes`` names the operation, such as MERGE, by which the commit changed existing rows; it is
-    empty if the commit changed none."""
+    """One commit. ``changes`` names the operation, such as MERGE, that changed existing rows; it is empty if the commit
+    changed none."""
 
     version: int
     appended: tuple[AppendedFile, ...] = ()

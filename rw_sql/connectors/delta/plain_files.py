@@ -1,7 +1,7 @@
 """Reads the rows of a small Delta table directly from its Parquet files.
 
-Delta's Spark reader reconstructs the table's state for each version by two or three Spark jobs, which take longer than
-reading a small table's rows. delta-rs lists the files of a version in milliseconds.
+Delta's Spark reader reconstructs the table's state for each version with two or three Spark jobs, which take longer
+than reading a small table's rows. delta-rs lists the files of a version in milliseconds.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _PATTERN = re.compile(r"[*?\[\]{}\\%]")
 
 
 def is_plain(reader_version: int, features: Iterable[str]) -> bool:
-    """True if a table's Parquet files alone determine its rows, by the reader version and the reader features in the
-    table's protocol."""
+    """True if a table's Parquet files alone determine its rows. ``reader_version`` and ``features`` are the reader
+    version and the reader features in the table's protocol."""
     needed = frozenset(features)
     return reader_version <= 1 or (bool(needed) and needed <= _HARMLESS)
 
 
 def rows_at(spark: SparkSession, path: str, version: int) -> DataFrame:
-    """The rows of the table at a version.
+    """The rows of the table at ``version``.
 
     Files are opened lazily, when an action runs; they may have been deleted in the meantime.
     """
@@ -68,9 +68,9 @@ def rows_now(spark: SparkSession, path: str) -> DataFrame:
 def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | None:
     """The rows of a version (None: the newest), read directly from the table's Parquet files.
 
-    Returns None if the Parquet files and integer partition values alone do not determine the rows (deletion vectors,
-    renamed columns, partition columns of other types), if there are too many files or partitions, if a file is not
-    local, or if delta-rs does not find the version.
+    Returns None if there are too many files or partitions, if a file is not local, or if delta-rs does not find the
+    version. Also returns None if the Parquet files and integer partition values alone do not determine the rows:
+    because of deletion vectors, renamed columns, or partition columns of other types.
     """
     try:
         table = DeltaTable(path, version=version)

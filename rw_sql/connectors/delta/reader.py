@@ -46,7 +46,7 @@ def read(
 
 
 def snapshot(spark: SparkSession, path: str, columns: Mapping[str, str], version: int) -> DataFrame:
-    """The table as of a version, cast to these columns and types; a value that does not fit is an error."""
+    """The table as of ``version``, cast to these columns and types; a value that does not fit is an error."""
     frame = table_at(spark, path, version)
     return cast_columns(frame, columns)
 
@@ -57,7 +57,7 @@ def _appended(spark: SparkSession, path: str, schema: StructType, commit: TableC
         table = table_at(spark, path, commit.version)
         names = [_full(path, file.path) for file in commit.appended]
         found = f.regexp_replace(f.col("_metadata.file_path"), "^file:/+", "/")
-        # Spark encodes paths as in a URI, where + does not mean a blank.
+        # Spark encodes paths as in a URI, where + does not mean a space.
         decoded = f.try_url_decode(f.replace(found, f.lit("+"), f.lit("%2B")))
         return table.where(found.isin(names) | f.coalesce(decoded.isin(names), f.lit(False)))
     by_partition: dict[tuple[tuple[str, str | None], ...], list[str]] = {}

@@ -1,6 +1,6 @@
 """Detects that a Delta table was deleted, and perhaps created again, while this process has a handle on the table.
 
-delta-rs updates a handle by the commits after the handle's version. If the table was created again and already has
+delta-rs updates a handle with the commits after the handle's version. If the table was created again and already has
 commits with these versions, the handle silently becomes a mixture of the old and the new table. Before each update, the
 sink therefore checks that the file of a commit that it knows still has the same size and time. The check takes a tenth
 of a millisecond on a local path, and one request in an object store.

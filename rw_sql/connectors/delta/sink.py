@@ -191,8 +191,7 @@ class DeltaSink:
         return DeltaWriter(table, shape, identity, storage)
 
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
-        """The number of the newest batch in the table; None if no run of the sink has written its fence to the
-        table."""
+        """The number of the last batch in the table; None if no run of the sink has written its fence to the table."""
         try:
             table = deltalake.DeltaTable(_uri(options["location"]), storage_options=self.storage(options))
             if table.transaction_version(identity) is None:
@@ -354,7 +353,7 @@ class DeltaWriter:
         return -1 if version is None else version
 
     def cancel(self) -> None:
-        """Starts no further commit."""
+        """Prevents further commits."""
         self._is_cancelled = True
 
     def close(self) -> None:

@@ -126,7 +126,7 @@ class DeltaConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The first version committed at or after a time."""
+        """The first version committed at or after ``milliseconds``."""
         table = deltalake.DeltaTable(_path(options))
         history: list[dict[str, Any]] = table.history()
         later = [int(commit["version"]) for commit in history if int(commit.get("timestamp", 0)) >= milliseconds]
@@ -149,8 +149,8 @@ class DeltaConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The rows that the commits in the range appended. If the range begins at 0, all rows of the table as of the
-        last version in the range."""
+        """Reads the rows that the commits in the range appended. If the range begins at 0, reads all rows of the table
+        as of the last version in the range."""
         from rw_sql.connectors.delta import reader as delta_reader
 
         path = _path(options)

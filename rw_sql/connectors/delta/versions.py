@@ -17,7 +17,7 @@ The age of these versions therefore does not matter (decision 32).
 
 
 def table_at(spark: SparkSession, path: str, version: int) -> DataFrame:
-    """The rows of the table at a version.
+    """The rows of the table at ``version``.
 
     Files are opened lazily, when an action runs; they may have been deleted in the meantime.
     """

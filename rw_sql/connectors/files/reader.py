@@ -105,7 +105,7 @@ class FileReader(DataSourceReader):
             for piece in pieces:
                 yield piece, *self._open(filesystem, piece)
             return
-        # Small files are fetched in advance, because a store takes tens of milliseconds to answer.
+        # Small files are fetched in advance, because a store takes tens of milliseconds to respond.
         with ThreadPoolExecutor(_AHEAD) as pool:
             waiting: deque[tuple[Piece, Future[tuple[FoundFile, Any]]]] = deque()
             for piece in pieces:
@@ -255,7 +255,7 @@ def read_batch(
     compression: str | None,
     is_strict: bool = False,
 ) -> DataFrame:
-    """The records of pieces of files.
+    """Reads the records of pieces of files.
 
     ``compression`` is a name of :mod:`rw_sql.connectors.files.compression`, or empty for no compression; if it is
     None, the compression of each file follows from its name. ``is_strict``: a column that is missing in a file's
@@ -291,7 +291,7 @@ def _read_by_tasks(spark: SparkSession, options: dict[str, str]) -> DataFrame:
 
 
 def _read_here(spark: SparkSession, options: dict[str, str], pieces: Sequence[Piece]) -> DataFrame | None:
-    """The records, read in this process; None if they need too much memory."""
+    """Reads the records in this process; None if they need too much memory."""
     wanted = StructType.fromDDL(_schema(options["row"]))
     if not isinstance(wanted, StructType):
         raise TypeError("a list of columns is a struct")

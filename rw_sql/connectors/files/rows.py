@@ -40,8 +40,8 @@ _QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+"')
 """A quoted field of a CSV line."""
 
 NO_VALUE = "\ue0f5\ue0f6\ue0f7\ue0f5"
-"""The text of a CSV field that stands for NULL. It consists of private characters of Unicode, which texts do not
-contain.
+"""The text of a CSV field that stands for NULL. It consists of private-use characters of Unicode, which ordinary text
+does not contain.
 
 An empty field without quotes is NULL too, but a line that consists of one empty field would not count as a line.
 """
@@ -215,8 +215,8 @@ def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter
 
 
 def fields_of(line: bytes, separator: bytes) -> list[bytes] | None:
-    """The fields of a CSV line as written, with their quotes; None if a quote is not closed, if text follows a closing
-    quote, or if a carriage return is outside quotes, so that decoding the line would fail."""
+    """The fields of a CSV line as written, with their quotes. None if decoding the line would fail, because a quote is
+    not closed, text follows a closing quote, or a carriage return is outside quotes."""
     if b'"' not in line:
         return None if b"\r" in line else line.split(separator)
     found: list[bytes] = []

@@ -119,7 +119,7 @@ class FileConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The offset 0 for files written at or after a time, and the end for older files."""
+        """The offset 0 for files written at or after ``milliseconds``, and the end for older files."""
         wanted = set(splits)
         return {
             found.path: found.size if found.modified_ms is not None and found.modified_ms < milliseconds else 0

@@ -30,7 +30,7 @@ class TableMissingError(Exception):
 
 
 class CatalogError(Exception):
-    """The catalog or the table's files cannot be read. The text contains no secret."""
+    """The catalog or the table's files cannot be read. The message contains no secret."""
 
 
 def check_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
@@ -99,7 +99,7 @@ def place_of(options: Mapping[str, str]) -> str:
 
 
 def load_table(spec: ConnectorSpec, options: Mapping[str, str]) -> Table:
-    """The table as it is now. Raises TableMissingError, CatalogError."""
+    """Loads the table as it is now. Raises TableMissingError, CatalogError."""
     from pyiceberg import exceptions
 
     try:
@@ -113,7 +113,7 @@ def load_table(spec: ConnectorSpec, options: Mapping[str, str]) -> Table:
 
 
 _NO_CATALOG, _NOT_THERE = "iceberg_tables", re.compile("no such table|does not exist")
-"""Texts in the errors of SQLite and PostgreSQL for a database without the catalog's tables."""
+"""Parts of the error messages of SQLite and PostgreSQL for a database without the catalog's tables."""
 
 
 def open_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> Catalog:

@@ -91,8 +91,8 @@ def snapshot_before(table: Table, end: int) -> TableSnapshot | None:
 
 
 def first_since(table: Table, milliseconds: int) -> int:
-    """The sequence number of the first snapshot that was committed at or after a time; the table's end if there is
-    none."""
+    """The sequence number of the first snapshot that was committed at or after ``milliseconds``; the table's end if
+    there is none."""
     found = end_of(table)
     for snapshot in _ancestors(table):
         if snapshot.timestamp_ms < milliseconds:

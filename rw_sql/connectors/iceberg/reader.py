@@ -113,7 +113,7 @@ class IcebergPartReader:
     """Reads parts of a table. See :class:`rw_sql.connectors.support.table_reader.PartReader`."""
 
     def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:
-        """The rows of one part, with the offset of their snapshot.
+        """Reads the rows of one part, with the offset of their snapshot.
 
         ``options`` are the options for reading the table's files.
         """
@@ -123,7 +123,7 @@ class IcebergPartReader:
 
 
 def read_files(table: Table, part: Mapping[str, Any]) -> Iterator[pa.Table]:
-    """The rows of one part of a table."""
+    """Reads the rows of one part of a table."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 

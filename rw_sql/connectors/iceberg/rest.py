@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from requests import Session
 
 ANSWER_SECONDS = 60.0
-"""The maximum wait in seconds for a connection, and again for the next bytes of an answer."""
+"""The maximum wait in seconds for a connection, and again for the next bytes of a response."""
 
 
 class _Limited(HTTPAdapter):

@@ -111,7 +111,7 @@ class IcebergSink:
         return IcebergWriter(table, shape, identity, options)
 
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
-        """The number of the newest batch in the table; None if the table has no property with the sink's runs and
+        """The number of the last batch in the table; None if the table has no property with the sink's runs and
         batches."""
         try:
             text = catalog.load_table(self.spec, options).metadata.properties.get(_marks_property(identity))
@@ -266,7 +266,7 @@ class IcebergWriter:
     def _require_values(self, rows: pa.Table) -> None:
         """Raises RefusedRowsError for nulls in a NOT NULL column and for keys that pyiceberg cannot compare.
 
-        Such keys are dates outside the years 1 to 9999 and texts that are not UTF-8.
+        Such keys are dates outside the years 1 to 9999 and strings that are not UTF-8.
         """
         for key in self._shape.keys if self._shape.type == UPSERT else ():
             python_values(rows.column(key), key)
@@ -284,7 +284,7 @@ class IcebergWriter:
         return catalog.told(error, self._options)
 
     def cancel(self) -> None:
-        """Starts no further commit."""
+        """Prevents further commits."""
         self._is_cancelled = True
 
     def close(self) -> None:
@@ -292,7 +292,7 @@ class IcebergWriter:
 
 
 def _done(marks: Mapping[str, int], generation: int) -> int:
-    """The newest batch of a generation, from the table property with a sink's runs and batches; -1 if there is none."""
+    """The last batch of a generation, from the table property with a sink's runs and batches; -1 if there is none."""
     return marks["batch"] if marks["generation"] == generation else -1
 
 

@@ -136,7 +136,7 @@ class IcebergConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The sequence number of the first snapshot committed at or after a time. Raises SqlError
+        """The sequence number of the first snapshot committed at or after ``milliseconds``. Raises SqlError
         UPSTREAM_UNREACHABLE."""
         try:
             return dict.fromkeys(splits, history.first_since(self._table(options), milliseconds))
@@ -180,8 +180,8 @@ class IcebergConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The rows that the snapshots in the range appended. If the range begins at 0, all rows of the table as of the
-        last snapshot in the range."""
+        """Reads the rows that the snapshots in the range appended. If the range begins at 0, reads all rows of the
+        table as of the last snapshot in the range."""
         from rw_sql.connectors.iceberg import reader
         from rw_sql.connectors.support.typed_records import typed_records
 
@@ -189,7 +189,7 @@ class IcebergConnector(RangedConnector):
         table = self._table(options, next(iter((lives or {}).values()), None))
         (start, end) = next(iter(ranges.values()), (0, 0))
         if (last := history.end_of(table)) < end:
-            # The range was computed from an earlier answer of the catalog, in which the table had a higher offset.
+            # The range was computed from an earlier response of the catalog, in which the table had a higher offset.
             raise OSError(
                 f"the catalog returns table {name} at offset {last}, but returned it at offset {end} before: the table "
                 "was rolled back, or the catalog's answer is outdated"

@@ -35,7 +35,7 @@ _SESSION = (
     "SET datestyle = 'ISO, YMD'",
     "SET intervalstyle = 'postgres'",
     "SET extra_float_digits = 3",
-    # Otherwise the texts would be in the database's encoding, or in the encoding that the role's settings name.
+    # Otherwise the text would be in the database's encoding, or in the encoding that the role's settings name.
     "SET client_encoding = 'UTF8'",
 )
 """The statements that set the text form of values, so that it does not depend on settings of the server and role."""
@@ -235,9 +235,9 @@ _TIME = r"[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,6})?"
 _OFFSET = r"(?:Z|[+-][0-9]{2}(?::[0-9]{2}){0,2})"
 _NO_OFFSET = r"(?:Z|[+-]00(?::00){0,2})"
 _MIDNIGHT = rf"[T ]00:00:00(?:[.]0++)?{_NO_OFFSET}?"
-"""Patterns of the texts that PostgreSQL writes for these types. A column of texts, which only VALIDATE = false allows
-for such a type, may contain other texts that Spark's casts accept: digits of other scripts, ``yes``, ``2024``, or a
-time of day after a date."""
+"""Patterns of the strings that PostgreSQL writes for these types. A column of strings, which only VALIDATE = false
+allows for such a type, may contain other strings that Spark's casts accept: digits of other scripts, ``yes``, ``2024``,
+or a time of day after a date."""
 
 _DECIMAL = re.compile(r"\bdecimal\((\d+),(\d+)\)")
 _ODD_TIMES = '"([0-9]{5,}-[0-9]{2}-[0-9]{2}|[^"]* BC"|-?infinity")'
@@ -253,8 +253,8 @@ def _typed(text: Column, kind: DataType, misfit: Column) -> Column:
 
 
 def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
-    """Two expressions: one converts a text to a value; the other is true if the text is valid, and is None if every
-    text is valid."""
+    """Two expressions: one converts a string to a value; the other is true if the string is valid, and is None if every
+    string is valid."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import (
         ArrayType,
@@ -289,8 +289,8 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
         case FloatType() | DoubleType():
             fits = fits & ((f.abs(value) != float("inf")) | text.rlike(_INFINITY))
         case DecimalType():
-            # Spark rounds. PostgreSQL writes an exponent only for a float, so a text with an exponent is compared as a
-            # float.
+            # Spark rounds. PostgreSQL writes an exponent only for a float, so a string with an exponent is compared as
+            # a float.
             is_rounded = text.rlike(f"[.][0-9]{{{kind.scale}}}[0-9]*[1-9]")
             is_same = value.cast("double") == text.try_cast("double")
             fits = fits & f.when(text.rlike("[eE]"), is_same).otherwise(~is_rounded)
@@ -298,7 +298,7 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
 
 
 def _pattern(kind: DataType) -> str:
-    """The pattern of the texts that can be read as a type."""
+    """The pattern of the strings that can be read as a type."""
     from pyspark.sql.types import (
         BooleanType,
         DateType,

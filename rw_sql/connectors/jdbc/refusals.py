@@ -33,7 +33,7 @@ _TABLE_CODES = ("25006", "428C9")
 """The SQLSTATE codes for a read-only transaction and for a generated column."""
 
 _RAISE = "exec_stmt_raise"
-"""The server's function that reports an error for RAISE, in whose statement a trigger may choose any SQLSTATE."""
+"""The server's function that reports the error of a RAISE statement, in which a trigger may choose any SQLSTATE."""
 
 _COLUMN = re.compile(r"^COPY [^\n]*?, line \d+, column ([^\n]+)", re.MULTILINE)
 _CONSTRAINED = """
@@ -50,8 +50,8 @@ WHERE i.indrelid = %s::regclass AND c.relname = %s
 
 
 def fault_of(error: psycopg.Error) -> Fault:
-    """Classifies an error. An SQLSTATE that this module does not know is that of a trigger or a function, which refuses
-    a row.
+    """Classifies an error. An SQLSTATE that this module does not know comes from a trigger or a function that refuses a
+    row.
 
     Errors without an SQLSTATE come from the client: an unsupported value, or a broken connection.
     """

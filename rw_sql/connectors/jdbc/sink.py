@@ -38,7 +38,7 @@ class JdbcSink:
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks that the server answers and the table has the columns, the key and the privileges."""
+        """Checks that the server responds and the table has the columns, the key and the privileges."""
         import psycopg
 
         try:
@@ -61,7 +61,7 @@ class JdbcSink:
             connection.execute("SELECT set_config('client_encoding', current_setting('server_encoding'), false)")
             codec = connection.info.encoding
             connection.execute("SET client_encoding TO 'UTF8'")
-            # Otherwise the server's or the role's settings would change how the texts of times and amounts are read.
+            # Otherwise the server's or the role's settings would change how times and amounts are read.
             connection.execute("SET TIME ZONE 'UTC'")
             connection.execute("SET lc_monetary TO 'C'")
             connection.execute(f"SET statement_timeout = {query_seconds(options) * 1000}")

@@ -66,7 +66,7 @@ class JdbcConnector(BatchOnly):
         conninfo(options)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """Checks that the server answers and the table exists and may be read. There are no splits."""
+        """Checks that the server responds and the table exists and may be read. There are no splits."""
         import psycopg
 
         try:

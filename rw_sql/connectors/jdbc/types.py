@@ -87,7 +87,7 @@ _INTO = {
 
 
 def fits_into(kind: Any, column: PostgresColumn) -> bool:
-    """True if a column accepts values of a type (in Spark's JSON form).
+    """True if a column accepts values of type ``kind`` (in Spark's JSON form).
 
     Single values may still exceed a limit of the column.
     """
@@ -124,7 +124,7 @@ _OUT_OF = {
 
 
 def comes_out_of(kind: str, column: PostgresColumn) -> bool:
-    """True if a column's values can be read as a type (in Spark DDL). Text is never read as a number or time."""
+    """True if a column's values can be read as ``kind`` (in Spark DDL). Text is never read as a number or time."""
     text = kind.strip().upper()
     if column.family == ARRAY and text.startswith("ARRAY<"):
         # An int[] column accepts arrays of any number of dimensions.

@@ -81,13 +81,13 @@ def query_seconds(options: Mapping[str, str]) -> int:
 
 
 def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
-    """A connection to the server that the options name, with texts in UTF-8. Raises psycopg.Error."""
+    """Connects to the server that the options name, with text in UTF-8. Raises psycopg.Error."""
     import psycopg
 
     made: dict[str, Any] = {
         "connect_timeout": str(max(2, int(timeout))),
         "application_name": "rw_sql",
-        # Otherwise, texts of a database without an encoding (SQL_ASCII) would be bytes.
+        # Otherwise, text from a database without an encoding (SQL_ASCII) would be bytes.
         "client_encoding": "UTF8",
         **_ALIVE,
     }

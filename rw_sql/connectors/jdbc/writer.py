@@ -92,7 +92,7 @@ class JdbcWriter:
             try:
                 self._transact(rows)
             except psycopg.errors.CardinalityViolation:
-                # The table considers some keys equal, such as texts in a collation that ignores case.
+                # The table considers some keys equal, such as strings in a collation that ignores case.
                 self._has_equal_keys = True
                 self._transact(rows)
         except psycopg.Error as error:
@@ -201,7 +201,7 @@ class JdbcWriter:
     def _column(self, rows: pa.Table, name: str) -> list[Any]:
         """A column's values for COPY: nested values as JSON, and arrays of scalars as PostgreSQL arrays.
 
-        NUMERIC is text, because psycopg writes some numbers with an exponent, which a column of texts would keep.
+        NUMERIC is text, because psycopg writes some numbers with an exponent, which a text column would keep.
         """
         kind = rows.schema.field(name).type
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -280,7 +280,7 @@ class JdbcWriter:
         self._connection.execute(sql.SQL("DROP TABLE {}").format(batch))
 
     def cancel(self) -> None:
-        """Cancels the transaction in progress. If the server does not answer, cuts the connection off."""
+        """Cancels the transaction in progress. If the server does not respond, cuts the connection."""
         import psycopg
 
         self._is_cancelled = True
@@ -326,7 +326,7 @@ def _has_text(kind: pa.DataType) -> bool:
 
 
 def _column_with_nul(rows: pa.Table) -> str | None:
-    """The first column of the only row in ``rows`` that has NUL in its text, or in a text of its array."""
+    """The first column that contains NUL, in its text or in an element of its array. ``rows`` has only one row."""
     for name in rows.column_names:
         value = rows.column(name)[0].as_py()
         texts = value if isinstance(value, list) else [value]

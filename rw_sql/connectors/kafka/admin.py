@@ -20,8 +20,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Answers: TypeAlias = "tuple[dict[K, V], dict[K, str]]"
-"""The answers to one request for many topics or partitions, and the errors of the topics or partitions without an
-answer."""
+"""The results of one request for many topics or partitions, and the errors of the topics or partitions without a
+result."""
 
 REFUSED_GRACE_SECONDS = 3.0
 """The seconds for which requests are retried while all brokers refuse connections, because they may be restarting."""
@@ -51,7 +51,7 @@ class BrokerError(Exception):
 
 @dataclass(slots=True)
 class _Faults:
-    """The errors that librdkafka reported while waiting for an answer."""
+    """The errors that librdkafka reported while waiting for a response."""
 
     last: str = ""
     fatal: str | None = None
@@ -220,7 +220,7 @@ class BrokerAdmin:
         self._faults.last, self._faults.fatal, self._faults.refused_since = "", None, None
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str | None]:
-        """The ids of the existing topics. Raises BrokerError if the brokers do not answer or a topic cannot be
+        """The ids of the existing topics. Raises BrokerError if the brokers do not respond or a topic cannot be
         described."""
         found, failed = self.topic_views(topics)
         for topic, reason in failed.items():
@@ -287,7 +287,7 @@ class BrokerAdmin:
     def known_ends(self, partitions: Iterable[tuple[str, int]]) -> Answers[tuple[str, int], int]:
         """The ends of the partitions, in one request per broker, and the errors of partitions without an end.
 
-        Raises BrokerError if no broker answers.
+        Raises BrokerError if no broker responds.
         """
         level = self._level()
         asked = dict(self._ask(part, LATEST) for part in partitions)
@@ -302,7 +302,7 @@ class BrokerAdmin:
     def topic_views(self, topics: Iterable[str]) -> Answers[str, TopicView]:
         """The existing topics, and the errors of topics that cannot be described. Missing topics are in neither map.
 
-        Does not request the permitted operations. Raises BrokerError if no broker answers.
+        Does not request the permitted operations. Raises BrokerError if no broker responds.
         """
         from confluent_kafka import TopicCollection
 
@@ -313,11 +313,11 @@ class BrokerAdmin:
         return self._answers(futures, _topic_view)
 
     def _answers(self, futures: Mapping[K, Future[Any]], read: Callable[[Any], V]) -> Answers[K, V]:
-        """The results of futures, and the error texts of failed futures. Topics and partitions that do not exist are
+        """The results of futures, and the error messages of failed futures. Topics and partitions that do not exist are
         omitted.
 
-        Raises BrokerError only if all futures fail for reasons that do not concern their topics: a topic that the user
-        must not read does not affect the results for the other topics.
+        Raises BrokerError only if all futures fail for reasons that do not concern their topics. A topic that the user
+        may not read therefore does not affect the results for the other topics.
         """
         self._wait(list(futures.values()))
         found: dict[K, V] = {}
@@ -402,7 +402,7 @@ class BrokerAdmin:
         faults = self._faults
         for future in futures:
             while not future.done():
-                # Answers come on librdkafka's thread, but librdkafka reports errors only in a call of poll.
+                # Responses arrive on librdkafka's thread, but librdkafka reports errors only in a call of poll.
                 wait_for([future], _LOOK_SECONDS)
                 self._admin.poll(0)
                 now = time.monotonic()
@@ -476,7 +476,8 @@ def is_fatal(error: Any) -> bool:
 
 
 def has_answered(error: Any) -> bool:
-    """True if the error is the brokers' answer that a topic does not exist, or that the user may not read it."""
+    """True if the brokers responded, and the error says that a topic does not exist or that the user may not read
+    it."""
     codes = _codes()
     return error.code() in codes.missing_topic or error.code() in codes.refused_topic
 

@@ -1,4 +1,4 @@
-"""A pool of Kafka clients that stay open for some seconds between statements.
+"""A pool of Kafka clients that stay open for a few seconds between statements.
 
 Starting and ending a client's threads and connections takes longer than most requests.
 """
@@ -36,7 +36,7 @@ Properties = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept(Generic[C]):
-    """A client, with the times at which it was made and last returned to the pool, by ``time.monotonic()``."""
+    """A client, with the times at which it was made and last returned to the pool (``time.monotonic()``)."""
 
     client: C
     properties: Properties

@@ -2,7 +2,7 @@
 
 The administrative client creates a Python future for each partition and waits for each future, which takes four times
 the CPU time of this module's call. But only the administrative client reports why a partition has no end and which
-brokers do not answer.
+brokers do not respond.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _END = -1
 """The value that requests the end of a partition when it is given as the time in a ListOffsets request."""
 
 _SECONDS = 1.0
-"""The maximum wait for an answer in seconds. If a broker takes longer, the administrative client repeats the
+"""The maximum wait for a response in seconds. If a broker takes longer, the administrative client repeats the
 request."""
 
 _MOST_ASKED = 4
-"""The maximum number of missing topics whose metadata is requested again after a call. Each is a request, so that a
-call for many missing topics requests a few at random."""
+"""The maximum number of missing topics whose metadata is requested again after a call. Each topic takes a separate
+request, so a call for many missing topics requests only a few of them, chosen at random."""
 
 
 def quick_ends(
@@ -39,7 +39,7 @@ def quick_ends(
 ) -> dict[Part, int] | None:
     """The ends of the partitions, without those that do not exist or may not be read.
 
-    Returns None if the administrative client should read them instead: if the brokers do not answer within a second,
+    Returns None if the administrative client should read them instead: if the brokers do not respond within a second,
     or report any other error.
     """
     level = "read_committed" if is_read_committed else "read_uncommitted"
@@ -70,8 +70,8 @@ def _ends(consumer: Consumer, partitions: Collection[Part], timeout: float) -> d
             missing.add(answer.topic)
     with suppress(ck.KafkaException):
         for topic in random.sample(sorted(missing), min(len(missing), _MOST_ASKED)):
-            # Without this request, librdkafka keeps its answer that the topic does not exist, even once the topic was
-            # created, until the client is closed.
+            # Without this request, librdkafka would report until the client is closed that the topic does not exist,
+            # even once the topic was created.
             consumer.list_topics(topic, timeout=timeout)
     return found
 

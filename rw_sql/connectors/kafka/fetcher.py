@@ -39,9 +39,9 @@ _AT_ONCE = 5_000
 _WAIT = 0.05
 
 _FETCH_WAIT_MS = 50
-"""The time in milliseconds after which the broker answers a fetch request without records. A consumer at the end of
-all its partitions sends a request that often. The end of a range that has no record, but a transaction marker, is
-noticed up to this much later."""
+"""The time in milliseconds after which the broker responds to a fetch request although it has no records. A consumer at
+the end of all its partitions sends a request that often. The end of a range that has no record, but a transaction
+marker, is noticed up to this much later."""
 
 
 _Part = tuple[str, int]
@@ -88,7 +88,7 @@ class _Received:
             self.ends[part] = max(end, self.ends.get(part, 0))
 
     def take(self, wanted: Mapping[_Part, tuple[int, int]]) -> list[Message]:
-        """The delivered records of the ranges; keeps the records after them."""
+        """Takes the delivered records of the ranges; keeps the records after them."""
         taken: list[Message] = []
         left: list[Message] = []
         for message in self.messages:
@@ -105,7 +105,7 @@ class _Received:
 class KafkaFetcher:
     """A consumer without a group. It returns exactly the requested records, or None.
 
-    ``terms`` are the leader epochs of the last fetch's newest records, by split.
+    ``terms`` maps each split to the leader epoch of its newest record in the last fetch.
     """
 
     properties: Mapping[str, str]
@@ -119,7 +119,7 @@ class KafkaFetcher:
     _is_closing: bool = False
 
     def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
-        """The records ``[start, end)`` of each split, with the columns of ``Connector.read_stream``.
+        """Fetches the records ``[start, end)`` of each split, with the columns of ``Connector.read_stream``.
 
         Records of the same split are in the order of their offsets.
 
@@ -136,7 +136,7 @@ class KafkaFetcher:
     def connect(self, splits: Sequence[str]) -> None:
         """Connects to a broker of one of the splits, so that the first fetch is faster.
 
-        Errors and slow answers are ignored; the first fetch reports them.
+        Errors and slow responses are ignored; the first fetch reports them.
         """
         if self.with_headers:
             return  # fetch does not use a consumer for records with headers.

@@ -2,8 +2,8 @@
 
 Metadata shows whether a topic is compacted, but not whether it contains transactions. Each transaction ends with a
 marker, which occupies an offset without a record. This module therefore reads the records at the last offsets of the
-partitions; an offset without a record reveals a transaction. An open transaction, also one whose markers the brokers
-have yet to write, is detected by the last stable offset, which is less than the end. Transactions before these offsets
+partitions; an offset without a record reveals a transaction. A transaction that is open, or whose markers the brokers
+have not written yet, is detected because the last stable offset is less than the end. Transactions before these offsets
 are not detected.
 """
 
@@ -153,7 +153,8 @@ def _messages(
 
 
 def make_consumer(properties: Mapping[str, str]) -> Consumer:
-    """A consumer without a group that reports partition ends and fetches as little as possible. Raises BrokerError."""
+    """Makes a consumer without a group that reports partition ends and fetches as little as possible. Raises
+    BrokerError."""
     import confluent_kafka as ck
 
     try:

@@ -88,7 +88,7 @@ def call_timeout(spec: ConnectorSpec, options: Mapping[str, str], limit: float) 
 
 
 def _timeouts(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
-    # A query that is stopped ends only when its clients' calls have timed out. If no broker answers, that takes a
+    # A query that is stopped ends only when its clients' calls have timed out. If no broker responds, that takes a
     # minute by default.
     call = int(1000 * (duration_seconds(spec.value(options, _CALL_TIMEOUT) or "") or 5.0))
     wait = int(spec.value(options, "properties.fetch.wait.max.ms") or 0)

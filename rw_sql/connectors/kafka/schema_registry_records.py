@@ -96,7 +96,7 @@ def _text(kind: str, name: str, space: str, columns: Mapping[str, Any]) -> str:
 
 
 def look(options: Mapping[str, str], shape: SinkShape, topic: str) -> SinkLook:
-    """Checks that the registry answers and would accept the schemas, without registering them."""
+    """Checks that the registry responds and would accept the schemas, without registering them."""
     client = RegistryClient(client_options(options))
     schemas = RegisteredSchemas.of(shape, topic)
     try:
@@ -145,7 +145,7 @@ class RegisteredRecords:
     def _register_if_due(self) -> None:
         if time.monotonic() < self._registered_at + VERIFY_SECONDS:
             return
-        with suppress(RegistryError):  # without an answer, the schemas stay in use
+        with suppress(RegistryError):  # without a response, the schemas stay in use
             self._register(is_quick=True)
 
     def numbered(self, rows: pa.Table) -> Iterator[tuple[int, tuple[bytes | None, bytes | None]]]:

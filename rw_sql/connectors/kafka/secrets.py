@@ -36,7 +36,7 @@ def renamed_secrets(spec: ConnectorSpec, options: Mapping[str, str]) -> frozense
 
 
 def hide(options: Mapping[str, str], also: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Replaces the values of secret options, and of the options in ``also``, by references."""
+    """Replaces the values of secret options, and of the options in ``also``, with references."""
     made = dict(options)
     secrets = {key: value for key, value in options.items() if key in HIDDEN | also}
     if secrets:

@@ -104,7 +104,7 @@ class KafkaSink:
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks that the brokers answer, have the topic, and allow this user to write to it."""
+        """Checks that the brokers respond, have the topic, and allow this user to write to it."""
         try:
 
             def ask(admin: kafka_admin.BrokerAdmin) -> tuple[dict[str, kafka_admin.TopicView], str, tuple[str, ...]]:
@@ -154,8 +154,8 @@ def _needs_keys(options: Mapping[str, str]) -> str:
 
 
 def _topic_setting(spec: ConnectorSpec, options: Mapping[str, str], name: str) -> str | None:
-    """A setting of the topic; None if the brokers do not report it, for example because the user lacks the right to
-    read it."""
+    """A setting of the topic; None if the brokers do not report it, for example because the user lacks the permission
+    to read it."""
     (topic,) = topics_of(options)
 
     def ask(admin: kafka_admin.BrokerAdmin) -> str | None:
@@ -292,8 +292,8 @@ class KafkaWriter:
             raise RefusedRowsError(told, is_rest_written=True)
 
     def _were_refused_together(self, made: list[tuple[int, _Record]]) -> bool:
-        """True if some records may have been refused only because of others that were sent together with them: brokers
-        refuse them all if one is too large or invalid."""
+        """True if some records may have been refused only because they were sent together with a record that is too
+        large or invalid: brokers then refuse them all."""
         if not (self._refused or self._unsent) or self._properties.get("batch.num.messages") == 1:
             return False
         limit = self._most_bytes

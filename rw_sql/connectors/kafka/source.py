@@ -58,7 +58,7 @@ class KafkaConnector(PlainConnector):
         kafka_properties.check_security(options)
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Replaces the pooled clients by new ones."""
+        """Replaces the pooled clients with new ones."""
         from rw_sql.connectors.kafka import client_pool as kafka_visits
 
         kafka_visits.ADMINS.renew(kafka_properties.admin_properties(self.spec, options))
@@ -112,7 +112,7 @@ class KafkaConnector(PlainConnector):
     def terms(
         self, options: Mapping[str, str], splits: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
-        """The epochs of the partitions' leaders, by one ListOffsets request per broker."""
+        """The epochs of the partitions' leaders, read with one ListOffsets request per broker."""
         parts = {kafka_reader.split_parts(split): split for split in splits}
         found = self._pooled(options, lambda admin: admin.epochs(parts), timeout)
         return {parts[part]: epoch for part, epoch in found.items()}
@@ -160,7 +160,8 @@ class KafkaConnector(PlainConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The offset of each split's first record at or after a time; the split's end if there is no such record.
+        """The offset of each split's first record at or after ``milliseconds``; the split's end if there is no such
+        record.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a split's topic does not exist.
         """

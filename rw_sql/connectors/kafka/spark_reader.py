@@ -198,7 +198,7 @@ def _records(frame: DataFrame, *, with_headers: bool) -> DataFrame:
 def _columns_of_records(*, with_headers: bool) -> tuple[Column, ...]:
     from pyspark.sql import functions as f
 
-    # The same rule as known_time. It compares milliseconds and not the column itself, because
+    # The same rule as known_time. The condition compares milliseconds and not the column itself, because
     # rw_sql.plan.queries.scan_bounds would take a comparison of the column for a condition of the user's query.
     at = f.unix_millis("timestamp")
     time = f.when((at != _NO_TIME) & at.between(_FIRST_MS, _LAST_MS), f.col("timestamp"))

@@ -20,7 +20,7 @@ class TopicWatch:
         self._properties = properties
 
     def incarnations(self, topics: Sequence[str]) -> dict[str, str | None]:
-        """The current id of each topic; deleted topics are missing. Raises OSError if no broker answers."""
+        """The current id of each topic; deleted topics are missing. Raises OSError if no broker responds."""
         try:
             return with_client(self._properties, lambda admin: admin.topic_ids(topics), timeout=_TIMEOUT_SECONDS)
         except BrokerError as error:

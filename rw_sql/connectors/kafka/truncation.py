@@ -1,4 +1,4 @@
-"""Finds partitions whose log lost records, by the epochs of their leaders (Kafka's KIP-320).
+"""Uses the epochs of partitions' leaders to find partitions whose log lost records (Kafka's KIP-320).
 
 Each leader of a partition has an epoch, which is stored with the records that it writes. A leader that was elected
 although it lacked records (an unclean election), or whose disk lost records, continues the log with other records at
@@ -37,7 +37,7 @@ def diverged(
 
     ``positions`` maps each partition to the next offset to read and a leader epoch during which the log contained the
     record before that offset. The result maps a partition to the first offset whose record was lost. Partitions whose
-    brokers cannot compare epochs are omitted. Raises BrokerError if the brokers do not answer within ``timeout``
+    brokers cannot compare epochs are omitted. Raises BrokerError if the brokers do not respond within ``timeout``
     seconds.
     """
     return (

@@ -1,4 +1,4 @@
-"""Makes requests to Kinesis: keeps clients open, retries requests, and turns errors into texts without secrets."""
+"""Makes requests to Kinesis: keeps clients open, retries requests, and turns errors into messages without secrets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Address = tuple[tuple[str, str], ...]
 
 
 class KinesisError(Exception):
-    """The service does not respond or refuses a request. The text contains no secret."""
+    """The service does not respond or refuses a request. The message contains no secret."""
 
 
 class StreamMissingError(KinesisError):
@@ -121,8 +121,8 @@ class RawRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The answer to one request for records. ``next`` is the iterator for the next request; None at the end of a closed
-    shard."""
+    """The response to one request for records. ``next`` is the iterator for the next request; None at the end of a
+    closed shard."""
 
     records: tuple[RawRecord, ...]
     next: str | None
@@ -192,7 +192,7 @@ def _session() -> Any:
 
 
 def _with_role(session: Any, role: str, options: Mapping[str, str]) -> Any:
-    """A session that assumes a role and renews its credentials."""
+    """Makes a session that assumes a role and renews its credentials."""
     import boto3
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
     from botocore.session import Session

@@ -81,7 +81,7 @@ class Poller:
         return tuple(found)
 
     def _listed(self, address: Address, name: str, positions: Mapping[str, SplitState]) -> Stream:
-        """The stream with its shards, which is requested again at intervals, because shards end and the stream may be
+        """The stream with its shards. It is requested again at intervals, because shards end and the stream may be
         deleted and created again. Raises OSError if a position no longer applies to the stream."""
         now = time.monotonic()
         is_old = now - self.listed_at > _LIST_SECONDS
@@ -147,8 +147,8 @@ class Poller:
         return page
 
     def _kept(self, address: Address, name: str, stream: Stream, shard: Shard, start: int, page: Page) -> list[Stretch]:
-        """Keeps a page's new records for the batch that gets their range, and returns the range; returns an empty list
-        if the page has no new record and the shard has not ended."""
+        """Keeps a page's new records for the batch that gets their range. Returns the range; an empty list if the page
+        has no new record and the shard has not ended."""
         records = [record for record in page.records if record.number >= start]
         has_ended = page.next is None or (not shard.is_open and not page.records and page.behind_ms == 0)
         end = ENDED if has_ended else records[-1].number + 1 if records else start

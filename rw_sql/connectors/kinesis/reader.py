@@ -42,9 +42,9 @@ class RangeLostError(KinesisError):
 def read_range(
     address: Address, name: str, split: str, start: int, end: int, created: str | None = None
 ) -> Iterator[pa.Table]:
-    """The records of a shard in ``[start, end)``, in the order of their sequence numbers, one table per page.
+    """Reads the records of a shard in ``[start, end)``, in the order of their sequence numbers, one table per page.
 
-    Raises RangeLostError if some of them no longer exist, KinesisError if the service does not answer.
+    Raises RangeLostError if some of them no longer exist, KinesisError if the service does not respond.
     """
     if end <= start:
         return
@@ -74,7 +74,7 @@ def read_range(
 
 
 def require_whole(address: Address, name: str, stream: Stream, shard: Shard, offset: int) -> None:
-    """Checks that no record at or after an offset was removed. Raises RangeLostError.
+    """Checks that no record at or after ``offset`` was removed. Raises RangeLostError.
 
     Without this check, Kinesis would silently begin at the oldest remaining record. Kinesis removes the oldest records
     first: if a record before the offset still exists, no record after the offset was removed. The check makes no

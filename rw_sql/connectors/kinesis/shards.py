@@ -71,7 +71,8 @@ class _Tails:
             self._known[key] = max(last, self._known.get(key, 0))
 
     def note_end(self, address: Address, stream: Stream, shard: str, end: int, at: float) -> None:
-        """Remembers that at this time, in seconds since 1970, the shard had no record with this or a greater number."""
+        """Remembers that at the time ``at``, in seconds since 1970, the shard had no record with the number ``end`` or
+        a greater one."""
         key = (address, stream.arn, stream.created, shard)
         with self._lock:
             if len(self._ends) >= _KEPT:
@@ -83,7 +84,7 @@ class _Tails:
             del seen[:-_MOST_ENDS]
 
     def is_whole(self, address: Address, stream: Stream, shard: str, offset: int) -> bool:
-        """True if all records at or after an offset arrived so recently that none of them can have been removed."""
+        """True if all records at or after ``offset`` arrived so recently that none of them can have been removed."""
         with self._lock:
             seen = tuple(self._ends.get((address, stream.arn, stream.created, shard), ()))
         now = time.time()
@@ -151,19 +152,19 @@ def _bounds(address: Address, name: str, stream: Stream, deadline: float, shard:
 
 
 def first_record(address: Address, name: str, shard: Shard, offset: int, deadline: float) -> int | None:
-    """The number of the first record that exists at or after an offset; None if no such record exists."""
+    """The number of the first record that exists at or after ``offset``; None if no such record exists."""
     at = iterator_at(address, name, shard, offset, _left(deadline))
     return next((each.number for each in _records(address, at, deadline) if each.number >= offset), None)
 
 
 def first_at(address: Address, name: str, shard: Shard, milliseconds: int, deadline: float) -> int | None:
-    """The number of the first record that arrived at or after a time; None if no such record exists."""
+    """The number of the first record that arrived at or after ``milliseconds``; None if no such record exists."""
     at = _at_time(address, name, shard, milliseconds / 1000, deadline)
     return next((each.number for each in _records(address, at, deadline) if each.at_us >= milliseconds * 1000), None)
 
 
 def time_of(address: Address, name: str, shard: Shard, offset: int, deadline: float) -> int | None:
-    """The time of arrival of the first record at an offset or after it, in milliseconds since 1970."""
+    """The time of arrival of the first record at or after ``offset``, in milliseconds since 1970."""
     at = iterator_at(address, name, shard, offset, _left(deadline))
     return next((each.at_us // 1000 for each in _records(address, at, deadline) if each.number >= offset), None)
 
@@ -226,8 +227,8 @@ def _last_within(
 
 
 def _first_page(address: Address, name: str, shard: Shard, seconds: float, deadline: float) -> tuple[int | None, bool]:
-    """The last record of the first page that contains records of a time or later, and whether that is the shard's
-    newest record. ``seconds`` is the time in seconds since 1970."""
+    """The last record of the first page that contains records from ``seconds`` (since 1970) or later, and whether that
+    is the shard's newest record."""
     next_at: str | None = _at_time(address, name, shard, seconds, deadline)
     while next_at is not None:
         page = next_page(address, next_at, AT_ONCE, _left(deadline))

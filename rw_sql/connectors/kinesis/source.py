@@ -150,7 +150,8 @@ class KinesisConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """For each shard, the sequence number of the first record at or after a time; the shard's end if there is none.
+        """For each shard, the sequence number of the first record at or after ``milliseconds``; the shard's end if
+        there is none.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if the stream does not exist.
         """
@@ -222,7 +223,7 @@ class KinesisConnector(RangedConnector):
         return f"shardId-{match[2].zfill(12)}"
 
     def decode_state(self, split: str, text: str) -> SplitState:
-        """The state from JSON or from a bare number of up to 60 digits."""
+        """Decodes a state from JSON or from a bare number of up to 60 digits."""
         return codec.decode_state(split, text, MOST)
 
     def read_batch(
@@ -256,11 +257,11 @@ class KinesisConnector(RangedConnector):
 
 @dataclass(frozen=True, slots=True)
 class KinesisPartReader:
-    """Reads parts ``(shard, start, end, created)``, the numbers as texts. See
+    """Reads parts ``(shard, start, end, created)``, the numbers as strings. See
     :class:`rw_sql.connectors.support.table_reader.PartReader`."""
 
     def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:
-        """The records of one part."""
+        """Reads the records of one part."""
         from rw_sql.connectors.kinesis import reader
 
         split, start, end, created = part

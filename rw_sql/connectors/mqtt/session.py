@@ -43,7 +43,7 @@ _CONFIRM_SECONDS = 2.0
 
 
 class MqttError(Exception):
-    """The broker does not answer, or refuses a request. The text contains no secret."""
+    """The broker does not respond, or refuses a request. The message contains no secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +129,14 @@ class Session:
             return self._first + len(self._messages)
 
     def table(self, start: int, end: int) -> pa.Table | None:
-        """The messages of a range; None if this session lacks some of them."""
+        """The messages ``[start, end)``; None if this session lacks some of them."""
         with self._lock:
             if start < self._first or end > self._first + len(self._messages):
                 return None
             return _table(start, self._messages[start - self._first : end - self._first])
 
     def acknowledge(self, offset: int) -> None:
-        """Acknowledges the messages before an offset. The caller must have committed them. May be called again."""
+        """Acknowledges the messages before ``offset``. The caller must have committed them. May be called again."""
         with self._lock:
             done = self._messages[: max(0, offset - self._first)]
             del self._messages[: len(done)]
@@ -158,8 +158,8 @@ class Session:
         """Waits until the broker has read all acknowledgements.
 
         When the connection ends, the broker may discard acknowledgements that it has not read, and would send these
-        messages again. The broker does not answer acknowledgements. But it reads the packets of a connection in the
-        order in which they were sent, so its answer to a later request shows that it has read all acknowledgements.
+        messages again. The broker does not respond to acknowledgements. But it reads the packets of a connection in the
+        order in which they were sent, so its response to a later request shows that it has read all acknowledgements.
         """
         if not self._has_acknowledged or not self._client.is_connected():
             return

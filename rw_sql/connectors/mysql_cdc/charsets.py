@@ -57,8 +57,8 @@ class Charsets:
         return self._names.get(collation, f"collation {collation}")
 
     def decoder(self, name: str) -> Callable[[bytes], str]:
-        """The function that decodes texts of a character set; the function raises ValueError for invalid bytes. Raises
-        pymysql.Error."""
+        """The function that decodes strings of a character set; the function raises ValueError for invalid bytes.
+        Raises pymysql.Error."""
         if name not in self._decoders:
             self._decoders[name] = self._made(name)
         return self._decoders[name]

@@ -54,8 +54,8 @@ def connect(
     """Opens a connection on which each statement is a separate transaction. Raises CaptureError.
 
     ``timeout`` is the limit for connecting, ``read_timeout`` the limit for each response afterwards (by default the
-    same), in seconds. Without a limit, a server that accepts connections but does not answer would block the caller for
-    ever.
+    same), in seconds. Without a limit, a server that accepts connections but does not respond would block the caller
+    for ever.
     """
     least = max(2.0, timeout)
     try:
@@ -117,7 +117,7 @@ def _keep_alive(connection: Connection[Any]) -> None:
 
 
 def rows_of(connection: Connection[Any], query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-    """The rows of a statement; texts are str. Raises pymysql.Error."""
+    """The rows of a statement; text values are str. Raises pymysql.Error."""
     with connection.cursor() as cursor:
         cursor.execute(query, tuple(values) or None)
         return [tuple(map(_decoded, row)) for row in cursor.fetchall()]
@@ -177,7 +177,7 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A text as a SQL literal."""
+    """A string as a SQL literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "''").replace("\0", "\\0")
     return f"'{escaped}'"
 

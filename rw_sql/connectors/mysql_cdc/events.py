@@ -67,7 +67,7 @@ class Header:
 
 
 def parse_header(packet: bytes) -> Header:
-    """The header of an event in a packet, after the packet's first byte."""
+    """Parses the header of an event in a packet, after the packet's first byte."""
     return Header(*_HEADER.unpack_from(packet, 1))
 
 
@@ -113,7 +113,7 @@ class TableMap:
 
 
 def lenenc(data: bytes, at: int) -> tuple[int, int]:
-    """A length-encoded number, and the offset of its end."""
+    """Decodes a length-encoded number; also returns the offset of its end."""
     first = data[at]
     if first < 251:
         return first, at + 1
@@ -310,7 +310,7 @@ def uncompressed(data: bytes) -> bytes:
 
 
 def parse_query(kind: int, body: bytes) -> tuple[str, str]:
-    """The default database and the text of a statement."""
+    """Parses an event with a statement: the default database and the statement's text."""
     database_size = body[8]
     status_size = int.from_bytes(body[11:13], "little")
     at = 13 + status_size
@@ -322,12 +322,14 @@ def parse_query(kind: int, body: bytes) -> tuple[str, str]:
 
 
 def parse_rotate(body: bytes) -> tuple[str, int]:
-    """The name of the next log file, and the position in that file at which the stream continues."""
+    """Parses a rotate event: the name of the next log file, and the position in that file at which the stream
+    continues."""
     return body[8:].decode(), int.from_bytes(body[:8], "little")
 
 
 def parse_xa_prepare(body: bytes) -> tuple[bool, bytes]:
-    """True if the event also commits the transaction (ONE PHASE), and the xid: format, gtrid, bqual."""
+    """Parses an event with XA PREPARE: True if the event also commits the transaction (ONE PHASE), and the xid: format,
+    gtrid, bqual."""
     form, first, second = struct.unpack_from("<III", body, 1)
     data = body[13 : 13 + first + second]
     return bool(body[0]), xid_key(form, data[:first], data[first:])
@@ -342,7 +344,8 @@ _XA = re.compile(r"XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-fA-F]*)'\s*,\s*X'([0-9a-fA-
 
 
 def parse_xa_end(text: str) -> tuple[bool, bytes] | None:
-    """A pair for XA COMMIT (True, xid) and for XA ROLLBACK (False, xid); None for any other statement."""
+    """Parses the end of an XA transaction: (True, xid) for XA COMMIT, (False, xid) for XA ROLLBACK; None for any other
+    statement."""
     found = _XA.match(text)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Checks that the log contains every change of a table's rows, and finds ALTER statements that changed values without
+"""Checks that the log contains every change to a table's rows, and finds ALTER statements that changed values without
 row events in the log."""
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 
 def require_readable(connection: Connection[Any], table: CatalogTable, progress: TableProgress) -> None:
-    """Raises CaptureError if the table's rows cannot be captured: if it has no primary key, if the key by which its
-    rows were read has changed, or if the log does not contain all changes of its rows. Raises pymysql.Error.
-    """
+    """Raises CaptureError if the table's rows cannot be captured: if it has no primary key, if the key with which its
+    rows were read has changed, or if the log does not contain all changes to its rows. Raises pymysql.Error."""
     name = progress.table
     if not table.key:
         raise CaptureError(
@@ -50,11 +49,11 @@ def require_readable(connection: Connection[Any], table: CatalogTable, progress:
 def altered(
     table: CatalogTable, progress: TableProgress, columns: Sequence[str], position: int
 ) -> tuple[TableProgress, SchemaChange | None]:
-    """The progress after an ALTER that dropped or renamed columns, and the resulting change of the known columns.
+    """The progress after an ALTER that dropped or renamed columns, and the resulting change to the known columns.
 
-    If the table has a column with the dropped or old name again, because such a column was added or two names were
-    exchanged, this name counts as dropped and added: existing rows then have other values under this name, without an
-    event in the log.
+    The table may have a column with the dropped or old name again, because such a column was added or two names were
+    exchanged. This name then counts as dropped and added, because existing rows have other values under this name,
+    without an event in the log.
     """
     named = {column.lower() for column in columns}
     known = {column: kind for column, kind in progress.columns.items() if column.lower() in named}

@@ -19,13 +19,13 @@ _FEW_STEPS = STEPS // 2
 
 @dataclass(slots=True)
 class Gathering:
-    """Counts the rows of the chunks that were emitted at the newest position of the log."""
+    """Counts the rows of the chunks that were emitted at the last position of the log."""
 
     _place: int = 0
     _rows: int = 0
 
     def note(self, position: int, rows: int) -> None:
-        """Records that rows were emitted at a position."""
+        """Records that rows were emitted at ``position``."""
         place = position // STEPS
         self._rows = rows + (self._rows if place == self._place else 0)
         self._place = place

@@ -1,4 +1,4 @@
-"""The position in the log at which a table's changes begin, and the identity of that log. They are stored with the
+"""The position in the log at which a table's changes begin, and the identity of that log. Both are stored with the
 table's progress (:attr:`TableProgress.identity`), in the commit of the rows."""
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ def shown(number: int) -> str:
 
 
 def parse(text: str) -> int | None:
-    """The number of a position that is written like ``mysql-bin.000003:1234`` or as :func:`shown` writes it; None for
-    any other text."""
+    """Parses a position that is written like ``mysql-bin.000003:1234`` or as :func:`shown` writes it; None for any
+    other text."""
     found = _TEXT.fullmatch(text)
     if found is None or int(found[3] or 0) >= STEPS:
         return None

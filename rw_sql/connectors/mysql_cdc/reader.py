@@ -49,7 +49,7 @@ _CHUNK_ORDINALS = 1 << 32
 have a lower index."""
 
 _CATALOG_SECONDS = 60.0
-"""The longest wait, in seconds, for the answer to a query of the server's catalog."""
+"""The longest wait, in seconds, for the response to a query of the server's catalog."""
 
 
 class MysqlReader:
@@ -126,8 +126,7 @@ class MysqlReader:
 
     def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
         """See :meth:`ChangeReader.set_tables`. Opens a new stream at the reader's position, because the old stream
-        omits the changes of the new tables.
-        """
+        omits the changes to the new tables."""
         kept = {name: self._progress.get(name, progress) for name, progress in tables.items()}
         try:
             facts = facts_over(self._sql())
@@ -336,7 +335,7 @@ class MysqlReader:
         return done
 
     def _is_turning(self, transaction: Transaction) -> bool:
-        """True if the reader may be unable to read a transaction, which must then begin a batch: the transaction
+        """True if a transaction must begin a batch, because the reader may be unable to read it: the transaction
         contains a statement other than TRUNCATE, such as ALTER, or its rows have other columns than before."""
         for part in transaction.parts:
             if isinstance(part, RowsPart):
@@ -373,9 +372,8 @@ class MysqlReader:
         return not self._progress[name].is_done
 
     def _forget_touched(self) -> None:
-        """Discards the keys of the changed rows of each table that has no chunk being read or waiting: a chunk that
-        begins later contains all changes up to the present position.
-        """
+        """Discards the keys of changed rows, except for tables with a chunk that is being read or waits to be emitted:
+        a chunk that begins later contains all changes up to the present position."""
         for name in list(self._touched):
             if self._snapshot is not None and not self._snapshot.is_reading(name):
                 del self._touched[name]
@@ -491,7 +489,7 @@ class MysqlReader:
             self._touched.pop(chunk.table, None)
 
     def _compare(self, name: str, now: Mapping[str, str], position: int) -> None:
-        """Records a change of the table's columns."""
+        """Records a change to the table's columns."""
         before = self._progress[name].columns
         if dict(before) == dict(now):
             return

@@ -88,7 +88,7 @@ class Facts:
         return number_of(self.logs[0].sequence, FIRST) if self.logs else self.end
 
     def file_of(self, position: int) -> LogFile | None:
-        """The file of a position, if the server still has it."""
+        """The file that contains ``position``, if the server still has it."""
         sequence, _, _ = parts_of(position)
         return next((log for log in self.logs if log.sequence == sequence), None)
 
@@ -101,9 +101,8 @@ class Facts:
 
 
 def read_facts(options: Mapping[str, str], timeout: float) -> Facts:
-    """Reads the state of the server. Raises CaptureError if the server does not answer, or if the user lacks the
-    privilege to read its log.
-    """
+    """Reads the state of the server. Raises CaptureError if the server does not respond, or if the user lacks the
+    privilege to read its log."""
     try:
         with connect(options, timeout) as connection:
             return facts_over(connection)
@@ -204,7 +203,7 @@ def await_prepared(connection: Connection[Any], table: str, timeout: float) -> N
 
 
 def check_position(facts: Facts, position: SplitState) -> LogFile:
-    """The log file that contains a position. Raises CaptureError if the server does not have all changes after it."""
+    """The log file that contains ``position``. Raises CaptureError if the server does not have all changes after it."""
     if position.cluster is not None and position.cluster != facts.cluster:
         raise CaptureError(
             UPSTREAM_MISSING,

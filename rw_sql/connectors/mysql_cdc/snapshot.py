@@ -1,7 +1,7 @@
 """Reads tables in chunks of their keys, while the stream is read.
 
 Each chunk has a position in the log: its rows contain every change up to this position and no later change. The chunk
-is emitted when the stream has passed this position. Until then, the stream may have read a later change of one of the
+is emitted when the stream has passed this position. Until then, the stream may have read a later change to one of the
 chunk's rows; such a row is omitted, because the stream contains its newer values.
 
 MariaDB reports the position of a consistent snapshot (``binlog_snapshot_position``), so no rows need to be locked.
@@ -83,7 +83,7 @@ _LOCK_SECONDS = 2
 _LATE_SECONDS = 0.05
 _TOO_OLD = -1
 _AGAIN = frozenset({1205, 1213, 1412, _TOO_OLD})
-"""The codes of errors after which a chunk is read again: a lock timeout, a deadlock, a change of the table's definition
+"""The codes of errors after which a chunk is read again: a lock timeout, a deadlock, a change to the table's definition
 since the snapshot began, and this module's own error for a snapshot that is too old."""
 
 _MOST_TRIES = 30
@@ -173,7 +173,8 @@ class SnapshotThread:
             return job is not None and (job.begun is not None or job.sent > 0)
 
     def first(self) -> Chunk | None:
-        """The oldest chunk that is not emitted yet. If there is none, raises the CaptureError that ended the thread."""
+        """The oldest chunk that is not emitted yet; None if there is none. If there is none because an error has ended
+        the thread, raises that CaptureError."""
         with self._changed:
             if self._ready:
                 return self._ready[0]
@@ -182,10 +183,9 @@ class SnapshotThread:
             return None
 
     def has_gathered(self, rows: int) -> bool:
-        """True if the chunks that wait to be emitted have at least ``rows`` rows, or a quarter of that number if the
-        rows are large; also true if the thread will read no further chunk. If False, the thread reads further chunks
-        ahead.
-        """
+        """True if the chunks that wait to be emitted have at least ``rows`` rows. If the rows are large, a quarter of
+        that number suffices. Also true if the thread will read no further chunk. If False, the thread reads further
+        chunks ahead."""
         with self._changed:
             self._wanted = rows
             if self._is_enough() or self._error is not None or all(job.is_read for job in self._jobs.values()):
@@ -385,8 +385,8 @@ def _locked(connection: Connection[Any], name: str) -> CatalogTable:
 
 
 def _bounds(table: CatalogTable, next_key: str | None) -> str:
-    """The WHERE clause for the rows after a key; empty without a key. It compares column by column, because MySQL uses
-    no index range for ``(a, b) > (1, 2)``."""
+    """The WHERE clause for the rows after a key; empty without a key. The clause compares column by column, because
+    MySQL uses no index range for ``(a, b) > (1, 2)``."""
     if next_key is None:
         return ""
     values: dict[str, str] = json.loads(next_key)
@@ -417,7 +417,7 @@ def _compared(column: CatalogColumn, value: str) -> tuple[str, str]:
         return name, str(int.from_bytes(bytes.fromhex(value[2:]), "big")) if value.startswith("\\x") else value
     if family == BYTES:
         return name, f"x'{value[2:]}'"
-    if family in (LABEL, LABELS):  # Orders by the numbers, not by their texts.
+    if family in (LABEL, LABELS):  # Orders by the labels' numbers, not by their text.
         labels = labels_of(column.type_name)
         if family == LABEL:
             return f"({name} + 0)", str(labels.index(value) + 1 if value in labels else 0)

@@ -1,4 +1,4 @@
-"""The mysql-cdc connector: reads the changes of tables of MySQL and MariaDB from the binary log."""
+"""The mysql-cdc connector: reads changes to tables of MySQL and MariaDB from the binary log."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class MysqlCdcConnector(ChangeBase):
         return Upstream(splits={split: found}, cluster=facts.cluster)
 
     def decode_state(self, split: str, text: str) -> SplitState:
-        """The state from JSON, a bare number, or a file and a position, ``mysql-bin.000003:1234``."""
+        """Decodes a state from JSON, a bare number, or a file and a position, ``mysql-bin.000003:1234``."""
         written = text.strip().strip('"')
         if _TEXT.fullmatch(written) and (number := positions.parse(written)) is not None:
             return split_state_json.decode_state(split, str(number))

@@ -51,7 +51,7 @@ _NO_TABLE = (1109, 1054)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogColumn:
-    """A column. ``type_name`` is the type as the server writes it, ``charset`` the character set of a text."""
+    """A column. ``type_name`` is the type as the server writes it, ``charset`` the character set of a text column."""
 
     name: str
     type_name: str
@@ -88,7 +88,7 @@ class CatalogTable:
 
 
 def named(table: str) -> tuple[str, str]:
-    """Database and name of ``db.table``. Raises CaptureError for another text."""
+    """Database and name of ``db.table``. Raises CaptureError for any other string."""
     parts = parts_of(table)
     if parts is None:
         raise CaptureError(
@@ -146,7 +146,7 @@ def columns_of(connection: Connection[Any], database: str, name: str) -> tuple[C
 
 
 def _checked_as_json(connection: Connection[Any], database: str, name: str) -> tuple[str, ...]:
-    """The columns of MariaDB's type JSON: texts with a CHECK that they are valid JSON."""
+    """The columns of MariaDB's type JSON: text columns with a CHECK that the values are valid JSON."""
     try:
         rows = rows_of(connection, _CHECKS, [database, name])
     except pymysql.Error as error:
@@ -174,9 +174,8 @@ def cascade_error(table: CatalogTable, names: tuple[str, ...]) -> tuple[str, str
 
 
 def versioning_error(table: CatalogTable) -> tuple[str, str]:
-    """The message and the hint for a table that cannot be captured because it has system versioning: for such a table,
-    the log contains updates instead of deletes, and inserts of earlier versions with the key of the present row.
-    """
+    """The message and the hint for a table that cannot be captured because it has system versioning. For such a table,
+    the log contains updates instead of deletes, and inserts of earlier versions with the key of the present row."""
     return (
         f"table {table.database}.{table.name} has system versioning, and the log does not distinguish its rows from "
         "their earlier versions",

@@ -1,4 +1,4 @@
-"""Writes rows as JSON objects from cells that are JSON texts."""
+"""Writes rows as JSON objects from cells that are JSON text."""
 
 from __future__ import annotations
 

@@ -89,7 +89,8 @@ class MysqlType:
 
 
 def type_of(data_type: str, column_type: str, precision: int | None, scale: int | None, *, is_json: bool) -> MysqlType:
-    """The type of a column, from ``information_schema``. ``is_json``: a text that MariaDB checks to be JSON."""
+    """The type of a column, from ``information_schema``. ``is_json``: a text column whose values MariaDB checks to be
+    JSON."""
     name, written = data_type.lower(), column_type.lower()
     if is_json:
         return MysqlType(name="json", canonical="JSONB", family=JSON)

@@ -1,4 +1,4 @@
-"""Converts cells of the log and of a SELECT to members of a JSON object, so that equal values have equal texts.
+"""Converts cells of the log and of a SELECT to members of a JSON object, so that equal values have equal text.
 
 A :data:`Reader` receives the bytes of an event's rows and the offset of a cell, and returns the cell as JSON and the
 offset of the cell's end. A reader raises ValueError for a value that it cannot read.
@@ -40,10 +40,9 @@ _EPOCH_DAYS = 719_163
 
 
 def reader_of(column: StreamColumn, data_type: str, decode: Callable[[bytes], str] | None) -> Reader:
-    """The reader of a column of the log. ``decode`` decodes the column's texts and labels; None for bytes.
-    ``data_type`` is the type in the catalog, which distinguishes types that the log writes in the same way. Raises
-    ValueError for an unknown type.
-    """
+    """The reader of a column of the log. ``decode`` decodes the column's text and labels; None for bytes. ``data_type``
+    is the type in the catalog, which distinguishes types that the log writes in the same way. Raises ValueError for an
+    unknown type."""
     kind, meta = column.type, column.meta
     if kind in _INTS:
         return _whole(_INTS[kind], is_signed=not column.is_unsigned)

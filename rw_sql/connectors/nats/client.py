@@ -37,7 +37,7 @@ _CONNECTION_KEYS = ("server_url", "connect_mode", "username", "password", "jwt",
 
 
 class NatsError(Exception):
-    """The servers do not respond or refuse a request. The text contains no secret."""
+    """The servers do not respond or refuse a request. The message contains no secret."""
 
 
 class StreamMissingError(NatsError):
@@ -178,8 +178,8 @@ def _client_class() -> type[Client]:
     """A subclass of nats-py's client that accepts subjects and headers of any bytes.
 
     Servers forward subjects and headers without a check. If nats-py's own client cannot decode them, it stops reading,
-    and no request over the connection gets an answer. A subject may also contain whitespace other than blanks, tabs and
-    ends of lines.
+    and no request over the connection gets a response. A subject may also contain whitespace other than spaces, tabs
+    and ends of lines.
     """
     from nats.aio.client import Client
     from nats.protocol import parser

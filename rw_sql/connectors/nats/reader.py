@@ -85,10 +85,10 @@ def read_range(
     with_headers: bool = False,
     most_bytes: int | None = None,
 ) -> pa.Table:
-    """The messages in a range that have one of the ``subjects``, in the order of their sequence numbers.
+    """Reads the messages in a range that have one of the ``subjects``, in the order of their sequence numbers.
 
     Raises RangeLostError if messages were removed before they were read, TooLargeError if the messages exceed
-    ``most_bytes``, and NatsError if the server does not answer or its copy of the stream keeps lagging.
+    ``most_bytes``, and NatsError if the server does not respond or its copy of the stream keeps lagging.
     """
     if wanted.end <= wanted.start:
         return SCHEMA.empty_table()
@@ -114,7 +114,7 @@ def _of_whole_copy(read: Callable[[], T], seconds: float) -> T:
 
 
 def first_at(address: Address, stream: str, milliseconds: int, timeout: float) -> int:
-    """The sequence number of the first message at or after a time; the stream's end if there is none."""
+    """The sequence number of the first message at or after ``milliseconds``; the stream's end if there is none."""
 
     async def ask(nc: Client) -> int:
         info = await info_of(nc, stream, timeout)
@@ -216,7 +216,7 @@ class _Found:
                 await pull.close()
 
     async def _opened(self, nc: Client, subject: str) -> _Pull:
-        """A consumer of the messages with a subject. Raises FilterRefusedError, NatsError."""
+        """Opens a consumer of the messages with a subject. Raises FilterRefusedError, NatsError."""
         pull = _Pull(nc, self.wanted.stream, self._note, subject)
         await pull.open({"deliver_policy": "by_start_sequence", "opt_start_seq": self.wanted.start})
         return pull
@@ -294,7 +294,7 @@ class _Pull:
 
     async def open(self, config: Mapping[str, Any]) -> None:
         """Creates the consumer. Raises StreamMissingError, NatsError."""
-        # The server removes a consumer that gets no request for this time, also if this process is killed.
+        # The server removes a consumer that gets no request for this time, even if this process is killed.
         request = {
             "stream_name": self._stream,
             "config": {

@@ -101,7 +101,7 @@ class NatsConnector(RangedConnector):
                     )
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Replaces the pooled connections by new ones."""
+        """Replaces the pooled connections with new ones."""
         address = nats_client.address_of(options)
         nats_client.POOL.renew(lambda other: other == address)
 
@@ -161,8 +161,8 @@ class NatsConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The offset of each split's first message, of any subject, at or after a time; the split's end if there is
-        no such message.
+        """The offset of each split's first message, of any subject, at or after ``milliseconds``; the split's end if
+        there is no such message.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a stream does not exist.
         """
@@ -309,7 +309,7 @@ class NatsPartReader:
     with_headers: bool = False
 
     def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:
-        """The messages of one part."""
+        """Reads the messages of one part."""
         yield self._table(options, part, None)
 
     def few(self, options: Mapping[str, str], parts: Sequence[tuple[str, int, int, str | None]]) -> pa.Table | None:
@@ -411,7 +411,7 @@ def _look(
                 infos.append(await nats_client.info_of(nc, stream, timeout))
             except nats_client.StreamMissingError:
                 missing.append(stream)
-        # For CREATE CONNECTION, whose options name no stream, the list of streams shows whether the servers answer.
+        # For CREATE CONNECTION, whose options name no stream, the list of streams shows whether the servers respond.
         present = await nats_client.stream_names(nc, timeout) if missing or not streams else ()
         return tuple(infos), tuple(missing), present
 

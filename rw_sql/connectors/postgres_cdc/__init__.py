@@ -1,5 +1,5 @@
-"""PostgreSQL change data capture: reads changes of tables through a logical replication slot (pgoutput), and a
-snapshot of each table.
+"""PostgreSQL change data capture: reads changes to tables through a logical replication slot (pgoutput), and a snapshot
+of each table.
 
 Imports: the public modules of ``connectors`` and ``support``. Begin with ``source``, then ``reader``; ``pgoutput``
 decodes messages, ``types`` maps PostgreSQL's types to columns, ``tuples`` converts rows to Arrow, ``snapshot`` reads

@@ -1,7 +1,7 @@
 """Connections to the server that a source's options name, for SQL and for replication.
 
-All sessions use the same settings for the text form of values, because values from snapshots and from the stream
-must have equal texts.
+All sessions use the same settings for the text form of values, because values from snapshots and from the stream must
+have equal text.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _settings(settings: Mapping[str, str]) -> str:
 
 
 def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
-    """A connection for SQL in autocommit mode. Raises CaptureError."""
+    """Opens a connection for SQL in autocommit mode. Raises CaptureError."""
     made: dict[str, Any] = conninfo(options) | {
         "connect_timeout": str(max(2, int(timeout))),
         "client_encoding": "UTF8",
@@ -92,7 +92,7 @@ def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
 
 
 def connect_for_replication(options: Mapping[str, str], timeout: float) -> Connection[Any]:
-    """A connection for replication commands. Raises CaptureError."""
+    """Opens a connection for replication commands. Raises CaptureError."""
     made = conninfo(options) | {
         "connect_timeout": str(max(2, int(timeout))),
         "client_encoding": "UTF8",
@@ -122,14 +122,14 @@ def _connected(made: Mapping[str, Any], options: Mapping[str, str]) -> Connectio
 
 
 NO_ENCODING = b"SET client_encoding = 'SQL_ASCII'"
-"""The command that disables the conversion of texts, for databases with the encoding SQL_ASCII.
+"""The command that disables the conversion of text, for databases with the encoding SQL_ASCII.
 
 With the conversion, the server would refuse a value that is not UTF-8 without naming the value.
 """
 
 
 def has_no_encoding(connection: Connection[Any]) -> bool:
-    """True if texts in the database may be arbitrary bytes."""
+    """True if text in the database may be arbitrary bytes."""
     return connection.pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII"
 
 
@@ -168,18 +168,19 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A text as a SQL literal that is valid for any setting of ``standard_conforming_strings``."""
+    """A string as a SQL literal that is valid for any setting of ``standard_conforming_strings``."""
     escaped = text.replace("'", "''")
     return " E'" + escaped.replace("\\", "\\\\") + "'" if "\\" in text else f"'{escaped}'"
 
 
 def parts_of(table: str) -> tuple[str, str] | None:
-    """Splits ``schema.table``, whose parts may be quoted, into schema and name; None if the text is not such a name."""
+    """Splits ``schema.table``, whose parts may be quoted, into schema and name; None if the string is not such a
+    name."""
     return two_parts(table, '"')
 
 
 def lsn_text(position: int) -> str:
-    """A position in PostgreSQL's notation: ``0/16B3748``."""
+    """``position`` in PostgreSQL's notation: ``0/16B3748``."""
     return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
 
 

@@ -75,7 +75,7 @@ class KnownTable:
 
 @dataclass(frozen=True, slots=True)
 class TrackedChange:
-    """A change of a table whose snapshot is being read.
+    """A change to a table whose snapshot is being read.
 
     ``keys`` are JSON objects: the row's key before and after the change.
 

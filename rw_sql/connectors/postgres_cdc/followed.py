@@ -1,10 +1,10 @@
 """Checks that an upstream table was not replaced by another table of the same name, and that the stream has all changes
-of the table's rows.
+to the table's rows.
 
-Some changes of rows are not in the stream: changes made while the publication omits the table or the kind of change;
-partitions that are dropped, detached, attached or truncated; and columns whose values an ALTER TABLE replaces. They are
-detected by comparing the server's catalog with :attr:`TableProgress.traits`, the properties of the table, its columns,
-its partitions and the publication that the catalog had at the previous check.
+Some changes to rows are not in the stream: changes made while the publication omits the table or the kind of change;
+partitions that are dropped, detached, attached or truncated; and columns whose values an ALTER TABLE replaces. To
+detect them, this module compares the server's catalog with :attr:`TableProgress.traits`: the properties of the table,
+its columns, its partitions and the publication at the previous check.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SELECT c.oid::bigint, c.oid::regclass::text, part.attached::text, part.command::
     pg_catalog.has_table_privilege(c.oid, 'SELECT') AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
 FROM part JOIN pg_catalog.pg_class c ON c.oid = part.id WHERE c.relkind = 'r'
 """
-"""Queries the partitions of a table that contain rows, each with the newest transaction that attached the partition or
+"""Queries the partitions of a table that contain rows, each with the last transaction that attached the partition or
 one of the partitioned tables above it."""
 
 
@@ -171,7 +171,7 @@ def _require_membership(table: CatalogTable, progress: TableProgress, publicatio
 def _publication_traits(
     connection: Connection[Any], table: CatalogTable, progress: TableProgress, publication: str
 ) -> dict[str, str]:
-    """Checks that the publication publishes all changes of the table, and that it did so ever since the traits were
+    """Checks that the publication publishes all changes to the table, and that it did so ever since the traits were
     stored. Returns the publication's new traits."""
     (options, xmin, owner), *_ = connection.execute(_PUBLICATION.encode(), [publication]).fetchall() or [({}, "", "")]
     kinds = ("insert", "update", "delete", "truncate")

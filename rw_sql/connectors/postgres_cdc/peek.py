@@ -44,7 +44,7 @@ _MILLI = 1000
 
 
 def first_at(options: Mapping[str, str], milliseconds: int, position: int, timeout: float) -> int:
-    """The position before the first transaction that was committed at or after a time.
+    """The position before the first transaction that was committed at or after ``milliseconds``.
 
     ``position`` is the slot's acknowledged position. Raises CaptureError if the slot may no longer contain such a
     transaction.
@@ -92,8 +92,8 @@ _FEW = 500
 
 
 def next_commit(options: Mapping[str, str], position: int, timeout: float) -> int | None:
-    """The time in milliseconds since 1970 of the first transaction after a position; None if the server does not report
-    it in time.
+    """The time in milliseconds since 1970 of the first transaction after ``position``; None if the server does not
+    report it in time.
 
     While a reader uses the slot, PostgreSQL itself reports how long ago the last acknowledged change was written.
     """

@@ -115,13 +115,14 @@ def _cut(messages: Iterator[bytes], most_messages: int, most_bytes: int) -> Iter
 
 
 def parse_begin(message: bytes) -> tuple[int, int, int]:
-    """The position of the commit record, the commit's time in microseconds since 1970, and the xid."""
+    """Parses a Begin message: the position of the commit record, the commit's time in microseconds since 1970, and the
+    xid."""
     final, time, xid = _BEGIN.unpack_from(message, 1)
     return final, time + POSTGRES_EPOCH_MICROSECONDS, xid
 
 
 def parse_commit(message: bytes) -> tuple[int, int]:
-    """The start and the end of the commit record."""
+    """Parses a Commit message: the start and the end of the commit record."""
     _, start, end, _ = _COMMIT.unpack_from(message, 1)
     return start, end
 
@@ -148,7 +149,7 @@ def parse_relation(message: bytes) -> Relation:
 
 
 def parse_truncate(message: bytes) -> tuple[int, ...]:
-    """The oids of the truncated tables."""
+    """Parses a Truncate message: the oids of the truncated tables."""
     (count,) = _LENGTH.unpack_from(message, 1)
     return struct.unpack_from(f">{count}I", message, 6)
 

@@ -50,11 +50,11 @@ _RECENT = 200_000
 transactions, the table's first chunk is read again."""
 
 _CHECK_SECONDS = 10.0
-"""The minimum interval in seconds between two checks that the stream has all changes of the tables (:mod:`followed
+"""The minimum interval in seconds between two checks that the stream has all changes to the tables (:mod:`followed
 <rw_sql.connectors.postgres_cdc.followed>`)."""
 
 _LOCK_SECONDS = 10
-"""How long a check of the tables waits at most, in seconds, for a partition that an ALTER TABLE has locked."""
+"""The maximum time in seconds that a check of the tables waits for a partition that an ALTER TABLE has locked."""
 
 _CHECK_SHARE = 20
 """The interval between two checks is at least this many times the duration of a check, which may be long for a source
@@ -180,7 +180,7 @@ class PostgresReader:
         if self._stream is not None:
             self._stream.close()
         if self._catalog is not None:
-            cut_off(self._catalog, psycopg.Error)  # Another thread may wait for an answer.
+            cut_off(self._catalog, psycopg.Error)  # Another thread may wait for a response.
             self._catalog.close()
         for transaction in self._backlog:
             transaction.close()
@@ -231,7 +231,7 @@ class PostgresReader:
         return found
 
     def _check(self) -> None:
-        """Checks periodically that the stream has all changes of the tables."""
+        """Checks periodically that the stream has all changes to the tables."""
         began = time.monotonic()
         if began < self._check_at:
             return
@@ -460,7 +460,7 @@ class PostgresReader:
         return self._progress[chunk.table]
 
     def _compare(self, name: str, now: Mapping[str, str], position: int) -> None:
-        """Records a change of the table's columns."""
+        """Records a change to the table's columns."""
         before = self._progress[name].columns
         if before == now:
             return

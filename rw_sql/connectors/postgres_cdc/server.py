@@ -33,7 +33,7 @@ else:
     psycopg = deferred("psycopg")
 
 AGAIN = "RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH (FORGET_OFFSETS = true) reads every table again"
-"""The hint for missing changes. Code that knows the source replaces SOURCE_NAME by the source's name."""
+"""The hint for missing changes. Code that knows the source replaces SOURCE_NAME with the source's name."""
 
 _FACTS = """
 SELECT json_build_object(
@@ -94,7 +94,7 @@ def _decoded(value: bytes | None) -> str | None:
 def read_facts(options: Mapping[str, str], timeout: float) -> Facts:
     """Reads the state of the server and of the slot ``slot.name``.
 
-    Raises CaptureError if the server does not answer, or if the user may not replicate.
+    Raises CaptureError if the server does not respond, or if the user may not replicate.
     """
     try:
         with connect_for_replication(options, timeout) as connection:

@@ -162,8 +162,8 @@ class SnapshotThread:
         return self._floor
 
     def first(self) -> Chunk | None:
-        """The oldest chunk that is not emitted yet; None if there is none. In that case, raises the CaptureError that
-        ended the thread, if one did."""
+        """The oldest chunk that is not emitted yet; None if there is none. If there is none because an error has ended
+        the thread, raises that CaptureError."""
         with self._changed:
             if not self._ready and self._error is not None:
                 raise self._error
@@ -225,7 +225,7 @@ class SnapshotThread:
         return tuple(made)
 
     def close(self) -> None:
-        """Ends the thread. Cancels a query in progress; if the server does not answer, cuts the connection off."""
+        """Ends the thread. Cancels a query in progress; if the server does not respond, cuts the connection."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()

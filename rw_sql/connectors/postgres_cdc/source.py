@@ -1,4 +1,4 @@
-"""The postgres-cdc connector: reads the changes of a database's tables from one replication slot."""
+"""The postgres-cdc connector: reads the changes to a database's tables from one replication slot."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class PostgresCdcConnector(ChangeBase):
         return Upstream(splits={database: split}, cluster=facts.cluster)
 
     def decode_state(self, split: str, text: str) -> SplitState:
-        """The state from JSON, a bare number, or PostgreSQL's text of a position, ``0/16B3748``."""
+        """Decodes a state from JSON, a bare number, or PostgreSQL's text of a position, ``0/16B3748``."""
         written = text.strip().strip('"')
         if _LSN.fullmatch(written):
             return split_state_json.decode_state(split, str(lsn_number(written)))
@@ -193,7 +193,7 @@ class PostgresCdcConnector(ChangeBase):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The position before the first transaction in the slot that was committed at or after a time.
+        """The position before the first transaction in the slot that was committed at or after ``milliseconds``.
 
         Raises CaptureError.
         """

@@ -95,7 +95,7 @@ class CatalogTable:
     @property
     def quoted(self) -> str:
         """The table in a FROM clause: with ONLY, unless the table is partitioned, because the stream contains no
-        changes of child tables."""
+        changes to child tables."""
         return ("" if self.kind == PARTITIONED else "ONLY ") + f"{quoted(self.schema)}.{quoted(self.name)}"
 
     @property

@@ -1,5 +1,5 @@
-r"""Converts texts of PostgreSQL that Spark cannot cast: arrays become JSON arrays, and amounts of money become plain
-numbers.
+r"""Converts PostgreSQL's text of values that Spark cannot cast: arrays become JSON arrays, and amounts of money become
+plain numbers.
 
 Numbers and booleans in an array become bare JSON values, except NaN and infinities; every other element becomes a
 JSON string with PostgreSQL's text (``bytea``: ``\x…``). See PostgreSQL's documentation, "Array Input and Output
@@ -93,7 +93,7 @@ def boolean_element(text: str) -> str:
 
 
 def text_element(text: str) -> str:
-    """A text as a JSON string."""
+    """``text`` as a JSON string."""
     return json.dumps(text, ensure_ascii=False)
 
 

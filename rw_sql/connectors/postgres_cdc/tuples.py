@@ -1,4 +1,4 @@
-"""Converts many rows of text cells to JSON texts at once with NumPy. A loop over cells would take ten times as long.
+"""Converts many rows of text cells to JSON text at once with NumPy. A loop over cells would take ten times as long.
 
 A cell is a range of bytes in a buffer. The rows of pgoutput (documentation, "Logical Replication Message Formats") and
 the lines of ``COPY … TO STDOUT`` become the same :class:`Cells`.
@@ -27,9 +27,8 @@ TEXT, NULL, UNCHANGED = ord("t"), ord("n"), ord("u")
 
 _BINARY = ord("b")
 _BLOCK_BYTES = 1 << 18
-"""The size in bytes of the rows that are built at once. It is small, so that the arrays of indexes for these rows fit
-into the processor's cache.
-"""
+"""The size in bytes of the rows that are built at once. The size is small, so that the arrays of indexes for these rows
+fit into the processor's cache."""
 
 
 class BrokenTupleError(ValueError):
@@ -151,7 +150,7 @@ def split_lines(text: bytes, columns: int) -> Cells:
 
 
 def _vertical_tabs(text: bytes) -> bytes:
-    r"""Replaces COPY's ``\v``, the only one of its escapes that JSON lacks, by ``\u000b``."""
+    r"""Replaces COPY's ``\v``, the only one of its escapes that JSON lacks, with ``\u000b``."""
     import re
 
     return re.sub(rb"\\(.)", lambda found: rb"\u000b" if found[1] == b"v" else found[0], text, flags=re.DOTALL)
@@ -170,7 +169,7 @@ def unescaped(value: bytes) -> bytes:
 
 
 def _escape_table(*, with_backslash: bool) -> tuple[Bytes, list[bytes]]:
-    """The length of each byte's escaped form in a JSON text, and the escaped forms."""
+    """The length of each byte's escaped form in JSON, and the escaped forms."""
     texts = [bytes([byte]) for byte in range(256)]
     for byte in [*range(32), 34, *([92] if with_backslash else [])]:
         texts[byte] = json.dumps(chr(byte))[1:-1].encode()
@@ -276,7 +275,7 @@ def json_rows(cells: Cells, names: Sequence[str]) -> pa.Array:
 
 @dataclass(slots=True)
 class _Literals:
-    """The JSON texts between the values of two columns, such as ``","b":"``.
+    """The JSON text between the values of two columns, such as ``","b":"``.
 
     The text before a column depends on the column and on a *form*: 3 × (1 if the previous value has a quote to close)
     + (0 if the column has a value, 1 for NULL, 2 for an unchanged value). ``starts`` and ``sizes`` are indexed by
@@ -319,11 +318,11 @@ together, even for a NULL at the end of the buffer, which has no length.
 """
 
 _MOST_BYTES = (1 << 31) - 1
-"""Arrow's size limit in bytes for the texts of one array."""
+"""Arrow's size limit in bytes for the strings of one array."""
 
 
 def _json_block(cells: Cells, literals: _Literals) -> tuple[Bytes, Numbers]:
-    """The JSON texts of the rows as bytes, and the end of each row."""
+    """The JSON text of the rows as bytes, and the end of each row."""
     count, columns = len(cells), int(cells.kinds.shape[0])
     first, end = int(cells.starts.min()), int((cells.starts + cells.lengths).max())
     part = Cells(cells.buffer[first:end], cells.kinds, cells.starts - first, cells.lengths, cells.is_escaped)
@@ -350,7 +349,7 @@ def _json_block(cells: Cells, literals: _Literals) -> tuple[Bytes, Numbers]:
     made = source[_ranges(starts.ravel(), flat)]
     ends = np.cumsum(lengths.sum(axis=1))
     begins = np.concatenate(([0], ends[:-1]))
-    made[begins[ends - begins > 1]] = 123  # Replaces the comma before the first column by the opening brace.
+    made[begins[ends - begins > 1]] = 123  # Replaces the comma before the first column with the opening brace.
     return made, ends
 
 

@@ -1,4 +1,5 @@
-"""PostgreSQL's types: the corresponding rw_sql types, the compatible declared types, and the conversions of texts.
+"""PostgreSQL's types: the corresponding rw_sql types, the compatible declared types, and the conversions of
+PostgreSQL's text.
 
 Every type has a text form, so a column of any type can be declared CHARACTER VARYING.
 """
@@ -79,7 +80,7 @@ _INTO: Mapping[str, tuple[str, ...]] = {
     TIMESTAMPTZ: ("TIMESTAMP WITH TIME ZONE",),
     INTERVAL: ("INTERVAL",),
 }
-"""The compatible declared types of each family, besides CHARACTER VARYING, which accepts every text.
+"""The compatible declared types of each family, besides CHARACTER VARYING, which accepts any text.
 
 A single value may still not fit; the table's decoder then reports column and row.
 """

@@ -89,8 +89,8 @@ def last_message(address: Address, split: str, first: int) -> int:
         if found is not None:
             TAILS.note(address, split, found)
             return found
-        # The partition's last entry is a part of an incomplete message, or not a message at all. The last message
-        # before that entry is found by a search by time.
+        # The partition's last entry is a part of an incomplete message, or not a message at all. A search by time finds
+        # the last message before that entry.
         for window in _WINDOWS_SECONDS:
             with told(address):
                 reader.seek(int((time.time() - window) * 1000))
@@ -109,7 +109,7 @@ def last_message(address: Address, split: str, first: int) -> int:
 
 @repeated
 def first_at(address: Address, split: str, milliseconds: int) -> int | None:
-    """The offset of the first message that was published at or after a time; None if there is none."""
+    """The offset of the first message that was published at or after ``milliseconds``; None if there is none."""
     import pulsar
 
     with reader_at(address, full_name(split), pulsar.MessageId.latest, queue=100) as reader:
@@ -126,7 +126,7 @@ def first_at(address: Address, split: str, milliseconds: int) -> int | None:
 
 @repeated
 def time_of(address: Address, split: str, offset: int) -> int | None:
-    """The time of the first message at an offset or after it, in milliseconds since 1970."""
+    """The time of the first message at or after ``offset``, in milliseconds since 1970."""
     import pulsar
 
     at = entry_of(offset)

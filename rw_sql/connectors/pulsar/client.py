@@ -1,4 +1,4 @@
-"""Keeps clients of Pulsar open, and turns their errors into texts without secrets."""
+"""Keeps clients of Pulsar open, and turns their errors into messages without secrets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Address = tuple[tuple[str, str], ...]
 
 
 class PulsarError(Exception):
-    """The brokers do not respond or refuse a request. The text contains no secret."""
+    """The brokers do not respond or refuse a request. The message contains no secret."""
 
 
 class TopicMissingError(PulsarError):
@@ -198,7 +198,7 @@ def reader_at(address: Address, topic: str, start: Any, *, queue: int, is_compac
 
 
 def open_reader(address: Address, topic: str, start: Any, *, queue: int, is_compacted: bool = False) -> Any:
-    """Like :func:`reader_at`, without a context manager: the caller closes the reader by :func:`close`."""
+    """Like :func:`reader_at`, without a context manager: the caller closes the reader with :func:`close`."""
     with told(address):
         return CLIENTS.of(address).create_reader(
             topic,

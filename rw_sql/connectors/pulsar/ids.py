@@ -33,7 +33,7 @@ def offset_of(ledger: int, entry: int, place: int) -> int:
 
 
 def entry_of(offset: int) -> EntryId:
-    """The entry that contains an offset."""
+    """The entry that contains ``offset``."""
     whole = offset // _PLACES
     return EntryId(whole // _ENTRIES, whole % _ENTRIES)
 
@@ -44,8 +44,8 @@ def place_of(offset: int) -> int:
 
 
 def offset_from_text(text: str) -> int | None:
-    """The offset that a text ``ledger:entry``, ``ledger:entry:partition`` or ``ledger:entry:partition:batch`` denotes;
-    None for any other text."""
+    """The offset that ``text`` denotes in the form ``ledger:entry``, ``ledger:entry:partition`` or
+    ``ledger:entry:partition:batch``; None for any other string."""
     match = _TEXT.fullmatch(text)
     if match is None or int(match[1]) >= _MOST or int(match[2]) >= _MOST:
         return None

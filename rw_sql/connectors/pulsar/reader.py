@@ -39,7 +39,7 @@ WAIT_SECONDS = 1.0
 may be a part of an incomplete message."""
 
 _LOOK_BACK = (16, 256, 4096)
-"""The numbers of entries by which a reader begins before the position, in successive attempts. It begins earlier
+"""How many entries before the position a reader begins, in successive attempts. The reader begins before the position
 because the entries before the position may be parts of the message at the position."""
 
 SCHEMA = record_schema(pa.string(), (("message_id", pa.string()), ("message_id_data", pa.binary())))
@@ -84,10 +84,10 @@ class PartitionReader:
         self._before: int | None = None
 
     def page(self, position: int, most: int) -> list[RawMessage]:
-        """The next messages, at most ``most``, from a position on; empty if the partition has no new message.
+        """The next messages, at most ``most``, from ``position`` on; empty if the partition has no new message.
 
         Raises RangeLostError if a message after the position no longer exists, PulsarError if the broker does not
-        answer.
+        respond.
         """
         return repeated(self._page_now)(position, most)
 
@@ -117,9 +117,9 @@ class PartitionReader:
 
     def _first_page(self, position: int, most: int) -> list[RawMessage]:
         """Opens a reader and returns its first page. A reader that begins between the parts of a message would omit
-        that message. The reader therefore begins some entries before the position, and earlier if entries are missing.
-        Raises RangeLostError if there is no message before the position, as in a topic that was created again.
-        """
+        that message. The reader therefore begins a few entries before the position. If entries are missing, another
+        reader begins earlier. Raises RangeLostError if there is no message before the position, as in a topic that was
+        created again."""
         for entries in _LOOK_BACK:
             self._open(position, entries)
             found = self._page(position, most)
@@ -208,11 +208,11 @@ def raw_message(message: Any) -> RawMessage:
 
 
 def require_whole(address: Address, split: str, position: int) -> None:
-    """Checks that no message at or after a position was removed. Raises RangeLostError.
+    """Checks that no message at or after ``position`` was removed. Raises RangeLostError.
 
     Without this check, the broker would silently begin at the oldest existing message. The broker removes the oldest
-    messages first: if a message before the position still exists, no message after the position was removed. The
-    source's subscription keeps the last message that was read.
+    messages first. If any message before the position still exists, no message after the position was removed. The
+    source's subscription therefore keeps the last message that was read.
     """
     if position == BEGINNING:
         return
@@ -236,9 +236,9 @@ def shown(position: int) -> str:
 
 
 def read_range(address: Address, split: str, start: int, end: int, *, is_compacted: bool) -> Iterator[pa.Table]:
-    """The messages of a partition in ``[start, end)``, in the order of their offsets, one table per page.
+    """Reads the messages of a partition in ``[start, end)``, in the order of their offsets, one table per page.
 
-    Raises RangeLostError if some of them no longer exist, PulsarError if the broker does not answer.
+    Raises RangeLostError if some of them no longer exist, PulsarError if the broker does not respond.
     """
     reader = PartitionReader(address, split, is_compacted=is_compacted)
     position = start

@@ -179,8 +179,8 @@ class PulsarConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """For each partition, the offset of the first message that was published at or after a time; the partition's
-        end if there is none.
+        """For each partition, the offset of the first message that was published at or after ``milliseconds``; the
+        partition's end if there is none.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if the topic does not exist.
         """
@@ -252,7 +252,7 @@ class PulsarConnector(RangedConnector):
         return short_name(text)
 
     def decode_state(self, split: str, text: str) -> SplitState:
-        """The state from JSON, a bare number, or a message id, ``ledger:entry:partition:batch``."""
+        """Decodes a state from JSON, a bare number, or a message id, ``ledger:entry:partition:batch``."""
         offset = offset_from_text(text.strip().strip('"'))
         return codec.decode_state(split, text if offset is None else str(offset), MOST)
 
@@ -284,11 +284,11 @@ class PulsarConnector(RangedConnector):
 
 @dataclass(frozen=True, slots=True)
 class PulsarPartReader:
-    """Reads parts ``(partition, start, end)``, the numbers as texts. See
+    """Reads parts ``(partition, start, end)``, the numbers as strings. See
     :class:`rw_sql.connectors.support.table_reader.PartReader`."""
 
     def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:
-        """The messages of one part."""
+        """Reads the messages of one part."""
         from rw_sql.connectors.pulsar import reader
 
         split, start, end = part

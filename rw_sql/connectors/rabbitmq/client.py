@@ -1,6 +1,6 @@
 """A client of RabbitMQ's stream protocol, over a blocking socket, and the pool of its connections.
 
-A stream is always read from its leader, because only the leader has the newest offset up to which the servers have
+A stream is always read from its leader, because only the leader knows the last offset up to which the servers have
 agreed. All requests about a stream therefore use a connection to its leader.
 """
 
@@ -48,7 +48,7 @@ Address = tuple[tuple[str, str], ...]
 
 
 class RabbitError(Exception):
-    """The servers do not respond or refuse a request. The text contains no secret."""
+    """The servers do not respond or refuse a request. The message contains no secret."""
 
 
 class StreamMissingError(RabbitError):
@@ -128,7 +128,7 @@ class RabbitClient:
         """Closes the connection. Raises nothing."""
         opened, self._socket = self._socket, None
         if opened is not None:
-            # Without this request to close, the server logs a warning. The server's answer is not read.
+            # Without this request to close, the server logs a warning. The server's response is not read.
             with suppress(OSError):
                 body = b"\x00\x01" + frames.text("OK")
                 opened.sendall(frames.frame(Command.CLOSE, body, self._correlation + 1))
@@ -139,7 +139,7 @@ class RabbitClient:
                     each.close()
 
     def connect(self, timeout: float) -> None:
-        """Opens the connection, if it is not open. ``timeout`` limits each later wait for an answer, in seconds.
+        """Opens the connection, if it is not open. ``timeout`` limits each later wait for a response, in seconds.
 
         Raises RabbitError.
         """
@@ -371,7 +371,7 @@ def anywhere(address: Address, timeout: float, ask: Callable[[RabbitClient], T])
 
 
 def at_leader(address: Address, stream: str, timeout: float, ask: Callable[[RabbitClient], T]) -> T:
-    """Calls ``ask`` with a connection to the leader of a stream. Waits some seconds if the stream is not available.
+    """Calls ``ask`` with a connection to the leader of a stream. Waits a few seconds if the stream is not available.
 
     ``ask`` may be called again after an UnavailableError. Raises StreamMissingError, RabbitError.
     """

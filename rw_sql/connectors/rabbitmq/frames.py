@@ -1,7 +1,7 @@
 """The frames of RabbitMQ's stream protocol that a reader needs.
 
 A frame is a length, a command, a version, a correlation id for requests and responses, and the command's fields. All
-numbers are big-endian; a text has a length of two bytes, a list or map a length of four.
+numbers are big-endian; a string has a length of two bytes, a list or map a length of four.
 
 Source: PROTOCOL.adoc of the plugin rabbitmq_stream.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Command(IntEnum):
-    """The commands, by the numbers of the protocol."""
+    """The commands, with their numbers in the protocol."""
 
     DECLARE_PUBLISHER = 1
     PUBLISH = 2
@@ -88,13 +88,13 @@ FIRST, LAST = Place(1), Place(2)
 
 
 def at_offset(offset: int) -> Place:
-    """The place of the chunk that contains an offset; if the offset is before the first chunk, the place of the first
+    """The place of the chunk that contains ``offset``; if the offset is before the first chunk, the place of the first
     chunk."""
     return Place(4, offset)
 
 
 def at_time(milliseconds: int) -> Place:
-    """The place of the first chunk that was written at or after a time."""
+    """The place of the first chunk that was written at or after ``milliseconds``."""
     return Place(5, milliseconds)
 
 
@@ -106,27 +106,27 @@ class Fields:
     at: int = 0
 
     def number(self, size: int) -> int:
-        """A number of ``size`` bytes."""
+        """Reads a number of ``size`` bytes."""
         self.at += size
         return int.from_bytes(self.data[self.at - size : self.at], "big")
 
     def text(self) -> str:
-        """A text. Bytes that are not UTF-8 are replaced."""
+        """Reads a string. Bytes that are not UTF-8 are replaced."""
         size = self.number(2)
         self.at += size
         return self.data[self.at - size : self.at].decode(errors="replace")
 
     def texts(self) -> tuple[str, ...]:
-        """A list of texts."""
+        """Reads a list of strings."""
         return tuple(self.text() for _ in range(self.number(4)))
 
     def mapping(self) -> dict[str, str]:
-        """A map of texts; empty if the frame ends before it."""
+        """Reads a map of strings; empty if the frame ends before it."""
         return {self.text(): self.text() for _ in range(self.number(4))} if self.at < len(self.data) else {}
 
 
 def text(value: str) -> bytes:
-    """A text as a field. Raises ValueError if it has more than 32,767 bytes."""
+    """Encodes a string as a field. Raises ValueError if it has more than 32,767 bytes."""
     data = value.encode()
     if len(data) > 0x7FFF:
         raise ValueError("a name has at most 32,767 bytes")
@@ -134,18 +134,18 @@ def text(value: str) -> bytes:
 
 
 def texts(values: Iterable[str]) -> bytes:
-    """A list of texts as a field."""
+    """Encodes a list of strings as a field."""
     found = [text(value) for value in values]
     return struct.pack(">I", len(found)) + b"".join(found)
 
 
 def mapping(values: Mapping[str, str]) -> bytes:
-    """A map of texts as a field."""
+    """Encodes a map of strings as a field."""
     return struct.pack(">I", len(values)) + b"".join(text(key) + text(value) for key, value in values.items())
 
 
 def frame(command: int, body: bytes, correlation: int | None = None) -> bytes:
-    """A frame with its length. Requests have a correlation id; other frames do not."""
+    """Builds a frame with its length. Requests have a correlation id; other frames do not."""
     head = struct.pack(">HH", command, _VERSION)
     if correlation is not None:
         head += struct.pack(">I", correlation)

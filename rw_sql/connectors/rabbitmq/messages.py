@@ -1,7 +1,6 @@
 """Messages: the sections of AMQP 1.0 in which clients encode a message.
 
-A message whose bytes are not such sections counts as a content without properties, because the servers accept any
-bytes.
+A message whose bytes are not such sections counts as content without properties, because the servers accept any bytes.
 
 Source: OASIS AMQP 1.0, part 1 (types) and part 3.2 (message format).
 """
@@ -74,7 +73,7 @@ def _parts(message: memoryview, *, with_headers: bool) -> tuple[bytes, bytes | N
 
 
 def value_bytes(value: Any) -> bytes | None:
-    """A value as bytes: a text as UTF-8, other values as in JSON; None for a null."""
+    """A value as bytes: a string as UTF-8, other values as in JSON; None for a null."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -87,7 +86,8 @@ def _text(value: Any) -> str:
 
 
 def _section(data: memoryview, at: int) -> tuple[int, int]:
-    """The number of the section at a place, and the place after its descriptor. Raises ValueError."""
+    """Reads the number of the section at the offset ``at``; also returns the offset after its descriptor. Raises
+    ValueError."""
     if data[at] != 0x00:
         raise ValueError("no descriptor")
     section, after = _value(data, at + 1)
@@ -96,7 +96,7 @@ def _section(data: memoryview, at: int) -> tuple[int, int]:
     return section, after
 
 
-# The types with a fixed size: the format of struct, by the type's code.
+# The types with a fixed size: maps each type's code to its format for struct.
 _FIXED = {
     0x50: ">B",
     0x51: ">b",
@@ -118,7 +118,7 @@ _CONSTANT: dict[int, Any] = {0x40: None, 0x41: True, 0x42: False, 0x43: 0, 0x44:
 
 
 def _skip(data: memoryview, at: int) -> int:
-    """The place after the value that begins at ``at``."""
+    """The offset after the value that begins at ``at``."""
     kind = data[at]
     if kind >> 4 in (0xA, 0xC, 0xE):
         return _within(data, at + 2 + data[at + 1])
@@ -134,12 +134,13 @@ def _within(data: memoryview, at: int) -> int:
 
 
 def _value(data: memoryview, at: int) -> tuple[Any, int]:
-    """The value at a place, and the place after it. Raises ValueError, IndexError or struct.error."""
+    """Decodes the value at the offset ``at``; also returns the offset after the value. Raises ValueError, IndexError or
+    struct.error."""
     return _typed(data[at], data, at + 1)
 
 
 def _typed(kind: int, data: memoryview, at: int) -> tuple[Any, int]:
-    """The value at a place, if its type has the code ``kind``."""
+    """Decodes the value at the offset ``at``, if its type has the code ``kind``."""
     if kind in _FIXED:
         form = _FIXED[kind]
         return struct.unpack_from(form, data, at)[0], at + struct.calcsize(form)
@@ -191,7 +192,7 @@ def _items(data: memoryview, at: int, wide: int) -> tuple[list[Any], int]:
 
 
 def _array(data: memoryview, at: int, wide: int) -> tuple[list[Any], int]:
-    """An array. All its items have the same type, which is written once."""
+    """Decodes an array. All its items have the same type, which is written once."""
     end = _within(data, at + wide + int.from_bytes(data[at : at + wide], "big"))
     count = int.from_bytes(data[at + wide : at + 2 * wide], "big")
     kind, place = data[at + 2 * wide], at + 2 * wide + 1

@@ -38,7 +38,7 @@ def part_of(split: str) -> str:
 
 
 def is_split(text: str) -> bool:
-    """True if a text is written as the split of a stream, with each colon and percent sign quoted."""
+    """True if ``text`` is written as the split of a stream, with each colon and percent sign quoted."""
     return _QUOTED.fullmatch(text) is not None
 
 

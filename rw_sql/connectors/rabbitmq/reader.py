@@ -4,9 +4,9 @@ A subscription begins with the chunk that contains the requested offset. If this
 begins with a later one. The reader therefore also requests the chunks that the server writes for itself: the chunks
 then leave no offset out, and each gap between two chunks shows that messages were removed.
 
-A server answers the requests of a connection one after the other. Before it answers the request that follows a
-subscription, it delivers the chunks that the subscription can get. If no chunk has arrived before that answer, there is
-none.
+A server responds to the requests of a connection one after the other. Before it responds to the request that follows a
+subscription, it delivers the chunks that the subscription can get. If no chunk has arrived before that response, there
+is none.
 """
 
 from __future__ import annotations
@@ -119,13 +119,13 @@ def last_of(address: Address, stream: str, timeout: float) -> Chunk | None:
 
 
 def has_any_from(address: Address, stream: str, offset: int, timeout: float) -> bool:
-    """True if the stream has a chunk that contains an offset or follows it. Raises StreamMissingError, RabbitError."""
+    """True if the stream has a chunk that contains ``offset`` or follows it. Raises StreamMissingError, RabbitError."""
     place = (frames.at_offset(offset), False)
     return at_leader(address, stream, timeout, lambda client: _peek(client, stream, place)[0]) is not None
 
 
 def first_at(address: Address, stream: str, milliseconds: int, timeout: float) -> int:
-    """The offset of the first message at or after a time; the stream's end if there is none."""
+    """The offset of the first message at or after ``milliseconds``; the stream's end if there is none."""
 
     def ask(client: RabbitClient) -> int | None:
         # Requests the last chunk first: a message that arrives between the two requests is then not missed.
@@ -192,8 +192,8 @@ def partitions_of(client: RabbitClient, name: str) -> tuple[str, ...]:
 
 
 def _peek(client: RabbitClient, stream: str, *places: tuple[Place, bool]) -> list[Chunk | None]:
-    """The first chunk that a subscription at each place gets; None for a place without a chunk. The second value of
-    each pair is ``is_raw`` of :func:`frames.subscribe`."""
+    """For each pair of a place and ``is_raw`` (see :func:`frames.subscribe`), the first chunk that a subscription at
+    the place gets; None if there is no chunk."""
     requests = []
     for number, (place, is_raw) in enumerate(places):
         asked = frames.subscribe(number, stream, place, 1, is_raw=is_raw)
@@ -217,12 +217,12 @@ def read_range(
     with_headers: bool = False,
     most_bytes: int = AT_ONCE_BYTES,
 ) -> tuple[pa.Table, int]:
-    """The messages ``[start, end)`` of a stream, in the order of their offsets, and the offset after the last message
-    that was read.
+    """Reads the messages ``[start, end)`` of a stream, in the order of their offsets. Also returns the offset after the
+    last message that was read.
 
     That offset is ``end``, unless the messages exceed ``most_bytes``; at least one chunk is read. ``split`` is the name
     of the split; the stream's name by default. Raises RangeLostError if messages were removed before they were read,
-    StreamMissingError, or RabbitError if the server does not answer.
+    StreamMissingError, or RabbitError if the server does not respond.
     """
     found = _Range(
         stream=stream, split=split or stream, start=start, end=end, with_headers=with_headers, most_bytes=most_bytes

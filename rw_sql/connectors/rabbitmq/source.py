@@ -88,7 +88,7 @@ class RabbitConnector(RangedConnector):
         check_startup(self.spec, options)
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Replaces the pooled connections by new ones."""
+        """Replaces the pooled connections with new ones."""
         address = rabbit_client.address_of(options)
         rabbit_client.POOL.renew(lambda target: target[0] == address)
 
@@ -156,7 +156,8 @@ class RabbitConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The offset of each stream's first message at or after a time; the stream's end if there is no such message.
+        """The offset of each stream's first message at or after ``milliseconds``; the stream's end if there is no such
+        message.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a stream does not exist.
         """
@@ -349,7 +350,7 @@ class RabbitPartReader:
     with_headers: bool = False
 
     def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:
-        """The messages of one part, in tables of limited size."""
+        """Reads the messages of one part, in tables of limited size."""
         from rw_sql.connectors.rabbitmq import reader
 
         split, at, end = part

@@ -1,8 +1,8 @@
 """A client of a schema registry with Confluent's API, written with the standard library only.
 
 In one registry, an id always has the same schema, so each process caches the schemas that it has read. But a registry
-that was deleted and created again gives the ids to other schemas. A cached schema is therefore requested again after
-some seconds.
+that was deleted and created again may assign the same ids to other schemas. A process therefore requests a cached
+schema again if it was last read more than a few seconds ago.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _INCOMPATIBLE = (409, 42201)
 
 
 class RegistryError(Exception):
-    """The registry did not answer, or refused the request. A later request may succeed."""
+    """The registry did not respond, or refused the request. A later request may succeed."""
 
 
 class RefusedSchemaError(RegistryError):
-    """The registry refuses to register a schema. The text is the registry's reason."""
+    """The registry refuses to register a schema. The message is the registry's reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +61,7 @@ class Reference:
 class RegisteredSchema:
     """A schema in a registry.
 
-    ``kind`` is AVRO, PROTOBUF or JSON; ``imports`` maps the names of its direct and indirect references to their
-    texts.
+    ``kind`` is AVRO, PROTOBUF or JSON; ``imports`` maps the names of its direct and indirect references to their text.
     """
 
     id: int
@@ -79,9 +78,9 @@ class _Cached:
 
 
 _known: dict[tuple[str, int], _Cached] = {}
-"""The schemas that this process has read, by the registry's addresses and the schema's id."""
+"""The schemas that this process has read; the keys consist of the registry's addresses and the schema's id."""
 _silent_since: dict[str, float] = {}
-"""For each registry (by its addresses), the time when it last did not answer a request that verifies a cached
+"""For each registry (by its addresses), the time when it last failed to respond to a request that verifies a cached
 schema."""
 _lock = threading.Lock()
 
@@ -101,7 +100,7 @@ class RegistryClient:
     def schema(self, id_: int) -> RegisteredSchema | None:
         """The schema with this id; None if it does not exist. Raises RegistryError.
 
-        If the registry does not answer or no longer has the schema, a cached schema is returned unchanged.
+        If the registry does not respond or no longer has the schema, a cached schema is returned unchanged.
         """
         key = (self.options.get(ADDRESSES, ""), id_)
         with _lock:
@@ -210,7 +209,8 @@ class RegistryClient:
         return told
 
     def _request(self, verb: str, path: str, body: Mapping[str, object] | None, *, is_quick: bool = False) -> Any:
-        """The response; None if the requested object does not exist. Raises RegistryError after the last attempt.
+        """Sends a request and returns the response; None if the requested object does not exist. Raises RegistryError
+        after the last attempt.
 
         ``is_quick`` makes one attempt with a short timeout.
         """
@@ -252,7 +252,7 @@ class RegistryClient:
         except urllib.error.HTTPError as error:
             return self._refused(error)
         except (OSError, ValueError, http.client.HTTPException) as error:
-            # An answer that is cut off raises HTTPException.
+            # A response that is cut off raises HTTPException.
             raise _Unanswered(_short(getattr(error, "reason", error))) from error
 
     def _refused(self, error: urllib.error.HTTPError) -> None:
@@ -316,8 +316,8 @@ def address_fault(text: str) -> tuple[ErrorCode, str, str] | None:
 
 
 def _part(told: Any, name: str) -> Any:
-    """A member of an answer. Raises RegistryError if the member is missing, because the answer is then not that of a
-    schema registry."""
+    """A member of a response. Raises RegistryError if the member is missing, because the response then does not come
+    from a schema registry."""
     if not isinstance(told, dict) or name not in told:
         raise RegistryError(f'an answer has no "{name}": is the address that of the registry\'s API?')
     return told[name]

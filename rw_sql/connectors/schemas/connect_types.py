@@ -1,6 +1,6 @@
 """The types of Kafka Connect and of Debezium in Avro schemas.
 
-A converter of Kafka Connect writes a type that Avro lacks as a plain number, text or record, with the type's name in
+A converter of Kafka Connect writes a type that Avro lacks as a plain number, string or record, with the type's name in
 ``connect.name``. Debezium's ``timestamp``, for example, is a ``long`` named ``io.debezium.time.MicroTimestamp``. A
 column has the type that the name stands for, or the plain type, or one of a few others that hold the same values.
 """
@@ -87,7 +87,7 @@ def connect_name(schema: Any) -> str | None:
 
 
 def is_unnamed_text(schema: Any) -> bool:
-    """True for a text that may be a number or bytes, because no name says what it is."""
+    """True for a string type without a name. Its values may be numbers or bytes in text form."""
     if isinstance(schema, dict):
         return schema.get("type") == "string" and not {"connect.name", "logicalType"} & schema.keys()
     return bool(schema == "string")

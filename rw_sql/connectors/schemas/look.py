@@ -42,7 +42,7 @@ def look_at_subject(options: Mapping[str, str], subject: str) -> SchemaLook:
 
 
 def read_schema_file(location: str) -> bytes:
-    """The content of a schema's file, by its URL or path. Raises SqlError FILE_UNREADABLE."""
+    """Reads the schema file at ``location``, a URL or path. Raises SqlError FILE_UNREADABLE."""
     import fsspec
 
     try:
@@ -57,7 +57,7 @@ def read_schema_file(location: str) -> bytes:
 
 
 def registry_error(options: Mapping[str, str]) -> str | None:
-    """The reason why a registry cannot be read; None if it answers. ``options`` are resolved."""
+    """The reason why a registry cannot be read; None if it responds. ``options`` are resolved."""
     try:
         RegistryClient(client_options(options)).subjects()
     except RegistryError as error:

@@ -41,7 +41,7 @@ def client_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def subject_of(options: Mapping[str, str], topic: str, *, is_key: bool = False) -> str:
-    """The subject of a topic's schema, by ``schema.registry.name.strategy``."""
+    """The subject of a topic's schema, according to ``schema.registry.name.strategy``."""
     strategy = (options.get(STRATEGY) or TOPIC_NAME).strip().lower()
     if strategy == TOPIC_NAME:
         return f"{topic}-{'key' if is_key else 'value'}"

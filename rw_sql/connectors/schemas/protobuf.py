@@ -62,8 +62,8 @@ def _missing(error: ModuleNotFoundError) -> SqlError:
 
 
 def compiled(text: str, imports: Sequence[tuple[str, str]] = ()) -> str:
-    """The descriptor set of a schema's text, in base64. ``imports`` are the texts of the schemas that it imports, by
-    file name.
+    """Compiles a schema's text to a descriptor set, in base64. ``imports`` has the file name and the text of each
+    schema that it imports.
 
     Raises SqlError if protoc rejects the text or the packages are not installed.
     """

@@ -1,4 +1,4 @@
-"""Ends a wait for a server that does not answer."""
+"""Ends a wait for a server that does not respond."""
 
 from __future__ import annotations
 

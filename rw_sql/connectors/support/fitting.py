@@ -1,10 +1,10 @@
 """Converts the values of Parquet files and of tables to the types of a source's columns: exactly, or not at all.
 
 Arrow's casts are not sufficient: they match the fields of structs by exact name only, round floats to decimals, drop
-the time of day of a timestamp that becomes a date, convert every number but 0 to true, convert a text with too large a
-number to infinity, read hexadecimal digits and times without minutes, refuse blanks around a number and a plus sign
-before it, refuse a whole number for a decimal with fewer digits than the number's type could need, and accept
-years beyond 9999. This module imports no other module of the package, because Spark's workers receive it by value.
+the time of day of a timestamp that becomes a date, convert every number but 0 to true, convert a string with too large
+a number to infinity, read hexadecimal digits and times without minutes, refuse spaces around a number and a plus sign
+before it, refuse a whole number for a decimal with fewer digits than the number's type could need, and accept years
+beyond 9999. This module imports no other module of the package, because Spark's workers receive it by value.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def _plain(given: Any, wanted: pa.DataType) -> Fitted:
 
 
 def _readable(text: Any, wanted: pa.DataType) -> Any:
-    """The texts in the form in which Arrow reads them; NULL for texts that are not of the wanted type, although Arrow
-    would read some of them."""
+    """The strings in the form in which Arrow reads them; NULL for strings that are not of the wanted type, although
+    Arrow would read some of them."""
     if pa.types.is_integer(wanted):
         forms = _WHOLE
     elif pa.types.is_decimal(wanted):

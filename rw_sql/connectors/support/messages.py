@@ -1,4 +1,4 @@
-"""Prepares the messages of databases for error texts."""
+"""Prepares the messages of databases for error messages."""
 
 from __future__ import annotations
 

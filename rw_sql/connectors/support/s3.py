@@ -1,4 +1,4 @@
-"""Checks whether an S3-compatible store answers and accepts the keys."""
+"""Checks whether an S3-compatible store responds and accepts the keys."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ else:
 def json_rows(rows: pa.Table, columns: Sequence[str], *, with_nan_text: bool = True) -> Iterator[dict[str, Any]]:
     """The rows as JSON values, in the order of the rows.
 
-    Timestamps with a zone are ISO 8601 in UTC with microseconds, TIMESTAMP and DATE have no zone; NUMERIC is text,
-    because most readers parse a JSON number as a float; BYTEA is base64. With ``with_nan_text``, NaN and infinities are
+    Timestamps with a zone are ISO 8601 in UTC with microseconds; TIMESTAMP and DATE have no zone. NUMERIC is text,
+    because most readers parse a JSON number as a float. BYTEA is base64. With ``with_nan_text``, NaN and infinities are
     text; otherwise they remain numbers, for which :func:`to_json` raises ValueError.
     """
     if not columns:
@@ -73,7 +73,7 @@ def json_values(rows: pa.Table, name: str) -> list[Any]:
 
 def python_values(column: pa.ChunkedArray, name: str) -> list[Any]:
     """A column's values as Python objects. Raises RefusedRowsError for values that Spark allows but Python cannot
-    represent: dates and times outside the years 1 to 9999, and texts that are not UTF-8."""
+    represent: dates and times outside the years 1 to 9999, and strings that are not UTF-8."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):

@@ -27,7 +27,7 @@ _LONGEST = 200
 
 
 def encode_state(state: SplitState) -> str:
-    """The state as JSON, no spaces, the offset last."""
+    """Encodes a state as JSON, without spaces, the offset last."""
     return f"{_before_offset(state.cluster, state.incarnation, state.term)}{state.offset}}}"
 
 
@@ -40,7 +40,7 @@ def _before_offset(cluster: str | None, incarnation: str | None, term: int | Non
 
 
 def decode_state(split: str, text: str, most: int = MAX_OFFSET) -> SplitState:
-    """The state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE with the reason.
+    """Decodes a state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE with the reason.
 
     ``most`` is the greatest valid offset.
     """

@@ -24,7 +24,7 @@ class PartReader(Protocol):
     """Reads one part of an upstream. A reader is serialized, because Spark's Python processes call it too."""
 
     def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:
-        """The records of a part, as tables with the columns of the data source."""
+        """Reads the records of a part, as tables with the columns of the data source."""
         ...
 
 
@@ -70,7 +70,7 @@ class TableDataSource(DataSource):
 def read_parts(
     spark: SparkSession, reader: PartReader, options: Mapping[str, str], parts: Sequence[Any], columns: str
 ) -> DataFrame:
-    """The records of all parts, which are JSON values. ``columns`` is their schema, as Spark's DDL or JSON."""
+    """Reads the records of all parts, which are JSON values. ``columns`` is their schema, as Spark's DDL or JSON."""
     config = {"reader": frozen(reader), "options": dict(options)}
     register_source(spark, TableDataSource)
     return (

@@ -255,7 +255,7 @@ def _pairs(has: StructType, wanted: StructType) -> list[tuple[StructField, Struc
 
 
 def _through_arrow(given: DataFrame, row: StructType, schema: StructType) -> DataFrame:
-    """Converts the columns ``_0``, ``_1`` … to the fields of ``row``, by Arrow in Spark's Python processes."""
+    """Uses Arrow in Spark's Python processes to convert the columns ``_0``, ``_1`` … to the fields of ``row``."""
     import sys
 
     from pyspark import cloudpickle

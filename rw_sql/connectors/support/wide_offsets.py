@@ -1,7 +1,7 @@
 """Offsets that are too large for 64 bits, such as the sequence numbers of Kinesis.
 
-In Python they are integers. In a log they are texts of equal length, which sort like the numbers. The difference of two
-such offsets does not show the number of records between them.
+In Python they are integers. In a log they are strings of equal length, which sort like the numbers. The difference of
+two such offsets does not show the number of records between them.
 """
 
 from __future__ import annotations

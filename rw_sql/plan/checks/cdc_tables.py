@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 RATE_LIMIT = "backfill_rate_limit"
 OPTIONS = (SNAPSHOT, SNAPSHOT_BATCH_SIZE, "snapshot.interval", RATE_LIMIT)
-"""The options in the WITH list of a table of a change data capture source. ``snapshot.interval``, in RisingWave the
-number of barriers between two queries of the snapshot, has no effect here: each query starts when the rows of the
-previous query are committed."""
+"""The options in the WITH list of a table of a change data capture source. ``snapshot.interval`` has no effect here:
+each query of the snapshot starts when the rows of the previous query are committed. (In RisingWave, it is the number of
+barriers between two queries.)"""
 
 _MOST_BATCH = 1_000_000
 _RATE_DIGITS = 9
@@ -50,8 +50,8 @@ _WIDER = {
 
 
 def require_source_between(statement: CreateTable) -> None:
-    """Raises SqlError NOT_SUPPORTED for a table that reads a database's changes directly, without a source, which
-    RisingWave allows.
+    """Raises SqlError NOT_SUPPORTED for a table that reads a database's changes without a source. RisingWave allows
+    this.
 
     In rw_sql, a source reads the changes for all of its tables over one connection.
     """
@@ -255,7 +255,7 @@ def _columns(key: tuple[str, ...]) -> str:
 
 
 def fits(column: ColumnDefinition, found: UpstreamColumn) -> bool:
-    """True if a column of the declared type can represent every value of an upstream column, either as a value or as
+    """True if a column of the declared type can represent every value of the upstream column ``found``, if only as
     text."""
     name = column.data_type.name
     if name == "CHARACTER VARYING" or found.canonical is None:
@@ -283,7 +283,7 @@ def require_representable(statement: CreateTable, upstream: UpstreamTable) -> No
 
 def require_no_lack(lacks: tuple[Lack, ...], name: str, span: Span) -> None:
     """Raises SqlError for the first of ``lacks``, the requirements that the upstream does not meet. The hint is the
-    statement that fixes it."""
+    statement that meets this requirement."""
     for lack in lacks:
         raise SqlError(
             UPSTREAM_MISSING, f'source validation failed for "{name}": {lack.message}', span=span, hint=lack.hint

@@ -20,12 +20,12 @@ _RESERVED = frozenset({"_change_type", "_commit_version", "_commit_timestamp", "
 
 
 _NOT_IN_NAMES = frozenset(",;{}()=")
-"""The characters that Delta Lake forbids in column names (Delta protocol, without column mapping); blanks are
+"""The characters that Delta Lake forbids in column names (Delta protocol, without column mapping); spaces are
 allowed."""
 
 
 def misnamed(name: str) -> str | None:
-    """The reason why a column name is invalid, worded as the end of a sentence; None if it is valid."""
+    """The reason why a column name is invalid, worded as the end of a sentence; None if the name is valid."""
     if not name.strip():
         return "has no name"
     if name.lower() in _RESERVED:
@@ -47,8 +47,8 @@ def require_name(name: str, span: Span, *, hint: str = "") -> None:
 
 
 def first_duplicate(names: Iterable[str]) -> tuple[str, int] | None:
-    """The first name that equals an earlier one to Spark and Delta Lake, which ignore case: the earlier name, and the
-    index of the later one. None if all names differ."""
+    """Finds the first name that Spark and Delta Lake, which ignore case, cannot tell from an earlier name. Returns the
+    earlier name and the index of the later one; None if all names differ."""
     seen: dict[str, str] = {}
     for at, name in enumerate(names):
         keys = _keys(name)
@@ -60,8 +60,9 @@ def first_duplicate(names: Iterable[str]) -> tuple[str, int] | None:
 
 
 def _keys(name: str) -> tuple[str, str]:
-    """The texts by which a name is compared. Delta Lake, and Spark for columns, compare names in lower case; Spark
-    compares the names of fields letter by letter, like Java's ``equalsIgnoreCase``, to which ſ is S and ı is I."""
+    """The two keys by which a name is compared: two names are equal if one of the keys is equal. Delta Lake, and Spark
+    for columns, compare names in lower case. Spark compares the names of fields letter by letter, like Java's
+    ``equalsIgnoreCase``, to which ſ is S and ı is I."""
     letters = (upper if len(upper := letter.upper()) == 1 else letter for letter in name)
     # The lower case of İ consists of two characters; Java's comparison uses the first.
     return f"={name.lower()}", "".join(letter.lower()[0] for letter in letters)
@@ -115,7 +116,7 @@ def require_field_names(column: str, data_type: DataType, span: Span) -> None:
 
 
 def placed(columns: Iterable[ColumnDefinition], span: Span) -> tuple[ColumnDefinition, ...]:
-    """Columns that no text of the user lists. Errors in them and in their types point at ``span``."""
+    """Columns that the statement itself does not list. Errors in them and in their types point at ``span``."""
     return tuple(replace(column, span=span, data_type=_placed_type(column.data_type, span)) for column in columns)
 
 
@@ -141,8 +142,8 @@ def _alike(first: str, second: str) -> str:
 
 
 def duplicate_fields(schema: str) -> str | None:
-    """The error in a schema (Spark's JSON) with two fields of one STRUCT whose names are equal, ignoring case; None if
-    there is none. The columns themselves are not compared."""
+    """The error if a schema (Spark's JSON) contains a STRUCT with two fields whose names are equal, ignoring case;
+    otherwise None. The columns themselves are not compared."""
     for names in _levels_of_schema(json.loads(schema), is_row=True):
         duplicate = first_duplicate(names)
         if duplicate is not None:
@@ -151,7 +152,7 @@ def duplicate_fields(schema: str) -> str | None:
 
 
 def misnamed_field(schema: str) -> tuple[str, str] | None:
-    """The first column or field of a schema (Spark's JSON) with an invalid name, and the reason; None if all are
+    """The first column or field of a schema (Spark's JSON) with an invalid name, and the reason; None if all names are
     valid."""
     for name in _fields_of_schema(json.loads(schema)):
         why = misnamed(name)

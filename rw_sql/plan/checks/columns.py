@@ -1,4 +1,4 @@
-"""Compares declared columns with the columns of an upstream whose columns have types."""
+"""Compares declared columns with the columns of an upstream that has typed columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, Option
 
 VALIDATE = "validate"
-"""The option of a WITH list that, set to false, stores the definition without a check of its upstream."""
+"""The option of a WITH list that, if false, stores the definition without checking the upstream."""
 
 
 def is_validated(options: Iterable[Option]) -> bool:
@@ -45,12 +45,12 @@ def is_validated(options: Iterable[Option]) -> bool:
 
 
 def without_switch(options: Iterable[Option]) -> tuple[Option, ...]:
-    """The WITH list as it is stored: without VALIDATE."""
+    """The WITH list without VALIDATE, as it is stored."""
     return tuple(option for option in options if option.key != VALIDATE)
 
 
 def lists_columns(statement: CreateSource) -> bool:
-    """True if the statement may omit the columns, because the source's connector can list those of the upstream."""
+    """True if the statement may omit the columns, because the source's connector can list the upstream's columns."""
     name = connector_of(statement)
     return name in connector_names() and isinstance(connector(name), ColumnLister)
 

@@ -21,8 +21,8 @@ _KEY_ENCODES = ("JSON", "TEXT", "BYTES")
 
 
 def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
-    """Checks that the connector supports the format, every option has an effect, and the key is valid. Raises SqlError
-    at the first error.
+    """Checks that the connector supports the format, that every option has an effect, and that the key is valid. Raises
+    SqlError at the first error.
 
     A source with a change format belongs to a table and has the table's primary key, which decoding needs.
     """

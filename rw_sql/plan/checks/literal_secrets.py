@@ -27,7 +27,7 @@ _WITHOUT_CONNECTOR_OPTIONS = (CreateSecret, AlterSecret, AlterSetConfig)
 
 def refuse_literal_secrets(statement: Statement) -> None:
     """Raises SqlError for a literal in an option that is secret in any connector, for a literal in an unknown option
-    whose name resembles that of a secret option, and for an address that contains a password.
+    with a name similar to a secret option's name, and for an address that contains a password.
 
     The statement is checked against the options of all connectors, because the connector of an ALTER is known only from
     the catalog. This gives the right result, because no option is secret in one connector and plain in another.
@@ -81,7 +81,8 @@ def _seems_secret(key: str) -> bool:
 
 @cache
 def _near(key: str) -> str | None:
-    """The secret option that an unknown key is most similar to; None if it is more similar to a plain option."""
+    """The secret option to which the unknown ``key`` is most similar; None if ``key`` is more similar to a plain
+    option."""
     found = [(near[0], spec.option(near[0])) for spec in _specs() if (near := spec.near(key))]
     names = near_names(key, {name for name, _ in found}, most=1)
     # ``spec.near`` also knows names that other systems give to an option, so ``key`` need not resemble the option's

@@ -1,6 +1,6 @@
 """Finds the schema of a new source or table in a schema registry or a file.
 
-The columns are derived from the schema or compared with the schema; the definition stores the schema.
+The columns are derived from the schema or compared with it; the definition stores the schema.
 """
 
 from __future__ import annotations
@@ -63,17 +63,16 @@ Typed = tuple[str, str]
 
 
 _TEXTS = ("NUMERIC", "BYTEA")
-"""The types whose values Debezium may write as text, without a type name in the schema: decimals with
-``decimal.handling.mode`` string, and bytes with ``binary.handling.mode`` base64."""
+"""The types whose values Debezium may write as text without a type name in the schema. Debezium does so for decimals if
+``decimal.handling.mode`` is string, and for bytes if ``binary.handling.mode`` is base64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSchema:
     """The columns and the text of a schema. ``key_columns`` and ``key_text`` belong to the schema of the records' keys.
 
-    ``columns`` take Kafka Connect's type names into account. ``plain`` has the columns' types according to Avro alone,
-    and ``others`` the further types with which a column may be declared; in ``others``, NUMERIC stands for any NUMERIC
-    type.
+    ``columns`` take Kafka Connect's type names into account. ``plain`` has the columns' types according to Avro alone.
+    ``others`` has the further types with which a column may be declared; NUMERIC stands for any NUMERIC type there.
     """
 
     columns: tuple[Typed, ...]
@@ -87,7 +86,7 @@ class FoundSchema:
 def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector) -> _StatementT:
     """Adds columns and schema to a statement; returns it unchanged if no schema describes its records.
 
-    Raises SqlError if the registry does not answer, or the columns do not fit the schema.
+    Raises SqlError if the registry does not respond, or if the columns do not fit the schema.
     """
     name = connector_of(statement)
     if not has_schema(statement) or name not in connector_names():
@@ -104,7 +103,7 @@ def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector
     source = statement if isinstance(statement, CreateSource) else source_of_table(statement)
     kind = connector(name)
     check_format_options(kind.spec, source)
-    # Checked before the registry is contacted, so that a wrong property is found even if the registry does not answer.
+    # Checked before the registry is contacted, so that a wrong property is found even if the registry does not respond.
     of_source = tuple(option for option in source.options if option.key not in (*REFRESH_OPTIONS, VALIDATE))
     check_connection(snapshot, source, name)
     check_properties(snapshot, replace(source, options=of_source), kind)
@@ -123,8 +122,8 @@ def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector
 
 
 def _fitted(statement: _StatementT, found: FoundSchema) -> _StatementT:
-    """The statement with the schema's columns or, if the statement lists columns, with these. Raises SqlError if the
-    schema lacks one of the listed columns."""
+    """The statement with the columns that it lists or, if it lists none, with the schema's columns. Raises SqlError if
+    the schema lacks one of the listed columns."""
     columns = (*found.columns, *_only_in_key(found))
     plain = [column for column in statement.columns if column.generated is None]
     if plain:
@@ -228,7 +227,7 @@ def _in_file(source: CreateSource, inspector: Inspector, location: str) -> Regis
 
 
 def messages_of(options: Mapping[str, str], stored: str) -> protobuf.Messages:
-    """The Protobuf message type that the options of ENCODE PROTOBUF name, from a stored schema."""
+    """The Protobuf message type in a stored schema that the options of ENCODE PROTOBUF name."""
     names = options.get(AS_JSONB, "").split(",")
     return protobuf.Messages(stored, options[MESSAGE], frozenset(name.strip() for name in names if name.strip()))
 

@@ -56,10 +56,10 @@ class SinkInput:
     """The input of a sink: the ids of the objects that it reads, a query over them (empty: the rows of a single object,
     unchanged), and the schema of the rows in Spark's JSON form.
 
-    ``keys`` are the columns by which rows are replaced; empty if rows are only appended. ``has_before``: changes
-    include the old rows. ``is_ordered``: rows with the same key have a defined order. ``is_changing``: rows are
-    replaced and deleted, but no key columns are known. ``new`` are the external tables whose records are added to the
-    catalog together with the sink.
+    ``keys`` are the columns that identify a row if rows are replaced; empty if rows are only appended. ``has_before``:
+    changes include the old rows. ``is_ordered``: rows with the same key have a defined order. ``is_changing``: rows are
+    replaced and deleted, but no key columns are known. ``new`` are the external tables that are added to the catalog
+    together with the sink.
     """
 
     name: str
@@ -143,7 +143,7 @@ def check_sink(snapshot: Snapshot, statement: CreateSink, given: SinkInput) -> t
 
 
 def _check_supported(statement: CreateSink) -> None:
-    """Raises SqlError NOT_SUPPORTED for valid syntax that is not supported yet, with an alternative."""
+    """Raises SqlError NOT_SUPPORTED for valid syntax that is not supported yet. The error states an alternative."""
     refused = (
         (statement.into is not None, "INTO", "write to a target with WITH (connector = …)"),
         (
@@ -290,7 +290,7 @@ def _is_forced(statement: CreateSink) -> bool:
 
 
 def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span: Span, *, is_forced: bool) -> None:
-    """Checks that the sink can write the changes of its input correctly. Raises SqlError SINK_CANNOT_FOLLOW."""
+    """Checks that the sink can correctly write the changes to its input. Raises SqlError SINK_CANNOT_FOLLOW."""
     if not given.keys and not given.is_changing:
         return
     if type_ == APPEND_ONLY and not is_forced:

@@ -73,7 +73,7 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
 
 
 def check_properties(snapshot: Snapshot, statement: CreateSource, kind: Connector) -> Mapping[str, str]:
-    """Checks the properties of a source, without its columns and its schema; returns the properties without secrets.
+    """Checks the properties of a source, but not its columns and its schema; returns the properties without secrets.
 
     Raises SqlError at the first error.
     """
@@ -125,8 +125,8 @@ def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
 
 
 def _refuse_secrets(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
-    """Raises SqlError for a secret in an option that Spark itself reads, because Spark's plans and logs would show the
-    secret."""
+    """Raises SqlError for a secret in an option that Spark itself reads, because Spark would show the secret in its
+    plans and logs."""
     for option in options:
         known = spec.option(option.key)
         if known is not None and isinstance(option.value, SecretValue) and not (known.client or known.java):
@@ -156,7 +156,7 @@ def _connector_name(statement: CreateSource) -> str:
 
 
 def _check_supported(statement: CreateSource) -> None:
-    """Raises SqlError NOT_SUPPORTED for valid syntax that is not supported yet, with an alternative."""
+    """Raises SqlError NOT_SUPPORTED for valid syntax that is not supported yet. The error states an alternative."""
     span = statement.name.span
     refused = (
         (

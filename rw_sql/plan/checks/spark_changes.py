@@ -1,4 +1,4 @@
-"""Refuses Spark statements that would change rw_sql's objects. The errors name the statement to use instead."""
+"""Refuses Spark statements that would change rw_sql's objects. Each error states which statement to use instead."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UPKEEP = frozenset({"OPTIMIZE", "VACUUM", "REORG", "MSCK"})
 
 
 def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The table, source or materialized view that a name refers to in Spark, which ignores case."""
+    """The table, source or materialized view to which a name refers in Spark, which ignores case."""
     folded = name.lower()
     for kind in _ROWS:
         for record in snapshot.all(kind):
@@ -81,8 +81,8 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
 
 
 def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> SqlError:
-    """The error for a Spark statement that would change a path of the warehouse; ``record`` is the object whose path it
-    is."""
+    """The error for a Spark statement that would change a path of the warehouse; ``record`` is the object to which the
+    path belongs."""
     if record is None:
         message = f"{change.verb} cannot change {path}, because it belongs to rw_sql's warehouse"
         hint = "only rw_sql's statements change the warehouse: DROP SOURCE, DROP MATERIALIZED VIEW, DROP SINK"

@@ -28,7 +28,7 @@ _NO_KEYS = ("MAP", "STRUCT", "ARRAY", "JSONB")
 
 
 def check_runnable(statement: CreateTable) -> None:
-    """Raises SqlError NOT_SUPPORTED for valid syntax that is not supported, with an alternative."""
+    """Raises SqlError NOT_SUPPORTED for valid syntax that is not supported. The error states an alternative."""
     span = statement.name.span
     if connector_of(statement) is None:
         if statement.query is not None:
@@ -257,5 +257,5 @@ def _key_places(statement: CreateTable) -> dict[str, Span]:
 
 
 def _placed(constraint: TableConstraint, otherwise: Span) -> Span:
-    """The position of a constraint in the text; ``otherwise`` if the parser does not provide it."""
+    """The position of a constraint in the text; ``otherwise`` if the parser does not provide one."""
     return constraint.span if constraint.span.end else otherwise

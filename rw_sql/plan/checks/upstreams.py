@@ -72,7 +72,7 @@ def require_upstream(
 
 
 def _bootstrap(options: Iterable[Option]) -> str:
-    """The brokers named in a statement, for a suggested shell command."""
+    """The brokers that a statement names, for a shell command that a hint suggests."""
     found = (option_text(option.value) for option in options if option.key == "properties.bootstrap.server")
     return next(found, "HOST:PORT")
 
@@ -86,7 +86,7 @@ def no_answer(
     is_switchable: bool = False,
     otherwise: str = "",
 ) -> SqlError:
-    """The error for a server that cannot be used, with the reason reported by the client.
+    """The error for a server that cannot be used, with the reason that the client reports.
 
     ``what`` is the upstream or target. ``options`` are the options in the statement; ``otherwise`` is the statement
     that shows the address if ``options`` lack it.
@@ -126,7 +126,7 @@ def unreachable(reason: str) -> str:
 
 
 def address_hint(options: Iterable[Option], otherwise: str, *, is_known: bool = True) -> str:
-    """The hint for a server that does not answer. ``is_known`` is False if the host name does not exist."""
+    """The hint for a server that does not respond. ``is_known`` is False if the host name does not exist."""
     listed = tuple(options)
     for option in listed:
         if _ADDRESS.search(option.key) and isinstance(option.value, TextValue) and "@" not in option.value.text:
@@ -188,9 +188,9 @@ def require_target(
     options: tuple[Option, ...] = (),
     is_switchable: bool = False,
 ) -> None:
-    """Raises SqlError if the target does not answer, does not exist, or cannot store the sink's rows.
+    """Raises SqlError if the target does not respond, does not exist, or cannot store the sink's rows.
 
-    With ``is_stored``, a target that may refuse rows because of their types is accepted, because an existing sink
+    With ``is_stored``, even a target that may refuse rows because of their types is accepted, because an existing sink
     continues to run.
     """
     if target.error is not None:

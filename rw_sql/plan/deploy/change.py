@@ -1,4 +1,4 @@
-"""One change of a deployment: the statements that bring an object to its definition in the folder."""
+"""One change of a deployment: the statements that make an object match its definition in the folder."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ CREATE, ALTER, RENAME, UNSAFE, REBUILD, RECREATE, DROP = (
 )
 """The classes of changes.
 
-An *unsafe* change is confirmed individually, with its preview. A view that is *rebuilt* gets a second table; queries
-read the old rows until the new table has caught up. An object is *recreated* (dropped and created again, with all
-its dependents) if no statement can make the change in place. *recreate* and *drop* require ``--allow-drop``.
+The user confirms each *unsafe* change individually, after seeing its preview. A view that is *rebuilt* gets a second
+table; queries read the old rows until the new table has caught up. An object is *recreated* (dropped and created again,
+with all its dependents) if no statement can make the change in place. Only with ``--allow-drop`` are objects recreated
+or dropped.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployChange:
-    """The change of one object.
+    """The change to one object.
 
-    ``place`` is the position of the object's definition in the folder; ``reason`` explains why the object cannot be
+    ``place`` is the position of the object's definition in the folder; ``reason`` states why the object cannot be
     altered in place.
 
     ``touches`` are the ids of the objects that the change depends on or changes. Objects that do not exist yet are not

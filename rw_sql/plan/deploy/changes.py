@@ -1,5 +1,5 @@
-"""Derives the changes that remove the differences between a folder and the catalog, each with its statements, in an
-order in which they can be executed."""
+"""Derives the changes that remove the differences between a folder and the catalog. Each change has its statements, and
+the changes are in an order in which they can be executed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _DROPS = {
     "schema": DropSchema,
 }
 MANAGED = ("connection", *RELATIONS)
-"""The kinds of objects that are dropped if they are missing in the folder.
+"""The kinds of objects that are dropped if they are missing from the folder.
 
 Secrets are not dropped, because a folder may omit them.
 """
@@ -85,8 +85,7 @@ def compare(
     allow: Sequence[str] = (),
     unable: Mapping[int, str] | None = None,
 ) -> tuple[DeployChange, ...]:
-    """The changes that bring the catalog to the state of the folder, in an executable order; empty if the two are
-    equal.
+    """The changes that make the catalog match the folder, in an executable order; empty if the two are equal.
 
     ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` are the ids of the views that cannot
     follow the rebuild of a view that they read, each with the reason; these views are created again. Raises SqlError if
@@ -141,8 +140,8 @@ def compare(
 def _alterations(
     then: Snapshot, ordered: Sequence[FolderObject], known: Mapping[str, CreateConnection], allow: Sequence[str]
 ) -> tuple[list[DeployChange], dict[int, str]]:
-    """Returns the changes that alter existing objects in place and, by object id, the reasons why the other objects
-    must be created again."""
+    """Returns the changes that alter existing objects in place. Also returns, by object id, why the other objects must
+    be created again."""
     altered: list[DeployChange] = []
     again: dict[int, str] = {}
     for wanted in ordered:
@@ -184,8 +183,8 @@ def _creations_and_alterations(
     rebuilt: set[int],
     dropped: set[str],
 ) -> list[DeployChange]:
-    """The creations and the changes in place, in the given order of the folder's objects; statements that must wait for
-    a rebuild are last. ``dropped`` are the kinds of the objects that are dropped because the folder does not define
+    """The changes that create objects or alter them in place, in the order of ``ordered``. Statements that must wait
+    for a rebuild are last. ``dropped`` are the kinds of the objects that are dropped because the folder does not define
     them."""
     by_key = {(change.kind, change.name): change for change in altered}
     changes: list[DeployChange] = []
@@ -217,8 +216,8 @@ def _creations_and_alterations(
 
 
 def _not_renamed(then: Snapshot, wanted: FolderObject, dropped: set[str]) -> str:
-    """A text which says that no object is renamed, if the comment of the wanted object gives a former name that no
-    object has, and an object of this kind is dropped. Otherwise an empty text."""
+    """Says that nothing is renamed, if the comment of ``wanted`` states a former name that no object has and an object
+    of this kind is dropped. Otherwise empty."""
     if wanted.was is None or wanted.kind not in dropped or _find(then, wanted.kind, wanted.was) is not None:
         return ""
     return f"nothing is renamed: no {spoken(wanted.kind)} is called {wanted.was}"
@@ -252,7 +251,7 @@ def _text(record: ObjectRecord) -> str:
 
 
 def _find(snapshot: Snapshot, kind: str, name: str) -> ObjectRecord | None:
-    """The object with that kind and name. For the source of a table, returns the table."""
+    """The object with the given kind and name. For the source of a table, returns the table."""
     record = snapshot.find(kind, name)
     if isinstance(record, SourceRecord) and snapshot.table_of(record.id) is not None:
         return None
@@ -260,7 +259,7 @@ def _find(snapshot: Snapshot, kind: str, name: str) -> ObjectRecord | None:
 
 
 def _other(snapshot: Snapshot, wanted: FolderObject) -> ObjectRecord | None:
-    """An object of another kind that has the name."""
+    """The object of another kind that has the name of ``wanted``, if any."""
     if wanted.kind not in RELATIONS:
         return None
     found = (_find(snapshot, kind, wanted.name) for kind in RELATIONS if kind != wanted.kind)
@@ -298,9 +297,9 @@ def _exchange(
 ) -> Snapshot:
     """The catalog after the exchanges of names that the folder's comments request; appends the changes to ``changes``.
 
-    Both names exist before and after an exchange, so only the definitions show whether it is still to be made. Two
-    names are exchanged if neither object has the definition that the folder gives for its name, and if the commented
-    object would have its definition afterwards.
+    Both names exist before and after an exchange, so only the definitions show whether it has been made already. Two
+    names are exchanged if neither object has the definition that the folder contains for its name, and if the commented
+    object has its definition after the exchange.
     """
     by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
     for wanted in folder:
@@ -345,7 +344,7 @@ def _moves(kind: str, old: Name, new: Name) -> tuple[Statement, ...]:
 
 
 def _to_be(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """The record of the object or, if it is a view that is being rebuilt with a new query, its future record."""
+    """The record of the object. If the object is a view that is being rebuilt with a new query, its future record."""
     made = (r.view for r in snapshot.all("rebuild") if r.view_id == record.id)
     return next((view for view in made if view is not None), record)
 
@@ -407,7 +406,7 @@ def _allowing(statement: Statement, allow: Sequence[str]) -> Statement:
 
 
 def _with_dependents(snapshot: Snapshot, ids: Iterable[int]) -> set[int]:
-    """The objects and all their dependents. The dependents of a table include those of its source."""
+    """The objects and all their dependents. The dependents of a table include the dependents of its source."""
     found: set[int] = set()
     for id_ in ids:
         record = snapshot.get(id_)
@@ -424,8 +423,8 @@ def _is_own(snapshot: Snapshot, record: ObjectRecord | None) -> bool:
 
 
 def _drops(snapshot: Snapshot, ids: Iterable[int], action: str, why: dict[int, str]) -> list[DeployChange]:
-    """The DROP statements for objects; a reader is dropped before its inputs. (The reverse order of creation would not
-    do, because a reader may be older than its input.)"""
+    """The DROP statements for objects; a reader is dropped before its inputs. (The reverse order of creation would be
+    wrong, because a reader may be older than its input.)"""
     found: list[DeployChange] = []
     left = {id_: snapshot.get(id_) for id_ in ids}
     while left:

@@ -1,4 +1,4 @@
-"""Orders the changes of a table's columns and of the table's readers: a column is dropped or renamed only when no
+"""Orders the changes to a table's columns and to the table's readers: a column is dropped or renamed only when no
 object uses it any more."""
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def in_the_way(
 ) -> Iterator[tuple[ObjectRecord, str]]:
     """The readers of a table that must be dropped before its columns change, each with the reason.
 
-    ``rebuilt`` are the ids of the views that get another query. These views need not be dropped before a column is
-    dropped, because the column is dropped after their rebuild. They must be dropped before a column is renamed, because
-    their new queries already use the new name.
+    ``rebuilt`` are the ids of the views that get another query. If a column is dropped, these views need not be dropped
+    first, because the column is dropped after their rebuild. If a column is renamed, they must be dropped first,
+    because their new queries already use the new name.
     """
     for statement in statements:
         if isinstance(statement, AlterTableRenameColumn):

@@ -47,7 +47,7 @@ KINDS: dict[type, str] = {
     CreateMaterializedView: "materialized_view",
     CreateSink: "sink",
 }
-"""The kinds of objects that a folder may contain, each by its statement, in the order of creation."""
+"""Maps each statement that a folder may contain to the kind of its object, in the order of creation."""
 
 RELATIONS = ("source", "table", "materialized_view", "sink")
 """The kinds of objects that share one namespace."""
@@ -80,11 +80,11 @@ class FolderObject:
 
 
 def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) -> tuple[FolderObject, ...]:
-    """The objects that files define, in the order of the statements; the files are (name, text) pairs. ``${name}`` is
-    replaced by the variable's value.
+    """The objects that files define, in the order of the statements. The files are (name, text) pairs; in their text,
+    the value of a variable replaces ``${name}``.
 
     Raises SqlError, located in the file, for a statement that is not an rw_sql CREATE, for a name that is defined
-    twice, and for a secret whose value is in the text.
+    twice, and for a secret whose value is in a file.
     """
     found: list[FolderObject] = []
     for file, text in texts:
@@ -132,8 +132,7 @@ def read_variables(text: str, file: str) -> dict[str, str]:
 
 
 def statements_with_notes(text: str) -> list[tuple[ScriptStatement, str]]:
-    """The statements of a file. Each comes with its comments: those above it, inside it, and behind it on its last
-    line."""
+    """The statements of a file. Each comes with the comments above it, inside it, and after it on its last line."""
     found = []
     parts = split_script(text)
     above = 0
@@ -145,7 +144,7 @@ def statements_with_notes(text: str) -> list[tuple[ScriptStatement, str]]:
 
 
 def _line_end(text: str, part: ScriptStatement, following: ScriptStatement | None = None) -> int:
-    """The end of the line on which a statement ends or, if the following statement begins earlier, its start."""
+    """The end of the line on which a statement ends, or the start of the following statement if that comes earlier."""
     until = following.start if following is not None else len(text)
     end = text.find("\n", part.start + len(part.text), until)
     return until if end < 0 else end
@@ -179,7 +178,7 @@ def _objects(expanded: Expanded, file: str) -> Iterator[FolderObject]:
 
 
 def folder_object(text: str, notes: str, *, file: str, line: int, has_values: bool = False) -> FolderObject:
-    """The object defined by a statement of a folder; ``notes`` is a text with the statement's comments.
+    """The object that a statement of a folder defines; ``notes`` contains the statement's comments.
 
     Raises SqlError, located in the statement, for a statement that a folder must not contain. With ``has_values``,
     the statement may contain the value of a secret.

@@ -152,8 +152,8 @@ def require_current(
     warehouse: str,
     hint: str = "make the plan again: rw-sql diff FOLDER --file FILE",
 ) -> None:
-    """Raises SqlError if a plan was made for another warehouse, or if an object on which it depends has changed
-    since; ``hint`` is the hint of this error."""
+    """Raises SqlError if a plan was made for another warehouse, or if an object on which it depends has changed since.
+    ``hint`` is the error's hint."""
     if warehouse != plan.warehouse:
         raise SqlError(
             CONCURRENT_CHANGE,
@@ -176,7 +176,7 @@ def require_current(
     moved += newer.values()
     dropped = {(change.kind, change.name) for change in plan.changes if change.action in (DROP, RECREATE)}
     for kind, name in plan.free:
-        # The name of a relation is also taken if a relation of another kind has it, unless the plan drops that
+        # The name of a relation is also taken if a relation of another kind has it and the plan does not drop that
         # relation.
         kinds = [kind, *(k for k in reversed(RELATIONS) if kind in RELATIONS and k != kind)]
         taken = next((k for k in kinds if snapshot.find(k, name) is not None and (k, name) not in dropped), None)
@@ -192,7 +192,7 @@ def require_current(
 
 def require_still_there(snapshot: Snapshot, change: DeployChange) -> None:
     """Raises SqlError if another session, such as a second ``apply``, has dropped the object that a change would drop.
-    Another object may have its name by now."""
+    By now, another object may have that object's name."""
     if not _is_drop(change):
         return
     record = snapshot.find(change.kind, change.name)

@@ -22,11 +22,11 @@ def renames(
 ) -> tuple[FolderObject, ...]:
     """The objects to rename, in an order in which each new name is free.
 
-    ``find`` returns the catalog's object of a kind and name; ``is_same`` compares definitions. An object is renamed
-    only when no other object of the catalog has the new name any more. If the folder also defines an object with the
-    old name, the first object is renamed only in two cases: another object of the catalog is to be renamed to the old
-    name, or the catalog's definition under the old name is the folder's definition of the first object, and not that of
-    the object with the old name.
+    ``find`` returns the catalog's object with a kind and name; ``is_same`` compares definitions. An object is renamed
+    only when no other object of the catalog has the new name any more. The folder may also define an object with the
+    old name. The first object is then renamed only in two cases: another object of the catalog is to get the old name,
+    or the catalog's definition under the old name equals the folder's definition of the first object and differs from
+    the folder's definition under the old name.
     """
     by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
     left = [wanted for wanted in folder if wanted.was is not None and find(wanted.kind, wanted.was) is not None]

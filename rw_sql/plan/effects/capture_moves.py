@@ -1,5 +1,4 @@
-"""The notices in the preview of UNSAFE SET that tell whether a change data capture source can continue at its
-position."""
+"""The notices in the preview of UNSAFE SET about whether a change data capture source can continue at its position."""
 
 from __future__ import annotations
 

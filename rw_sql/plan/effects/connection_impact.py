@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
 
 Difference = tuple[str, str, str]
-"""A property with its old and new value. Secrets are shown by name; an unset property is the empty text."""
+"""A property with its old and new value. A secret is shown as its name; an unset property is the empty string."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +63,13 @@ def spell(key: str, old: str, new: str) -> str:
 
 
 def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
-    """True if changing these properties may lead to a different upstream. That is the case if the connector does not
-    list each of them as safe to change."""
+    """True if changing these properties may lead to a different upstream. That is so unless the connector lists all of
+    them as safe to change."""
     return any((known := spec.option(key)) is None or not known.is_alterable for key, _, _ in changed)
 
 
 def may_be_elsewhere(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions) -> bool:
-    """True if, with the new properties, the name of a split may refer to a split of another upstream. A change of
+    """True if, with the new properties, the name of a split may refer to a split of another upstream. A change to
     ``topic`` alone does not count, because the name of a split includes its topic."""
     return may_move(spec, tuple(each for each in differences(old, new) if each[0] != "topic"))
 
@@ -128,7 +128,7 @@ def _effect_on_reader(
             verdict = ORPHAN
         elif state is not None and (status := identity_status(state, seen)) != OK:
             verdict = f"UNKNOWN ({status.lower().replace('_', ' ')})"
-            if may_move:  # Otherwise, the change is not the cause: the source is already stalled.
+            if may_move:  # Otherwise, the change is not the cause, because the source is already stalled.
                 doubts[f"{status}: the source stalls until RESET SOURCE SPLITS {sql_name(source.name)}"] = None
         elif state is not None and may_move and not is_known_same(state, seen):
             verdict = UNTOLD_SPLIT
@@ -138,7 +138,7 @@ def _effect_on_reader(
 
 
 def another_target(inspector: Inspector, kind: str, old: PlannedOptions, new: PlannedOptions) -> str | None:
-    """The reason why a sink may write to a different target after this change of its connection; None if the target
+    """The reason why a sink may write to a different target after this change to its connection; None if the target
     stays the same."""
     if not is_of_sources(kind):
         return "the rows that it wrote stay in the old target; the new address may be another store"

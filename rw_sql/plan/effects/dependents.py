@@ -35,7 +35,7 @@ def effects_on_dependents(
     if captures_changes(reader.source.connector):
         notices += _changes_between(snapshot, inspector, reader.source, rows)
     elif table is not None and table.primary_key:
-        # Dependents of the table read changes of the table's rows, not the records.
+        # Dependents of the table read changes to the table's rows, not the records.
         if any(row.duplicates for row in rows):
             notices.append(_taken_again(table))
     elif any(row.duplicates for row in rows):

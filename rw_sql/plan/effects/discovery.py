@@ -1,4 +1,4 @@
-"""Discovers splits: determines which splits a source reads, and where it begins in new ones. A position is the next
+"""Discovers splits: determines which splits a source reads, and where it begins in new splits. A position is the next
 record to read."""
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _read_as(kind: Connector, split: UpstreamSplit) -> Iterator[tuple[str, str |
     """The keys (topic, cluster, incarnation) by which :func:`discover` finds out whether other splits of this split's
     topic are already read.
 
-    An unknown cluster or incarnation counts as equal to any other, because the brokers may have begun or ceased to
-    report it since the position was stored.
+    An unknown cluster or incarnation counts as equal to any other, because the brokers may have started or stopped
+    reporting it since the position was stored.
     """
     return product(
         (kind.split_topic(split.split),),

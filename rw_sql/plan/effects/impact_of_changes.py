@@ -1,4 +1,4 @@
-"""The effects of a set of changes on each source concerned, for the previews of UNDO and blocks."""
+"""The effects of a set of changes on each source that they affect, for the previews of UNDO and blocks."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def remedy_without_records(source: SourceRecord) -> str:
 
 
 def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snapshot) -> tuple[int, ...]:
-    """The sorted ids of the sources to which the fragments belong, of the sources among the objects, and of the sources
-    that use one of the objects."""
+    """The sorted ids of the sources that ``fragments`` or ``ids`` affect: the sources of the fragments, the sources
+    among the objects, and the sources that use one of the objects."""
     found = {fragment_source(fragment) for fragment in fragments}
     for id_ in ids:
         record = snapshot.get(id_)
@@ -112,7 +112,7 @@ def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snap
 def states_after(
     kind: Connector, then: Snapshot, now: Snapshot, fragment: str, positions: Mapping[str, SplitState]
 ) -> dict[str, SplitState]:
-    """The positions of the splits in the catalog ``then``. A split whose position the changes do not set keeps its
+    """The positions of the splits in the catalog ``then``. If the changes do not set a split's position, it keeps its
     current position."""
     found: dict[str, SplitState] = {}
     before = now.states(fragment)
@@ -129,7 +129,7 @@ def states_after(
 def impacts_of(
     snapshot: Snapshot, then: Snapshot, inspector: Inspector, source_ids: Iterable[int]
 ) -> list[SourceImpact]:
-    """How a change of the catalog from ``snapshot`` to ``then`` affects the readers of these sources."""
+    """How a change to the catalog from ``snapshot`` to ``then`` affects the readers of these sources."""
     moves: list[SourceImpact] = []
     for source_id in source_ids:
         source, moved = snapshot.get(source_id), then.get(source_id)
@@ -141,7 +141,7 @@ def impacts_of(
 
 
 def predictions(moves: Iterable[SourceImpact]) -> str:
-    """The predictions for several readers, in the form in which they are stored with an operation."""
+    """The predictions for several readers, as they are stored with an operation."""
     return prediction_to_json({move.reader.fragment: move.prediction for move in moves})
 
 
@@ -154,7 +154,7 @@ def impact_of(
     *,
     is_taken_back: bool = False,
 ) -> SourceImpact:
-    """How the change of the catalog affects one reader. Looks at the old and the new upstream.
+    """How the change to the catalog affects one reader. Looks at the old and the new upstream.
 
     ``is_taken_back``: rows are restored together with the positions, so that nothing is repeated or skipped.
     """
@@ -228,7 +228,8 @@ def _broken(
     positions: Mapping[str, SplitState],
     left: Upstream,
 ) -> tuple[Unreadable, ...]:
-    """The splits that the change makes unreadable. Splits that are already unreadable now are left out."""
+    """The splits that the change makes unreadable. A split that is already unreadable, with the same status, is left
+    out."""
     if not upstream.is_reachable:
         return ()
     broken = []
@@ -261,7 +262,7 @@ def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()
 
 
 def answers_of(move: SourceImpact) -> tuple[ResultRow, ...]:
-    """The result rows for the changes of one source."""
+    """The result rows for the changes to one reader of a source."""
     name = move.source.name
     of = f" [{move.reader.view.name}]" if move.reader.view is not None else ""
     rows = [
@@ -287,7 +288,7 @@ def all_answers(moves: Iterable[SourceImpact]) -> tuple[ResultRow, ...]:
 
 
 def connection_part(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> Preview:
-    """The part of a preview that describes the changes of a connection."""
+    """The part of a preview that describes the changes to a connection."""
     return Preview(
         title=f"connection {connection.name}",
         dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(connection.id)),
@@ -307,7 +308,7 @@ def _connection_changes(
 
 
 def connection_answers(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> tuple[ResultRow, ...]:
-    """The result rows for the changes of a connection."""
+    """The result rows for the changes to a connection."""
     return tuple(
         ResultRow(
             object=connection.name, change="ALTERED", detail=f"{key} = {new or '(not set)'} (was {old or '(not set)'})"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.positions import Positions
 
 UNREACHABLE = "UNKNOWN (no answer)"
-"""The verdict for a split whose upstream does not answer."""
+"""The verdict for a split whose upstream does not respond."""
 
 OTHER_CLUSTER_SPLIT = "UNKNOWN (other cluster)"
 RECREATED_SPLIT = "UNKNOWN (topic was re-created)"
@@ -38,7 +38,8 @@ UNTOLD_SPLIT = "UNKNOWN (the brokers report no cluster id)"
 """The verdicts for a split whose offsets before and after cannot be compared."""
 
 CUT_SPLIT = "UNKNOWN (log cut at {cut})"
-"""The verdict for a split whose upstream has lost records that were read; ``cut`` is the first lost offset."""
+"""The verdict for a split whose upstream has lost records that the source has read; ``cut`` is the first lost
+offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +78,10 @@ def with_cuts(
     positions: Positions,
     *after: Mapping[str, SplitState],
 ) -> Positions:
-    """Sets ``Positions.cuts``: per split, the first offset that the upstream has lost before a position.
+    """Sets ``Positions.cuts``: for each split, the first offset before a position that the upstream has lost.
 
-    The positions that are examined are those in ``positions`` and those in ``after``, which a move would set. The
-    upstream is contacted only for splits whose log has a later term (Kafka: leader epoch) than the position. ``name``
-    is the name of the connector.
+    Examines the positions in ``positions`` and in ``after``, which a move would set. The upstream is contacted only for
+    splits whose log has a later term (Kafka: leader epoch) than the position. ``name`` is the name of the connector.
     """
     cuts: dict[str, int] = {}
     for states in (positions.states, *after):
@@ -109,7 +109,7 @@ def verdict(
     """The effect of moving a split to ``new``: counts that are derived from the offsets in the log, or UNKNOWN
     (reason).
 
-    A gap consists of the never-read offsets between the newest record that was read and ``new``. Duplicates are the
+    A gap consists of the never-read offsets between the last record that was read and ``new``. Duplicates are the
     offsets at or after ``new`` that have been read already. ``read_topics`` are the topics of the splits with
     positions.
     """
@@ -153,8 +153,8 @@ def verdict(
 
 
 def _life(lives: tuple[ReadIncarnation, ...], of: UpstreamSplit | SplitState) -> ReadIncarnation | None:
-    """The offsets that were read from the incarnation of the split that ``of`` describes. Unknown identities count as
-    equal."""
+    """The offsets that were read from the incarnation that ``of`` describes. ``lives`` are the incarnations of the
+    split, oldest first. Unknown identities count as equal."""
     for life in reversed(lives):
         is_cluster = not life.cluster or not of.cluster or life.cluster == of.cluster
         if is_cluster and (not life.incarnation or not of.incarnation or life.incarnation == of.incarnation):
@@ -172,8 +172,8 @@ def preview_splits(
 ) -> tuple[SplitPreview, ...]:
     """The table of splits in a preview: every split known before or after the move.
 
-    ``after`` maps splits to their new positions; None means that the split is no longer read. If a split is missing in
-    ``after``, its position is unchanged or unknown. ``left`` is the upstream that the source no longer reads; the
+    ``after`` maps splits to their new positions; None means that the split is no longer read. If a split is missing
+    from ``after``, its position is unchanged or unknown. ``left`` is the upstream that the source no longer reads; the
     records in it after the old positions will never be read.
     """
     rows = []

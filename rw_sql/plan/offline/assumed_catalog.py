@@ -80,7 +80,7 @@ class AssumedCatalog:
         return self.parameters.get(name, SESSION_PARAMETERS[name].default)
 
     def has_untyped(self, ids: Iterable[int]) -> bool:
-        """True if one of the objects has columns of which only the names are known."""
+        """True if one of the objects has columns whose types are not known."""
         views = (record for record in map(self.snapshot.get, ids) if isinstance(record, MaterializedViewRecord))
         return any(kind == UNKNOWN_TYPE for view in views for _, kind in schema_columns(view.schema))
 
@@ -89,7 +89,8 @@ class AssumedCatalog:
         return frozenset(name for name, _ in relation_of(record).columns) if record is not None else frozenset()
 
     def is_undropped(self, statement: Statement, error: SqlError) -> bool:
-        """True if a name is only in use because an earlier DROP statement has an error."""
+        """True if ``error`` says that a name is in use, and the only cause is that an earlier DROP statement has an
+        error."""
         name = getattr(statement, "name", None)
         return error.kind is DUPLICATE_OBJECT and name is not None and name.key in self._undropped
 
@@ -156,7 +157,7 @@ class AssumedCatalog:
             self.of_spark |= {made, made.rpartition(".")[2]}
         elif _USE_DEFAULT.match(text):
             # The Spark views of the objects in ``public`` are in Spark's database ``default``, so USE default resets
-            # the search path, as in a session.
+            # the search path, as it does in a session.
             self.parameters.pop(SEARCH_PATH, None)
 
     def know_by_name(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Adds hints that state a remedy to errors that state only the problem."""
+"""Adds hints with a remedy to errors that state only the problem."""
 
 from __future__ import annotations
 

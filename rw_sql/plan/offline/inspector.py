@@ -78,7 +78,7 @@ class OfflineInspector:
     """An Inspector that reads only a catalog. ``unchecked`` lists the facts that it could not determine, in the order
     in which they were needed.
 
-    Its methods raise Unanswerable if no value can be assumed that is possible for every upstream and job.
+    Its methods raise Unanswerable if there is no value that every upstream and job could have.
     """
 
     def __init__(
@@ -295,7 +295,7 @@ class _StoredPositions:
 
 
 class OfflineJobs:
-    """The jobs of the catalog, of which nothing is known."""
+    """The jobs of the catalog. Nothing is known about them."""
 
     def statuses(self) -> Mapping[str, JobStatus]:
         return {}
@@ -335,7 +335,7 @@ class _Tables:
 
 
 class _Queries:
-    """Analyzes queries with Spark's analyzer if it is available, otherwise by the form of the text."""
+    """Analyzes queries with Spark's analyzer if it is available, otherwise from their text."""
 
     def __init__(
         self,

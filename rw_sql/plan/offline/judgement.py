@@ -1,4 +1,4 @@
-"""Decides whether an error of a lowering is a finding, or only results from facts that are unknown offline."""
+"""Decides whether an error of a lowering is a finding, or only a result of facts that are unknown offline."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineIns
 
 
 def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
-    """True if the error may be a mere consequence of an earlier one, for a statement that refers to an object whose
-    CREATE statement has errors."""
+    """True if the error may be a mere consequence of an earlier one: the statement refers to an object whose CREATE
+    statement has errors."""
     kept = _OF_OTHERS | _OF_WORDS
     if error.kind is NOT_SUPPORTED and is_of_a_part(statement, error):
         return False
@@ -77,6 +77,6 @@ def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
 
 
 def follows_from_columns(error: SqlError, *, are_named: bool) -> bool:
-    """True if the error may be a mere consequence of the fact that column types or, without ``are_named``, whole
-    columns are not known."""
+    """True if the error may be a mere consequence of unknown column types or, without ``are_named``, of wholly unknown
+    columns."""
     return error.kind in (_OF_TYPES if are_named else _OF_COLUMNS)

@@ -39,8 +39,9 @@ def pieces_of(text: str) -> Iterator[ScriptStatement]:
 def rest_of(piece: ScriptStatement, error: SqlError) -> tuple[ScriptStatement, tuple[ScriptStatement, ...]]:
     """Splits a piece that does not parse: returns its first part, and the statements that follow in the piece.
 
-    The first part ends at a ``;`` at the end of a line inside an unclosed quote, or before a line that begins like a
-    statement if a ``;`` seems to be missing there. If neither is found, the piece is returned unchanged.
+    If a quote is unclosed, the first part ends at a ``;`` at the end of a line inside it. If a ``;`` seems to be
+    missing, it ends before a line that begins like a statement. If there is no such place, the piece is returned
+    unchanged.
     """
     text = piece.text
     taken_in = _AFTER_SEMICOLON.search(text)
@@ -84,9 +85,9 @@ def parse_piece(text: str, catalog: CatalogView) -> Statement | None:
 
 
 def _without_an_owner(text: str) -> Statement:
-    """Parses a text whose first words begin neither an rw_sql nor a Spark statement.
+    """Parses ``text``, whose first words begin neither an rw_sql nor a Spark statement.
 
-    The text may still be an rw_sql statement, such as SHOW with the name of a parameter. Otherwise raises SqlError.
+    It may still be an rw_sql statement, such as SHOW with the name of a parameter. Otherwise raises SqlError.
     """
     statement = parse_statement(text)
     error = not_shown(text, statement, SESSION_PARAMETERS)

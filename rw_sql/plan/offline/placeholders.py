@@ -44,8 +44,8 @@ MADE = "source", "table", "materialized_view", "sink", "connection", "secret", "
 
 
 def created_in(text: str) -> Iterator[tuple[str, str, int]]:
-    """The objects that the CREATE statements in a text would create, even if these do not parse: kind, name and
-    start position of each."""
+    """The objects that the CREATE statements in ``text`` would create: kind, name and start position of each. The
+    statements need not parse."""
     for found in _CREATES.finditer(text):
         parts = re.split(r"\.(?=(?:[^\"]*\"[^\"]*\")*[^\"]*\Z)", found["name"])
         name = Name(parts=tuple(_folded(part.strip()) for part in parts)).key
@@ -63,7 +63,7 @@ def made_by_spark(text: str) -> str | None:
 
 
 def with_placeholder(snapshot: Snapshot, kind: str, name: str) -> tuple[Snapshot, tuple[int, ...]]:
-    """Adds a placeholder with that name to the catalog; returns the catalog and the new ids.
+    """Adds a placeholder with the given name to the catalog; returns the catalog and the new ids.
 
     Changes nothing if the name is in use.
     """

@@ -57,7 +57,8 @@ class TextReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryReading:
-    """The result of analyzing a query: its errors, its columns as far as known, and the catalog names of its inputs.
+    """The result of analyzing a query: its errors, its columns as far as they are known, and the catalog names of its
+    inputs.
 
     ``is_of_spark``: the query reads tables that only Spark has.
     """
@@ -81,8 +82,8 @@ def read_query(
     """Analyzes a query whose inputs are objects of a catalog.
 
     ``unknown`` are the ids of objects with unknown columns, ``of_spark`` the names of tables that belong to Spark.
-    ``names_columns``: the query must name its columns, because the statement that contains the query does not name
-    them. ``may_read_spark``: every name that is not in the catalog may be a table of Spark.
+    ``names_columns``: the query must name its columns, because its statement does not. ``may_read_spark``: every name
+    that is not in the catalog may be a table of Spark.
     """
     if dialect != "spark":
         return _read_translated(query, snapshot)
@@ -135,7 +136,7 @@ def _read_translated(query: Query, snapshot: Snapshot) -> QueryReading:
     try:
         tables = to_spark(query).tables
     except SqlError:
-        return QueryReading()  # the lowering reports it
+        return QueryReading()  # the lowering reports this error
     known = tuple(name for name in tables if find_relation(snapshot, name) is not None)
     return QueryReading(tables=known, is_of_spark=len(known) < len(tables))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.query.maintained_form import ViewQuery
 
 UNKNOWN_TYPE = "VOID"
-"""The type of a column of which only the name is known; no stored column has this type."""
+"""Stands for the type of a column if that type is not known. No stored column has this type."""
 
 _HIDDEN = "_rw_"
 _WORDS = {
@@ -37,7 +37,7 @@ class QueryColumns:
     """The known columns of a query.
 
     ``columns`` are pairs (name, Spark's type); the type is None if only the name is known. ``columns`` is None if not
-    even the names are known. ``given`` are the names that the statement gives to the columns.
+    even the names are known. ``given`` are the column names that the statement lists.
     """
 
     columns: tuple[tuple[str, str | None], ...] | None = None
@@ -55,7 +55,7 @@ def answer_query(request: AnalyzedQuery, known: QueryColumns | None) -> QueryAna
 
 
 def written_names(query: str) -> tuple[str, ...]:
-    """The names that a query gives its columns; ``*`` for a name that is not known."""
+    """The names of a query's columns, as the query writes them; ``*`` for a name that is not known."""
     from sqlglot.errors import SqlglotError
 
     try:
@@ -66,7 +66,7 @@ def written_names(query: str) -> tuple[str, ...]:
 
 
 def _with_texts(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of a query's columns; a column without a name gets the text of its expression as name."""
+    """The names of a query's columns; the name of a column without a name is the text of its expression."""
     from sqlglot import exp
 
     tree = shared_tree(query)
@@ -99,7 +99,8 @@ def _columns(request: AnalyzedQuery, known: QueryColumns) -> tuple[tuple[str, st
 
 
 def _keys(request: AnalyzedQuery, query: ViewQuery) -> tuple[str, ...]:
-    """The columns by which rows are replaced, including hidden columns for groups that the query does not select."""
+    """The key columns, by which rows are replaced, including hidden columns for groups that the query does not
+    select."""
     if query.kind == DISTINCT:
         return written_names(request.query)
     if query.kind not in (GROUPS, ONE_ROW):
@@ -119,7 +120,7 @@ def _field(name: str, kind: str) -> dict[str, object]:
 def json_type(ddl: str) -> object:
     """Converts a DDL type to the form of Spark's JSON.
 
-    A type without parts, or an unknown type, becomes a single lower-case text.
+    A type without parts, or an unknown type, becomes a single lower-case string.
     """
     text = ddl.strip()
     head, bracket, rest = text.partition("<")
@@ -143,7 +144,7 @@ def json_type(ddl: str) -> object:
 
 
 def _split(text: str) -> list[str]:
-    """The parts of a text between commas that are outside brackets and backquotes."""
+    """Splits ``text`` at the commas outside brackets and backquotes."""
     parts, depth, begun, quoted = [], 0, 0, False
     for at, letter in enumerate(text):
         if letter == "`":

@@ -36,7 +36,7 @@ _RELATIONS = ("table", "source", "materialized_view", "sink")
 
 
 def named_ids(snapshot: Snapshot, statement: Statement, tables: tuple[str, ...]) -> frozenset[int]:
-    """The catalog objects that a statement refers to. ``tables`` are the tables that its query reads."""
+    """The catalog objects to which a statement refers. ``tables`` are the tables that its query reads."""
     found: set[int] = set()
     for value in _values(statement):
         match value:
@@ -74,7 +74,7 @@ def _values(holder: Any) -> Iterator[object]:
 def with_named_splits(snapshot: Snapshot, statement: Statement) -> Snapshot:
     """Adds the splits that a statement names to the catalog if no split of their topic is known.
 
-    If the script itself creates the source, the source's splits are not known, because only the upstream can list them.
+    If the script itself creates the source, its splits are not known, because only the upstream can list them.
     """
     if not isinstance(statement, InjectSourceOffsets | ResetSourceSplits | SkipRecord):
         return snapshot
@@ -118,7 +118,7 @@ def _splits(
 
 def topics_hint(snapshot: Snapshot, statement: Statement) -> str | None:
     """The hint for a statement that names a split outside the source's topics, if the splits of these topics are not
-    known: lists the topics."""
+    known. It lists the topics."""
     name = getattr(statement, "name", None)
     source = snapshot.find("source", name.key) if name is not None else None
     if source is None:

@@ -51,7 +51,7 @@ class Repair:
 
     ``hides_columns``: the created object lacks some of the intended columns.
 
-    ``removed`` is the key of the option that was left out, if one was.
+    ``removed`` is the key of the option that was left out, if any.
     """
 
     statement: Statement
@@ -60,7 +60,8 @@ class Repair:
 
 
 def repaired(statement: Statement, error: SqlError) -> Repair | None:
-    """The statement without the option, column or clause that an error points at; None if it does not point at one."""
+    """The statement without the option, column or clause that an error points at; None if it does not point at any of
+    them."""
     if error.span is None or error.kind is MISSING_PROPERTY:
         return None
     changed = _without(statement, statement, error)
@@ -82,8 +83,8 @@ def is_of_a_part(statement: Statement, error: SqlError) -> bool:
 
 
 def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, object] | None:
-    """Repairs the part of ``holder`` that an error points at; returns ``holder`` with the repaired part, and the part
-    as it was."""
+    """Repairs the part of ``holder`` at which an error points; returns ``holder`` with the repaired part, and the
+    original part."""
     for slot in fields(holder):
         value = getattr(holder, slot.name)
         if isinstance(value, tuple):

@@ -17,8 +17,8 @@ SPARK = "spark"
 class UnsafeNote:
     """The conditions for running an unsafe statement.
 
-    ``switch`` is the statement that enables unsafe operations, None if the catalog has enabled them. ``accepts`` are
-    the words that the statement's ALLOW may contain; ``allows`` are the words that it contains.
+    ``switch`` is the statement that enables unsafe operations; None if the catalog has already enabled them.
+    ``accepts`` are the words that the statement's ALLOW may contain; ``allows`` are the words that it contains.
     """
 
     switch: str | None
@@ -42,7 +42,7 @@ class Checked:
 
     ``kind`` is the statement's words (``CREATE SOURCE``), or SPARK. ``unchecked`` are the facts that only an upstream,
     Spark or the warehouse can provide. ``blocked_by`` are the objects in the statement whose own statements have
-    errors; errors that may be mere consequences of the errors there are not reported.
+    errors. Errors that may be mere consequences of those errors are not reported.
     """
 
     file: str
@@ -68,6 +68,6 @@ def kind_of(statement: object) -> str:
 
 
 def first_words(text: str) -> str:
-    """The first two words of a text that does not parse."""
+    """The first two words of a statement that does not parse."""
     bare = re.sub(r"--[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
     return " ".join(re.findall(r"[A-Za-z_]+", bare)[:2]).upper()

@@ -1,8 +1,8 @@
 """Checks a script without running it: each statement is planned on the catalog that results from the statements
 before it.
 
-A statement with an error changes the catalog as far as possible. At least its object is known by name, so that later
-statements do not report it as missing.
+A statement with an error changes the catalog as far as possible. At least the name of its object is recorded, so that
+no later statement reports the object as missing.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class ScriptChecker:
         )
 
     def _hinted(self, error: SqlError, piece: ScriptStatement, file: str) -> SqlError:
-        """The error; if it is about an unknown name that a later statement creates, its hint names that statement."""
+        """The error. If it is about an unknown name that a later statement creates, its hint names that statement."""
         if error.span is None:
             error.span = _at_start(error).span
         if error.kind is UNDEFINED_OBJECT and error.span is not None:
@@ -335,7 +335,7 @@ class ScriptChecker:
         )
 
     def _readers(self, statement: Statement) -> tuple[MaterializedViewRecord, ...]:
-        """The views that read the view whose query the statement changes, if it changes one.
+        """The views that read the view whose query the statement changes, if it changes a query.
 
         Their queries are planned together with the statement.
         """

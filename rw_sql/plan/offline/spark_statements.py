@@ -32,7 +32,8 @@ def refused_changes(
 ) -> list[SqlError]:
     """The errors that a session raises for a statement that would change rw_sql's objects.
 
-    ``of_spark`` are the tables and views that earlier statements created in Spark; they hide rw_sql's objects.
+    ``of_spark`` are the tables and views that earlier statements created in Spark; they hide rw_sql's objects of the
+    same name.
     """
     refusals = (_refusal(change, snapshot, search_path, of_spark) for change in changed_names(text))
     return [refusal for refusal in refusals if refusal is not None]
@@ -97,5 +98,5 @@ def wrong_columns(
 
 
 def _is_about_position(error: SqlError, text: str) -> bool:
-    """True if an error is about a hidden column such as ``_rw_offset``, which a SELECT over a source can use."""
+    """True if an error is about a hidden column such as ``_rw_offset``, which a SELECT from a source can use."""
     return error.kind is UNDEFINED_COLUMN and error.span is not None and text.startswith(_HIDDEN, error.span.start)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLook:
-    """A checkpoint and, if a query in this process uses it, the name of that query for messages."""
+    """A checkpoint. If a query in this process uses it, also the name of that query for messages."""
 
     checkpoint: Checkpoint
     running: str | None = None
@@ -22,9 +22,9 @@ class CheckpointLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointText:
-    """The newest committed batch of a checkpoint, and the text of its offsets.
+    """The last committed batch of a checkpoint, and the text of its offsets.
 
-    ``planned`` is the newest planned batch. A planned batch after the committed one is running or was interrupted.
+    ``planned`` is the last planned batch. A planned batch after the committed one is running or was interrupted.
     """
 
     batch: int
@@ -33,18 +33,19 @@ class CheckpointText:
 
 
 class CheckpointPort(Protocol):
-    """Reads foreign checkpoints, and the tables and files that their jobs read. Paths are given as in the statement."""
+    """Reads foreign checkpoints, and the tables and files that their jobs read. Paths are written as in the
+    statement."""
 
     def look(self, path: str) -> CheckpointLook:
         """The state of a checkpoint."""
         ...
 
     def text(self, path: str) -> CheckpointText:
-        """The newest committed entry of a Structured Streaming checkpoint's offset log."""
+        """The last committed entry of a Structured Streaming checkpoint's offset log."""
         ...
 
     def undoable_rewrite(self, path: str) -> JournalEntry:
-        """The newest rewrite of a checkpoint, from its journal. Raises SqlError if the rewrite cannot be undone."""
+        """The last rewrite of a checkpoint, from its journal. Raises SqlError if the rewrite cannot be undone."""
         ...
 
     def table(self, path: str) -> DeltaTable:
@@ -56,7 +57,7 @@ class CheckpointPort(Protocol):
         ...
 
     def version_at(self, table: DeltaTable, milliseconds: int) -> int:
-        """The first version of a table committed at or after a time."""
+        """The first version of a table that was committed at or after the given time."""
         ...
 
     def file_lists(self, path: str, source: str) -> FileLists:

@@ -80,13 +80,13 @@ class Inspector(Protocol):
         ...
 
     def file_text(self, path: str) -> str:
-        """The text of a file named in the statement."""
+        """The text of a file that the statement names."""
         ...
 
     def operations(
         self, *, is_unsafe: bool | None = None, object_name: str | None = None, since: int | None = None
     ) -> tuple[OperationRecord, ...]:
-        """The operations in the log of record, newest first.
+        """The operations in the log of record, latest first.
 
         ``is_unsafe`` and ``object_name`` select operations; ``since`` is the first epoch to return.
         """

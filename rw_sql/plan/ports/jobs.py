@@ -23,7 +23,7 @@ class Sample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """The process that runs the jobs of a resource group. ``state`` is RUNNING, LATE (no heartbeat for a while),
-    SUSPENDED (stopped by a signal) or NONE (ended); ``hint`` is the command to type in that state."""
+    SUSPENDED (stopped by a signal) or NONE (ended); ``hint`` is the command that helps in this state."""
 
     state: str
     name: str
@@ -40,7 +40,7 @@ class JobPort(Protocol):
     """The state of the jobs."""
 
     def owners(self) -> Mapping[str, Owner]:
-        """The newest owner of each resource group that ever had one."""
+        """The last owner of each resource group that ever had one."""
         ...
 
     def statuses(self) -> Mapping[str, JobStatus]:
@@ -48,12 +48,12 @@ class JobPort(Protocol):
         ...
 
     def backfills(self) -> Mapping[str, BackfillProgress]:
-        """The progress of each unfinished backfill, by the id of the view's job."""
+        """Maps the id of a view's job to the progress of its unfinished backfill."""
         ...
 
     def being_backfilled(self) -> frozenset[str]:
         """The ids of the jobs of views whose backfill is not complete. Unlike :meth:`backfills`, this is used only for
-        notices, so a check without a warehouse assumes that there are none."""
+        notices, so a check without a warehouse can assume that there are none."""
         ...
 
     def lags(self) -> Mapping[str, int | None]:

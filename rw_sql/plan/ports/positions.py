@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 class Positions:
     """The positions of a reader.
 
-    ``states`` has, for each split, the next record to read. ``log_version`` is the version of the log (-1 without a
-    log), and ``read_splits`` are the splits of which the log has rows.
+    ``states`` maps each split to the next record to read. ``log_version`` is the version of the log (-1 without a log),
+    and ``read_splits`` are the splits that have rows in the log.
 
-    ``forgotten`` are splits whose position a RESET removed; they do not count as new. ``lives`` has, for each split,
-    the offsets in the log by incarnation, oldest first. ``sparse`` are the splits of which some offsets turned out to
-    have no record. ``is_complete``: the log still contains everything that was ever read. ``pieces`` has, for each
-    split, the ranges that the log contains, with the runs that wrote them. ``is_trimmed``: some of the rows that were
-    written have been deleted from the log. ``readings`` has the ranges of ``pieces`` and those of the deleted rows.
-    ``reader_epoch`` is the epoch of the oldest run that may still commit to the log, None if no run was ever started.
-    ``cuts`` has, for each split of which the upstream has lost records before the reader's position, the first lost
-    offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
+    ``forgotten`` are splits whose position a RESET removed; they do not count as new. ``lives`` maps each split to its
+    incarnations and the offsets in the log that were read from each, oldest first. ``sparse`` are the splits in which
+    some offsets turned out to have no record. ``is_complete``: the log still contains everything that was ever read.
+    ``pieces`` maps each split to the ranges in the log, with the runs that wrote them. ``is_trimmed``: some of the rows
+    that were written have been deleted from the log. ``readings`` has the ranges of ``pieces`` and those of the deleted
+    rows. ``reader_epoch`` is the epoch of the oldest run that may still commit to the log; None if no run was ever
+    started. ``cuts`` maps a split to the first offset before its position that the upstream has lost; it contains only
+    splits with such an offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Positions:
 class CommittedRanges:
     """One commit: the epoch at which its run started, and the offsets ``[start, end)`` that it read per split.
 
-    ``lives`` are the cluster and the incarnation of each split, if the commit has them.
+    ``lives`` maps each split to its cluster and incarnation, if the commit contains them.
     """
 
     epoch: int
@@ -58,7 +58,7 @@ class CommittedRanges:
 
 class PositionPort(Protocol):
     """The positions of readers, and the ranges that they have read. Without ``fragment``, the reader is the source's
-    shared one."""
+    shared reader."""
 
     def of(self, source_id: int, fragment: str | None = None) -> Positions:
         """The positions of a fragment, computed from the catalog, the stored positions and the commits of its log.
@@ -68,8 +68,8 @@ class PositionPort(Protocol):
         ...
 
     def with_log(self, source_id: int) -> Positions:
-        """Like :meth:`of`, but also reads which ranges the log contains, which is needed to plan a new view's
-        backfill."""
+        """Like :meth:`of`, but also reads which ranges the log contains. The plan of a new view's backfill needs
+        them."""
         ...
 
     def before(
@@ -77,7 +77,7 @@ class PositionPort(Protocol):
     ) -> Mapping[str, SplitState]:
         """The positions of a source's splits just before the operation with ``epoch`` took effect.
 
-        These are the positions in ``stood``, moved forward by the later commits of runs that had started before the
+        These are the positions in ``stood``, advanced by the later commits of runs that had started before the
         operation.
         """
         ...
@@ -88,5 +88,6 @@ class PositionPort(Protocol):
         ...
 
     def watermarks(self, view_ids: tuple[int, ...]) -> Mapping[int, int]:
-        """For each view that drops late rows: the event time below which it drops them, in milliseconds since 1970."""
+        """Maps each view that drops late rows to the event time below which it drops them, in milliseconds since
+        1970."""
         ...

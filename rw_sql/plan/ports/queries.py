@@ -19,8 +19,8 @@ class AnalyzedQuery:
 
     ``form`` is ``STREAM`` for a query that Spark itself keeps up to date, ``UPSERT`` for such a query that is an
     unfiltered aggregation with known keys, and ``WHOLE`` for a batch query. ``closes_windows``: each window's row is
-    returned once, when the watermark passes the window's end (EMIT ON WINDOW CLOSE). ``same_as`` is another query text,
-    to be tested for equivalence.
+    returned once, when the watermark passes the window's end (EMIT ON WINDOW CLOSE). ``same_as`` is the text of another
+    query, to be tested for equivalence.
     """
 
     query: str
@@ -35,10 +35,10 @@ class QueryAnalysis:
     """The result of an analysis: the schema as Spark's JSON, the key columns (empty: rows are appended), or a refusal.
 
     A ``refusal`` comes with a ``hint``, a ``kind`` (None: Spark accepts the query, but it cannot be kept up to date),
-    the ``word`` of the query that Spark points at, and the ``relation`` that does not exist. For a WHOLE query,
-    ``operators`` are Spark's names of its steps. ``varies`` is a non-deterministic part of the query, if there is one;
-    ``varies_in`` is the step that contains this part, unless the part is just a projected column. ``is_same``: the text
-    in ``same_as`` is equivalent.
+    the ``word`` of the query at which Spark points, and the ``relation`` that does not exist. For a WHOLE query,
+    ``operators`` are Spark's names of its steps. ``varies`` is a non-deterministic part of the query, if there is one.
+    ``varies_in`` is the step that contains this part; None if the part is just a projected column. ``is_same``: the
+    text in ``same_as`` is equivalent.
     """
 
     schema: str = ""

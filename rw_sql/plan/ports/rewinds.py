@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class TableBack:
     """How many rows a table has now, and how many it had at a rewind point; None if they were not counted.
 
-    ``lost`` is the reason if the table cannot be restored. ``has_emitted`` is True for a sink that has sent rows since
-    the rewind point.
+    ``lost`` is the reason why the table cannot be restored, if it cannot. ``has_emitted`` is True for a sink that has
+    sent rows since the rewind point.
     """
 
     object_id: int
@@ -35,8 +35,8 @@ class RewindPort(Protocol):
     """Rewind points."""
 
     def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
-        """The rewind points, with the oldest operation first. An operation without a rewind point has an entry if the
-        reason is known."""
+        """The rewind points, with the oldest operation first. An operation without a rewind point has an entry only if
+        the reason for that is known."""
         ...
 
     def carried_out(self) -> frozenset[int]:
@@ -44,5 +44,5 @@ class RewindPort(Protocol):
         ...
 
     def look(self, point: RewindPoint) -> RewindLook:
-        """The effect of a rewind to a point."""
+        """The effect of a rewind to the given point."""
         ...

@@ -28,7 +28,7 @@ class LogSize:
     its oldest rows.
 
     ``since_ms`` is the beginning of the hour in which its oldest rows were written, in milliseconds since 1970; None if
-    the log is empty. ``empty`` are the columns, and the fields of structs, that are NULL in all of the log's newest
+    the log is empty. ``empty`` are the columns, and the fields of structs, that are NULL in all of the log's latest
     rows.
     """
 
@@ -44,18 +44,19 @@ class TablePort(Protocol):
     """The tables of logs and views, and tables in Spark."""
 
     def look(self, name: str) -> TableLook:
-        """A table in Spark, by its name as written in a query: ``orders``, ``shop.orders``, ``delta.`/path```."""
+        """Looks at a table in Spark. ``name`` is written as in a query: ``orders``, ``shop.orders``,
+        ``delta.`/path```."""
         ...
 
     def is_users_database(self, name: str) -> bool:
-        """True if Spark has a database with this name that is not a schema of this warehouse."""
+        """True if Spark has a database with this name, and the database is not a schema of this warehouse."""
         ...
 
     def version(self, object_id: int) -> int:
-        """The newest version of the table in which a source's log or a view's rows are stored; -1 if the table does not
+        """The newest version of the table that stores a source's log or a view's rows; -1 if the table does not
         exist."""
         ...
 
     def log_sizes(self, source_ids: tuple[int, ...]) -> Mapping[int, LogSize]:
-        """The size of each of these sources' logs, by source id. Sources without a log are absent."""
+        """Maps the ids of these sources to the sizes of their logs. Sources without a log are absent."""
         ...

@@ -34,13 +34,13 @@ class UpstreamPort(Protocol):
     def offsets_at(
         self, connector: str, options: PlannedOptions, milliseconds: int, splits: tuple[str, ...]
     ) -> dict[str, int]:
-        """For each split, the offset of the first record at or after a time."""
+        """For each split, the offset of the first record at or after the given time."""
         ...
 
     def cut_logs(self, connector: str, options: PlannedOptions, states: Mapping[str, SplitState]) -> Mapping[str, int]:
         """The first lost offset of each split whose log has lost records before its position in ``states``.
 
-        Empty if the upstream keeps no history of its logs or does not answer.
+        Empty if the upstream keeps no history of its logs or does not respond.
         """
         ...
 
@@ -75,7 +75,7 @@ class UpstreamPort(Protocol):
         ...
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
-        """The slot of a change data capture source; None if there is none, or if the upstream does not answer."""
+        """The slot of a change data capture source; None if there is none, or if the upstream does not respond."""
         ...
 
     def count_changes(
@@ -93,7 +93,7 @@ class UpstreamPort(Protocol):
         ...
 
     def registry_error(self, options: PlannedOptions) -> str | None:
-        """The reason why a schema registry cannot be read; None if it answers."""
+        """The reason why a schema registry cannot be read; None if it responds."""
         ...
 
     def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
@@ -115,9 +115,8 @@ class UpstreamPort(Protocol):
 
 
 def look_closely(upstreams: UpstreamPort, connector: str, options: PlannedOptions) -> Upstream:
-    """Like :meth:`look`, but also determines the topics in which some offsets have no record, for the preview of a
-    move.
-    """
+    """Like :meth:`look`, but also determines the topics in which some offsets have no record. The preview of a move
+    needs them."""
     upstream = upstreams.look(connector, options)
     if not upstream.is_reachable or not upstream.splits:
         return upstream

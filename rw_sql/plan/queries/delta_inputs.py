@@ -60,7 +60,7 @@ def delta_inputs(snapshot: Snapshot, inspector: Inspector, text: str) -> DeltaIn
 def delta_table(
     snapshot: Snapshot, inspector: Inspector, written: str, name: str, others: tuple[DeltaTableRecord, ...] = ()
 ) -> tuple[DeltaTableRecord | None, bool]:
-    """The record of a table named in a statement, and whether the record is new to the catalog.
+    """The record of a table that a statement names, and whether the record is new to the catalog.
 
     The record is None if the name is not that of a Delta table. ``others`` are the new records that the same statement
     adds to the catalog.
@@ -106,7 +106,7 @@ def feed_property(written: str) -> str:
 
 
 def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
-    """Notices about inputs whose readers will stop when rows are updated or deleted."""
+    """Notices about inputs whose readers will stop when rows of the input are updated or deleted."""
     tables = (snapshot.get(id_) for id_ in inputs)
     return tuple(
         f"an UPDATE or DELETE on {table.written} stalls its reader, because the table has no change data feed: run "

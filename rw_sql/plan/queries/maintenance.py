@@ -1,5 +1,5 @@
-"""Chooses how a view is kept up to date. The choice depends on the form of its query and on how the rows of its inputs
-change."""
+"""Chooses how a view is kept up to date. The choice depends on the structure of its query and on how the rows of its
+inputs change."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ _RANDOM = re.compile(
 
 
 def _random(query: str) -> QueryAnalysis:
-    """Refuses a random function, because recomputing the view would change it without a change of its inputs."""
+    """Refuses a random function, because recomputing the view would change it although its inputs have not changed."""
     found = _RANDOM.search(query)
     called = f"{found[1].lower()}()" if found is not None else "a function of the query"
     return QueryAnalysis(
@@ -141,8 +141,8 @@ def _random(query: str) -> QueryAnalysis:
 
 
 def _varying(varies: str) -> QueryAnalysis:
-    """Refuses a value that changes with time: a view's rows are updated only when rows of its inputs change, so the
-    rows would keep the old value."""
+    """Refuses a value that changes with time. A view's rows are updated only when rows of its inputs change, so they
+    would keep the old value."""
     return QueryAnalysis(
         refusal=f"the query uses {varies}, whose value changes over time, but rows would keep their first values",
         hint=f"remove {varies}, and filter when you query the view; or use a time from the records: INCLUDE timestamp",
@@ -168,7 +168,7 @@ def how_maintained(view: MaterializedViewRecord) -> str:
 
 
 def visible_keys(view: MaterializedViewRecord) -> tuple[str, ...]:
-    """The key columns (by which rows are replaced) that are visible to queries."""
+    """The key columns that are visible to queries. A row replaces an earlier row with equal key columns."""
     return tuple(key for key in view.keys if not key.startswith((KEY, ROW)))
 
 
@@ -182,12 +182,13 @@ def _combined(
     *,
     follows: str = "",
 ) -> Maintained | None:
-    """Maintenance that combines the groups of each batch with the view's rows; None if the query has no such form.
+    """Maintenance that combines the groups of each batch with the view's rows; None if that is not possible for the
+    query.
 
     ``schema`` is the query's own schema. ``keys``, if given, are its key columns. ``text``, if given, is the query as
-    it was written, which may have another meaning than ``query``. ``follows``, if given, is the name of the input,
-    whose rows change: the view reads signed rows. With a watermark, Spark must keep the groups, because it drops late
-    rows.
+    the user wrote it, which may have another meaning than ``query``. ``follows``, if given, is the name of the input if
+    the rows of the input change: the view then reads signed rows. With a watermark, Spark must keep the groups, because
+    it drops late rows.
     """
     if len(relations) != 1 or relations[0].watermark is not None or any(word in schema for word in _NOT_COMBINED):
         return None
@@ -238,7 +239,7 @@ def _combined(
 
 
 _NOT_COMBINED = ("COLLATION", '"void"')
-"""Parts of a schema with texts that Arrow compares otherwise than Spark, or with columns whose types are not known."""
+"""Parts of a schema that show strings which Arrow compares differently from Spark, or columns of unknown types."""
 
 
 def _returns(inspector: Inspector, text: str, relations: tuple[Relation, ...], columns: Mapping[str, str]) -> bool:
@@ -306,7 +307,7 @@ def _upserted(
 def _following(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, view: ObjectRecord, relation: Relation
 ) -> Maintained | None:
-    """The maintenance of a query over one view or table by the row changes of that view or table.
+    """The maintenance that applies the row changes of one view or table to a query over it.
 
     None if the result cannot be maintained from these changes.
     """
@@ -355,7 +356,7 @@ def _following(
 def _touched(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, ...]
 ) -> Maintained | None:
-    """Maintenance that recomputes only the rows that are affected by changes."""
+    """Maintenance that recomputes only the rows that changes affect."""
     if query.kind == DISTINCT and (touched := query.touched_rows()) is not None:
         names = tuple(name for name, _ in schema_columns(whole.schema))
         reason = "the results of changed rows are computed again; a result that no row yields any more is removed"
@@ -398,7 +399,7 @@ def _fitted(
     maintenance: Maintenance,
     keys: tuple[str, ...] | None = None,
 ) -> Maintained | None:
-    """The maintenance with a rewritten form of the query; None if Spark refuses the form, or if its columns differ
+    """The maintenance with a rewritten form of the query. None if Spark refuses this form, or if its columns differ
     from the query's."""
     if found.refusal is not None:
         return None

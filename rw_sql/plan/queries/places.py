@@ -1,4 +1,4 @@
-"""Finds the positions that parts of a query have in the query's statement."""
+"""Finds the positions of a query's parts in the query's statement."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def place_in_query(query: Query, start: int, end: int) -> Span:
 
 
 def place_of(query: Query, word: str) -> Span:
-    """The position of a word in the query, outside strings and comments. If the word does not occur exactly once, the
-    position of the whole query."""
+    """The position of a word in the query, outside strings and comments; the position of the whole query if the word
+    does not occur exactly once."""
     pattern = re.compile(rf"(?<![\w$]){re.escape(word)}(?![\w$])", re.IGNORECASE)
     shown = without_strings(query.text)
     found = [match for match in pattern.finditer(query.text) if word and not shown[match.start()].isspace()]

@@ -25,7 +25,7 @@ PARTITION_COLUMN = "partition"
 TIME_COLUMN = "timestamp"
 
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d\d))?(?::(\d\d))?", re.ASCII)
-"""A time zone that is an offset from UTC, in the forms that Spark accepts."""
+"""Matches a time zone that is an offset from UTC, in the notations that Spark accepts."""
 
 _WIDE = (exp.DataType.Type.BIGINT, exp.DataType.Type.DECIMAL)
 _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
@@ -60,21 +60,21 @@ def bounds_of(conditions: Iterable[str], zone: str = "UTC") -> ScanBounds:
     """Bounds that contain every record that satisfies all conditions (Spark SQL over the reader's columns).
 
     ``zone`` is the time zone in which Spark wrote the times of the conditions. A time in a zone that Python does not
-    know gives no bound.
+    know does not lead to a bound.
     """
     found = ScanBounds()
     at = _zone(zone)
     for condition in conditions:
         try:
             tree = parse_one(condition, read="spark")
-        except SqlglotError:  # Spark applies the condition, but it gives no bound here
+        except SqlglotError:  # Spark applies the condition, but no bound follows from it here
             continue
         found = _both(found, _bounds(tree, at))
     return found
 
 
 def below(conditions: Iterable[str], outputs: Mapping[str, str]) -> list[str]:
-    """Rewrites conditions on the output of a projection to conditions on its input: each output column is replaced by
+    """Rewrites conditions on the output of a projection to conditions on its input: replaces each output column with
     its expression.
 
     ``outputs`` are the projection's columns with their expressions. Conditions that use any other column are left out.
@@ -169,7 +169,7 @@ def _offsets(kind: type[exp.Expr], right: exp.Expr, *, is_text: bool) -> ScanBou
         return ScanBounds()
     if kind is exp.EQ:
         return ScanBounds(low=value, high=value + 1)
-    if is_text:  # as texts, '10' is less than '9'
+    if is_text:  # as strings, '10' is less than '9'
         return ScanBounds()
     if kind is exp.GTE:
         return ScanBounds(low=value)
@@ -215,8 +215,8 @@ def _milliseconds(tree: exp.Expr, zone: tzinfo | None) -> int | None:
 
 
 def _zone(name: str) -> tzinfo | None:
-    """The time zone with a name from a Spark session: one from the zone database, or an offset such as +05:45; None for
-    other names."""
+    """The time zone to which a Spark session refers by ``name``: one from the zone database, or an offset such as
+    +05:45. None for other names."""
     offset = _OFFSET.fullmatch(name)
     if offset is not None:
         away = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0), seconds=int(offset[4] or 0))

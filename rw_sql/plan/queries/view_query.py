@@ -33,16 +33,17 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Query
 
 _NOT_IN_NAMES = frozenset(",;{}()\n\t=")
-"""Characters in the names that Spark generates for unnamed expressions; Delta Lake refuses column names with them."""
+"""Characters that Delta Lake refuses in column names, but that occur in the names that Spark generates for unnamed
+expressions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQuery:
     """A query in the form that Spark runs, the ids of its inputs, the schema of its result in Spark's JSON form, and
-    the columns by which rows are replaced (empty: rows are appended).
+    the key columns, by which a row replaces another (empty: rows are appended).
 
-    ``maintenance`` and ``notice`` are set for views. ``new`` are the user's own tables that the query reads and
-    whose records are added to the catalog together with the view or sink.
+    ``maintenance`` and ``notice`` are set for views. ``new`` are the user's own tables that the query reads and that
+    are added to the catalog together with the view or sink.
     """
 
     text: str
@@ -57,7 +58,7 @@ class PlannedQuery:
 def require_log(source: SourceRecord, span: Span) -> None:
     """Raises SqlError if a sink would read a source that is not shared.
 
-    Such a source has no log, so it could not be determined which rows the sink has sent.
+    Such a source has no log, so rw_sql could not determine which rows the sink has sent.
     """
     if not source.is_shared:
         raise SqlError(
@@ -80,7 +81,7 @@ def plan_query(
 ) -> PlannedQuery:
     """Checks and plans the query of ``what`` (a kind and a name, as used in messages).
 
-    ``columns``, if given, are the names that the statement gives to the columns. Raises SqlError.
+    ``columns``, if given, are the column names that the statement lists. Raises SqlError.
     """
     if dialect == "risingwave":
         translated = to_spark(query, is_emit_on_window_close=closes_windows)
@@ -182,9 +183,9 @@ def _require_names(
 
 
 def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ...], query: Query, what: str) -> None:
-    """Raises SqlError if a query gives a column the name of a hidden column.
+    """Raises SqlError if a column of a query has the name of a hidden column.
 
-    Columns with such a name from INCLUDE are allowed.
+    Columns from INCLUDE with such a name are allowed.
     """
     given = {name for record in records for name, _ in relation_of(record).columns}
     for name in columns or output_names(query.text):

@@ -1,4 +1,4 @@
-"""The words that a statement's ALLOW must contain before a confirmation in advance is valid."""
+"""The words that a statement's ALLOW must contain so that a confirmation in advance is valid."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def predicted_words(splits: Iterable[SplitPreview]) -> tuple[str, ...]:
 
 
 def unallowed_words(splits: Iterable[SplitPreview], allow: Collection[str]) -> tuple[str, ...]:
-    """The predicted words that are missing in ALLOW."""
+    """The predicted words that are missing from ALLOW."""
     return tuple(word for word in predicted_words(splits) if word not in allow)

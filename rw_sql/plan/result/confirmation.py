@@ -31,11 +31,11 @@ _TOKEN_DIGITS = 12
 class Question:
     """A request to confirm an unsafe statement: its preview, and the token that confirms it.
 
-    ``unallowed`` are the words that the statement's ALLOW lacks for the predicted effects. A confirmation given without
-    the preview (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is a fact that the user
-    also asserts by confirming, such as that a job is stopped. It cannot be confirmed in advance either. ``covering`` is
-    the token that the same plan has if its preview shows records that are left unread; this token is valid for the
-    request too.
+    ``unallowed`` are the words that the statement's ALLOW lacks for the predicted effects. A confirmation before the
+    preview was shown (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is a fact that
+    the user also asserts by confirming, such as that a job is stopped; it cannot be confirmed in advance either.
+    ``covering`` is the token that the same plan has if its preview shows records that are left unread. This token is
+    valid for the request too.
     """
 
     statement: str
@@ -73,7 +73,7 @@ def token_of(snapshot: Snapshot, plan: Plan, *, leaves_unread: bool | None = Non
     the epochs of the affected objects, their pauses, and the objects that they use.
 
     The token is valid only for this plan, and only until one of these values changes. ``leaves_unread`` states whether
-    the preview shows records that a source leaves unread in splits that it no longer reads; with None, the plan's
+    the preview shows records that a source leaves unread in splits that it no longer reads; None means that the plan's
     preview decides.
     """
     is_leaving = _leaves_unread(plan) if leaves_unread is None else leaves_unread
@@ -94,7 +94,7 @@ def _effects(snapshot: Snapshot, plan: Plan) -> list[str]:
     read.
 
     The epochs alone are not sufficient, because an upstream can change without a new epoch: a topic may be deleted and
-    created again, or retention may remove records. The effect is then not the one that the user has confirmed.
+    created again, or retention may remove records. The effect then differs from the one that the user has confirmed.
     """
     sources = [record for record in map(snapshot.get, plan.affected) if isinstance(record, SourceRecord)]
     is_still = bool(sources) and all(pauses_of(snapshot, source.id) for source in sources)
@@ -119,8 +119,8 @@ def _effect(split: SplitPreview, *, is_still: bool) -> str:
     """The effect on one split, as part of the token. ``is_still``: no reader advances the split, so most numbers of the
     move do not change.
 
-    Two kinds of numbers still change: the records left unread in a topic that is no longer read, and the position and
-    gap of a split that starts at the end.
+    Two kinds of numbers still change, and are therefore left out: the number of records left unread in a topic that is
+    no longer read, and the position and gap of a split that starts at the end.
     """
     if split.verdict.startswith("UNKNOWN"):
         return f"{split.reader}/{split.split} {split.verdict}"
@@ -139,8 +139,8 @@ def question_of(snapshot: Snapshot, plan: Plan) -> Question:
         statement=render(plan.statement),
         preview=preview,
         token=token_of(snapshot, plan),
-        # A preview stops or begins to show unread records each time a running reader reaches the end of a topic.
-        # Without this second token, the confirmation of a gap would often be invalid.
+        # Each time a running reader reaches the end of a topic, or new records arrive there, the preview stops or
+        # begins to show unread records. Without this second token, the confirmation of a gap would often be invalid.
         covering=token_of(snapshot, plan, leaves_unread=True),
         unallowed=plan.unallowed,
         assertion=plan.assertion,
@@ -148,7 +148,7 @@ def question_of(snapshot: Snapshot, plan: Plan) -> Question:
 
 
 class UnconfirmedError(SqlError):
-    """The error for a missing confirmation. The error's detail is the preview, and its hint tells how to confirm.
+    """The error for a missing confirmation. The error's detail is the preview, and its hint says how to confirm.
 
     ``question`` is the request that was not confirmed.
     """
@@ -186,7 +186,7 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> UnconfirmedEr
 
 def hint_for_a_command(question: Question) -> str:
     """The hint for a command such as ``rw-sql source``, which builds the statement itself: there is no session in which
-    to type CONFIRM, and no text to change."""
+    to type CONFIRM, and no statement text to change."""
     hint = (
         "this statement changed nothing; to run it with exactly this preview, add --confirm "
         f"{question.token} to the same command"

@@ -1,4 +1,5 @@
-"""A picture as data (boxes and arrows), and its rendering in the forms that need no layout: text, Mermaid, JSON."""
+"""A picture as data (boxes and arrows), and its rendering in the output formats that need no layout: text, Mermaid,
+JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphNode:
-    """A box. ``state`` is a word like RUNNING, or empty; ``note`` is a short text such as a lag."""
+    """A box. ``state`` is a word like RUNNING, or empty; ``note`` is a short addition such as a lag."""
 
     id: int
     name: str
@@ -17,7 +18,7 @@ class GraphNode:
 
     @property
     def said(self) -> str:
-        """The text below the box's name: kind, state and note."""
+        """The line below the box's name: kind, state and note."""
         return " · ".join(part for part in (self.kind.replace("_", " "), self.state, self.note) if part)
 
 
@@ -37,7 +38,7 @@ class Graph:
 
 
 def to_mermaid(graph: Graph) -> str:
-    """The text of a Mermaid flowchart."""
+    """The graph as a Mermaid flowchart."""
     lines = ["flowchart LR"]
     lines += [f'  n{node.id}["{mermaid_label(node.name)}<br/>{mermaid_label(node.said)}"]' for node in graph.nodes]
     lines += [f"  n{start} --> n{end}" for start, end in graph.edges]
@@ -48,9 +49,9 @@ def to_mermaid(graph: Graph) -> str:
 
 
 def mermaid_label(text: str) -> str:
-    """A text for a quoted Mermaid label.
+    """The text in a form for a quoted Mermaid label.
 
-    Characters that could end the label or act as markup are replaced by entities.
+    Entities replace characters that could end the label or act as markup.
     """
     return "".join(letter if letter.isalnum() or letter in " _-.:·" else f"#{ord(letter)};" for letter in text)
 

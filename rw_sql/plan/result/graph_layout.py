@@ -1,4 +1,4 @@
-"""Places the boxes of a graph in layers from left to right, and reduces crossings by medians (Sugiyama's method)."""
+"""Places the boxes of a graph in layers from left to right, and reduces crossings with medians (Sugiyama's method)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Layout:
     rows: float
 
 
-# A point is a box, given by its id, or the bend of an arrow in a layer that it crosses, given by the arrow's edge and
-# the layer.
+# A point is a box (the box's id), or the bend of an arrow in a layer that the arrow crosses (the arrow's edge and the
+# layer).
 _Point = int | tuple[tuple[int, int], int]
 
 
@@ -99,7 +99,8 @@ def _layers(ids: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[int, i
 
 
 def _sort(column: list[_Point], neighbours: Mapping[_Point, list[_Point]], beside: Sequence[_Point]) -> None:
-    """Sorts a layer by the medians of its neighbours' positions. A box without neighbours keeps its position."""
+    """Sorts the boxes of a layer by the medians of their neighbours' positions. A box without neighbours keeps its
+    position."""
     place = {point: at for at, point in enumerate(beside)}
     wanted: dict[_Point, float] = {}
     for at, point in enumerate(column):
@@ -131,7 +132,7 @@ def _rows(
 
 
 def _apart(wanted: Sequence[float]) -> list[float]:
-    """The positions that are nearest to the requested ones, keep their order and are at least 1 apart (isotonic
+    """The positions nearest to the requested ones that keep their order and are at least 1 apart (isotonic
     regression)."""
     blocks: list[tuple[float, int]] = []
     for at, row in enumerate(wanted):

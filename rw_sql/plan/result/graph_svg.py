@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT, _GAP, _BETWEEN, _EDGE, _LINE = 190, 60, 60, 14, 8, 17
 _MOST_LETTERS = 24
-"""The maximum number of characters per line in a box, calculated for the widest common font."""
+"""The maximum number of characters per line in a box, so that the text fits even in the widest common font."""
 
 STYLE = """\
 .graph text { font: 12px system-ui, sans-serif; fill: #1b1f24; }
@@ -113,7 +113,7 @@ def _lines(node: GraphNode) -> list[tuple[str, str]]:
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, cut to a number of characters."""
+    """The text, cut to at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

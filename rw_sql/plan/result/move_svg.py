@@ -1,4 +1,4 @@
-"""Draws a move as SVG: for each split, a bar for the range of the upstream's log, with the old and new position,
+"""Draws a move as SVG: for each split, a bar that shows the range of the upstream's log, the old and the new position,
 repeated records, and gaps.
 
 The picture is readable in light and dark mode and without colour: repeated ranges are hatched, gaps are dotted, and

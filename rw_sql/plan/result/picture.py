@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def form_of(statement: Explain) -> Form:
-    """The requested output form, as in ``EXPLAIN (FORMAT SVG) …``."""
+    """The requested output format, as in ``EXPLAIN (FORMAT SVG) …``."""
     named = [option.removeprefix("FORMAT ") for option in statement.options]
     match named[-1] if named else "TEXT":
         case "JSON":
@@ -37,8 +37,8 @@ def form_of(statement: Explain) -> Form:
 
 
 def explained(plan: Plan, statement: Explain) -> Table:
-    """The rows of EXPLAIN in the requested form: one row per line of text, or one row with the whole document for
-    other forms."""
+    """The rows of EXPLAIN in the requested output format: one row per line for text, or one row with the whole document
+    for the other formats."""
     form = form_of(statement)
     match form:
         case "TEXT":

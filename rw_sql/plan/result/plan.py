@@ -25,9 +25,9 @@ class SplitPreview:
     """One split before and after an operation: the next offset to read, the upstream's bounds, and the verdict. Unknown
     numbers are None.
 
-    ``duplicates`` and ``gaps`` are the verdict's counts of records; upper limits if not ``is_exact``. ``reader`` names
-    the view of a direct reader, if the preview has the splits of several readers. ``written`` are the old offset, the
-    new offset and the bounds in the upstream's notation, if the upstream does not write offsets as numbers.
+    ``duplicates`` and ``gaps`` are the verdict's counts of records; upper limits if not ``is_exact``. ``reader`` is the
+    name of a direct reader's view, if the preview has the splits of several readers. ``written`` are the old offset,
+    the new offset and the bounds in the upstream's notation, if the upstream does not write offsets as numbers.
     """
 
     split: str
@@ -64,7 +64,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows to show. ``columns`` are (name, Spark DDL type); every row has one value per column."""
+    """Rows to show. ``columns`` are pairs (name, Spark DDL type). Every row has one value per column."""
 
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[object, ...], ...]
@@ -72,7 +72,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The plan of one statement. Without an ``operation`` nothing is committed.
+    """The plan of one statement. Without an ``operation``, nothing is committed.
 
     ``affected`` are the ids of the objects on whose epochs a confirmation depends; ``fingerprint`` identifies the other
     facts on which the confirmation depends. ``session`` is a parameter to set in this session. ``unallowed`` are the

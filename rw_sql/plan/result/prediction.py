@@ -78,13 +78,14 @@ def predicted(source: SourceRecord, positions: Positions, preview: Preview) -> S
 
 
 class _Stored(msgspec.Struct):
-    """The stored JSON. A shared reader is identified by the id of its source, a direct reader by its fragment."""
+    """The stored JSON. The key of a shared reader is the id of its source; the key of a direct reader is its
+    fragment."""
 
     sources: dict[str, SourcePrediction]
 
 
 def prediction_to_json(by_fragment: Mapping[str, SourcePrediction]) -> str:
-    """The text of :attr:`Operation.prediction`."""
+    """The predictions as the JSON of :attr:`Operation.prediction`."""
     stored = _Stored({fragment.removeprefix(_SHARED): found for fragment, found in by_fragment.items()})
     return msgspec.json.encode(stored).decode()
 

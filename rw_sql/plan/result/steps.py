@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step: an imperative verb and its object. All steps with ``is_catalog`` form one commit; the other steps
-    follow this commit."""
+    """One step: an imperative verb and its object. All steps with ``is_catalog`` are one commit; the other steps follow
+    this commit."""
 
     action: str
     subject: str
@@ -93,7 +93,7 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
                 ids.add(source_id)
             case MaterializedViewRecord(id=id_, inputs=inputs) | SinkRecord(id=id_, inputs=inputs):
                 ids.update(inputs, (id_,))
-                if isinstance(record, TableRecord):  # a change of the table's columns may change their jobs
+                if isinstance(record, TableRecord):  # a change to the table's columns may change their jobs
                     ids.update(reader.id for reader in snapshot.readers_of(id_))
             case RebuildRecord(view_id=view_id, view=made):
                 ids.update((view_id, *(made.inputs if made is not None else ())))
@@ -114,7 +114,7 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
 
 
 def after(snapshot: Snapshot, changes: tuple[Change, ...]) -> Snapshot:
-    """The catalog that would result from ``changes``. Nothing is committed."""
+    """The catalog that would result from ``changes``. Commits nothing."""
     return fold(snapshot, effect_of(snapshot, snapshot.epoch + 1, "", changes))
 
 

@@ -86,8 +86,8 @@ def begin_reading(
     startup: tuple[tuple[str, str], ...],
     span: Span,
 ) -> tuple[Change, ...]:
-    """The changes by which a new view's direct reader gets its splits and their positions: ``scan.startup.mode``,
-    resolved to current offsets.
+    """The changes that assign splits and positions to a new view's direct reader. The positions are
+    ``scan.startup.mode``, resolved to current offsets.
 
     ``startup`` are the view's own startup options, which override the source's.
     """
@@ -145,7 +145,7 @@ def drop_with_dependents(
     for rebuild in cancelled:
         view = snapshot.get(rebuild.view_id)
         if isinstance(view, MaterializedViewRecord):
-            # The folder of the cancelled generation contains its rows, so the view's next table needs a later
+            # The folder of the cancelled generation contains its rows, so the view's next table needs a higher
             # generation.
             last = max(view.last_generation, rebuild.generation)
             changes.append(PutObject(record=replace(view, last_generation=last)))
@@ -167,8 +167,8 @@ def _is_of_another(record: ObjectRecord, dependents: Iterable[ObjectRecord]) -> 
 
 
 def _cancelled_rebuilds(snapshot: Snapshot, dropped: frozenset[int]) -> tuple[RebuildRecord, ...]:
-    """The rebuilds that must be cancelled, although their views remain: those whose new query reads a dropped object,
-    and those that are swapped together with such a rebuild."""
+    """The rebuilds that must be cancelled although their views remain: rebuilds whose new query reads a dropped object,
+    and rebuilds that are swapped together with such a rebuild."""
     left = [rebuild for rebuild in snapshot.all("rebuild") if rebuild.view_id not in dropped]
     heads = [rebuild for rebuild in left if rebuild.id in dropped]
     if not heads:
@@ -220,7 +220,7 @@ def take_up_new_topics(
 
 
 def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tuple[tuple[Change, ...], tuple[str, ...]]:
-    """The changes that assign to the reader those splits of the source's topics that it does not read yet, and messages
+    """The changes that assign the reader the splits of the source's topics that it does not read yet, and messages
     about these splits.
 
     If the upstream does not respond, nothing is assigned now; the owner assigns the splits later.
@@ -278,7 +278,7 @@ def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span
 
 def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) -> None:
     """Raises SqlError CONCURRENT_CHANGE if a view is being rebuilt with a new query, and one of these objects is that
-    view or is read by the new query. The new query uses the objects' current names, so these names must not change."""
+    view or an input of the new query. The new query uses the objects' current names, so these names must not change."""
     named = set(ids)
     for rebuild in snapshot.all("rebuild"):
         if rebuild.view is not None and not named.isdisjoint((rebuild.view_id, *rebuild.view.inputs)):
@@ -361,12 +361,13 @@ def unsafe_plan(
 
 
 def dependents_of(snapshot: Snapshot, reader: Reader) -> tuple[str, ...]:
-    """The texts by which a preview lists the dependents, in creation order."""
+    """The dependents as a preview lists them, in creation order."""
     return tuple(f"{spoken(record.kind)} {record.name}" for record in reader.dependents(snapshot))
 
 
 VALID_SPLITS = "valid splits are: "
-"""The beginning of the hint that lists the splits of a source; ``rw-sql check`` recognizes the hint by this text."""
+"""The beginning of the hint that lists the splits of a source; ``rw-sql check`` recognizes the hint by this
+beginning."""
 
 
 def resolve_splits(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def require_offsets_written(statement: InjectSourceOffsets | InjectCheckpointOffsets) -> None:
-    """Raises SqlError if CONVENTION is given but the target contains no offsets."""
+    """Raises SqlError if the statement has CONVENTION but its target contains no offsets."""
     target = statement.target
     if statement.convention != "next" and not isinstance(target, InjectValues | InjectFromFile):
         raise SqlError(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 120
 _CONSENT = re.compile(r"'|\b(?:ALLOW|CASCADE|REASON|VALIDATE)\b")
-"""Parts of a statement that a hint must not repeat: texts in quotes may be secrets, and words of consent must be the
+"""Parts of a statement that a hint must not repeat: quoted strings may be secrets, and words of consent must be the
 user's own decision. A hint shortens a statement that contains one of these parts."""
 
 
@@ -52,7 +52,7 @@ def _is_meant(text: str) -> bool:
 
 
 def _of_its_source(error: OtherKindError, text: str, snapshot: Snapshot) -> str | None:
-    """The same statement with the name of the source that an object reads, directly or through other objects."""
+    """The same statement for the source that an object reads, directly or through other objects."""
     if error.wanted != "source":
         return None
     name, sources = error.other.name, sources_below(snapshot, error.other)

@@ -3,7 +3,7 @@ view's query, and then lets the query continue with the live log.
 
 Each of the three phases resumes after a crash. The commits of the staging table record the offsets that the table
 contains. The view's query reads that table as a stream up to the table's end, with the view's own checkpoint. Then the
-checkpoint's newest entry is rewritten to point into the source's log, right after the version at which the backfill was
+checkpoint's last entry is rewritten to point into the source's log, right after the version at which the backfill was
 planned, and the query continues there with its state.
 """
 
@@ -486,8 +486,8 @@ class BackfillReader:
         """Checks, after a chunk was read and before it is committed, that its records came from the expected
         incarnation and log. Raises StalledError.
 
-        The check comes before the commit, because the table may already have readers. It suffices, because a deleted
-        topic's id is never used again.
+        The check comes before the commit, because the table may already have readers. The check suffices, because a
+        deleted topic's id is never used again.
         """
         require_same_log(self.backfill.spec.name, self.kind, options, chunk, known)
         if self.watch is None:

@@ -31,7 +31,7 @@ def plan_remaining(
     """The version of the source's log from which a backfill copies, and the chunks that are not in ``held`` yet.
 
     The upstream is contacted only if the source has read offsets of the history again, in a greater term. Raises
-    StalledError if the upstream does not answer.
+    StalledError if the upstream does not respond.
     """
     version, pieces = held_log(context.warehouse, source)
     kind = connector(source.connector)
@@ -44,8 +44,8 @@ def plan_remaining(
 def replaced_spans(
     kind: Connector, options: Mapping[str, str], again: Sequence[BackfillChunk]
 ) -> dict[str, tuple[tuple[int, int], ...]]:
-    """The offsets in ``again``, which the source has read again in a greater term, at which the upstream has lost the
-    records of the history. Raises StalledError if the upstream does not answer."""
+    """``again`` are chunks that the source has read again in a greater term. Returns the offsets in these chunks at
+    which the upstream has lost the records of the history. Raises StalledError if the upstream does not respond."""
     replaced: dict[str, Spans] = {}
     waiting = list(again)
     while waiting and isinstance(kind, TermConnector):

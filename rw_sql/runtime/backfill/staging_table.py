@@ -93,8 +93,8 @@ class BackfillStaging:
         is_small: bool = True,
         expected: Expected = ANY,
     ) -> None:
-        """Adds the rows of a chunk. ``lives`` are the identities of the splits from which the chunk was read; empty for
-        a chunk from the log."""
+        """Adds the rows of a chunk. ``lives`` has the identity of each split from which the chunk was read; it is empty
+        for a chunk from the log."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         self.output.lives = lives
         fault("history.before_append")

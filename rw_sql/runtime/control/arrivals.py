@@ -37,7 +37,7 @@ class Arrivals:
         """The jobs that wait, including those that the catalog no longer requires."""
 
     def look(self, snapshot: Snapshot) -> frozenset[str]:
-        """Determines, for the newest catalog, which moved jobs may run; returns those that still wait."""
+        """Determines, for the latest catalog, which moved jobs may run; returns those that still wait."""
         if snapshot.epoch != self._epoch:
             self._epoch = snapshot.epoch
             records = grouped(snapshot)

@@ -1,4 +1,4 @@
-"""Reads checkpoints and the files that they refer to, for planning; carries out changes of checkpoints.
+"""Reads checkpoints and the files that they refer to, for planning; carries out changes to checkpoints.
 
 Does not use Spark.
 """
@@ -29,8 +29,8 @@ def nothing_runs(_: str) -> str | None:
 
 
 class CheckpointFolders:
-    """Implements ``CheckpointPort``. ``running`` returns the name of this process's running query with a given id; None
-    if there is none."""
+    """Implements ``CheckpointPort``. ``running`` is a function that returns the name of this process's running query
+    with the given id, or None if there is none."""
 
     def __init__(self, running: Callable[[str], str | None] = nothing_runs) -> None:
         self._running = running

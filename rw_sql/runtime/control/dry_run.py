@@ -76,8 +76,8 @@ class DryRun:
         return is_relation(self._then, name, self._search_path)
 
     def has_schema(self, name: str | None = None) -> bool:
-        """True if a schema with this name exists after the statements so far; without a name, if any schema other
-        than ``public`` exists."""
+        """True if a schema with this name exists after the statements so far; if no name is given, True if any schema
+        other than ``public`` exists."""
         return is_schema(self._then, name) if name is not None else bool(self._then.all("schema"))
 
     def has_database(self, name: str) -> bool:

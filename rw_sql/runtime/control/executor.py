@@ -68,7 +68,7 @@ class Executor:
     def run(self, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
 
-        A SqlError means that nothing was changed, unless its message says that the statement is, or may be, committed.
+        An SqlError means that nothing was changed, unless its message says that the statement is, or may be, committed.
         """
         self._context.sessions.require_alive()
         # Converts the store's errors up to a statement's commit. FollowUp handles the store's errors after it.

@@ -129,8 +129,8 @@ class FollowUp:
         return wait_until_made(self._context, jobs, seconds, session.on_progress)
 
     def _is_applied(self, epoch: int, groups: Collection[str] = ()) -> bool:
-        """True if the owners of ``groups`` (if that is empty: of all groups that have an owner) have applied an
-        epoch."""
+        """True if the owners of ``groups`` (if that is empty: of all groups that have an owner) have applied
+        ``epoch``."""
         leases = self._context.metastore.jobs.leases()
         asked = groups or owned_groups(self._context) or leases.keys()
         found = [leases.get(group) for group in asked]
@@ -150,7 +150,7 @@ class FollowUp:
     def wait_applied(
         self, epoch: int, seconds: float, jobs: Collection[str] | None = None, groups: Collection[str] = ()
     ) -> bool:
-        """Waits until the owners of ``groups`` (if that is empty: every owner) have applied an epoch; returns False at
+        """Waits until the owners of ``groups`` (if that is empty: every owner) have applied ``epoch``. Returns False at
         once if no process runs the jobs of one of the groups.
 
         Also returns False if neither the jobs nor the applied epoch make progress for ``seconds`` (ten times as long

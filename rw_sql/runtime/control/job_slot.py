@@ -95,7 +95,7 @@ class JobSlot:
 
     @property
     def matches_catalog(self) -> bool:
-        """True if no statement has to wait for a change of this job."""
+        """True if no statement has to wait for a change to this job."""
         if self.awaiting is not None and self.awaiting == self.wanted:
             return True  # The reader continues for now, because no statement waits for discovered splits.
         if self.wanted is not None and self.is_unchanged_by_rest:
@@ -217,11 +217,12 @@ def _at_rest(idle: Idle) -> str:
 
 
 def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot]:
-    """The slots to work on now: all slots that a statement changed, and other slots up to the limit, which includes
-    slots already being worked on. Slots with the most unread records come first.
+    """The slots to work on now: all due slots that a statement changed, and queued slots up to the limit ``most``.
+    Queued slots that are already being worked on count towards the limit. Slots with the most unread records come
+    first.
 
-    If the numbers are equal, as at the start of a process, sources come first, because the query of a view polls its
-    inputs until they have rows, which takes CPU time from the jobs that are being started.
+    If the numbers are equal, as at the start of a process, sources come first: the query of a view polls its inputs
+    until they have rows, which takes CPU time from the jobs that are being started.
     """
     due = [slot for slot in slots if slot.needs_work(now)]
     waiting = (slot for slot in due if slot.is_queued)
@@ -266,7 +267,7 @@ class StatusReports:
         at = now_ms()
         found = []
         for slot in moving:
-            # Set before the status is computed, because every later change of the slot resets it.
+            # Set before the status is computed, because every later change to the slot resets it.
             slot.is_settled = slot.is_at_rest
             status = slot.status(why_stopped(slot))
             old = self.known.get(slot.job_id)
@@ -287,7 +288,7 @@ class StatusReports:
         return found
 
     def write(self, statuses: Sequence[JobStatus], slots: Mapping[str, JobSlot]) -> None:
-        """Stores statuses. If the store does not answer, :meth:`fresh` returns them again."""
+        """Stores statuses. If the store does not respond, :meth:`fresh` returns them again."""
         try:
             if statuses:
                 self._context.metastore.jobs.write_job_status(statuses)

@@ -66,7 +66,7 @@ def log_commit(plan: Plan, operation: Operation, epoch: int) -> None:
 
 
 def effect_failed(effect: Effect, epoch: int, error: Exception) -> SqlError:
-    """The error for a committed statement whose change of a checkpoint failed in the checkpoint's store."""
+    """The error for a committed statement whose change to a checkpoint failed in the checkpoint's store."""
     return SqlError(
         STORE_UNREACHABLE,
         f"the statement is committed as epoch {epoch}, and the checkpoint {effect.path} could not be changed: "

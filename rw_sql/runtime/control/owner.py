@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2
-"""The polling interval for new epochs, and for sessions that wait for the lease, in seconds."""
+"""The interval in seconds at which the owner polls for new epochs, and for sessions that wait for the lease."""
 
 _OUTCOME_SECONDS, _MOST_OUTCOME_SECONDS = 2.0, 10.0
 _LOOK_BACK = 50
@@ -190,7 +190,7 @@ class Owner:
             self._warn("the time without an owner could not be recorded: %s", error)
 
     def _warn_of_orphan(self) -> None:
-        """Logs a warning, once, that the jobs cannot start until the user ends another process."""
+        """Logs a warning, once, that the jobs cannot start until the user stops another process."""
         if self._has_warned:
             return
         lease = self._context.metastore.jobs.lease(self._context.group)
@@ -331,8 +331,8 @@ class Owner:
             self._warn("dropped objects could not be removed yet: %s", error)
 
     def _is_asked_after(self, epoch: int) -> bool:
-        """True if another process may be waiting until the lease contains an epoch: the epoch of a statement of that
-        process, or of a pause on which the next statement of that process depends."""
+        """True if another process may be waiting until the lease contains ``epoch``, because ``epoch`` is the epoch of
+        a statement of that process, or of a pause on which the next statement of that process depends."""
         metastore = self._context.metastore
         if not metastore.has_made(self._told_epoch, epoch):
             return True

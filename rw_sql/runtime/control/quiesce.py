@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 LOCK_SECONDS = 600.0
 """The maximum age of a lock in seconds.
 
-It applies if the owner cannot determine whether the locking process is alive.
+The limit applies if the owner cannot determine whether the locking process is alive.
 """
 
 COMMIT_SECONDS = 60.0
@@ -100,7 +100,7 @@ def _seconds_seen(warehouse: str, locks: Collection[QuiesceLock]) -> list[float]
 def are_valid(context: Context, snapshot: Snapshot, locks: Iterable[QuiesceLock]) -> bool:
     """True if locks are still valid for the commit after ``snapshot``.
 
-    They may have expired during a long confirmation.
+    The locks may have expired during a long confirmation.
     """
     is_local = context.warehouse.is_local
     ahead = int(COMMIT_SECONDS * 1000)

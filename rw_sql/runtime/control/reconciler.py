@@ -91,11 +91,11 @@ class Reconciler:
         # Desired jobs that wait until a rewind point is made or a REWIND is carried out.
         self._owed: frozenset[str] = frozenset()
         self.applied_epoch = -1
-        """The newest epoch at which every job matched the catalog."""
+        """The last epoch at which every job matched the catalog."""
         self.let_go_epoch = -1
-        """The newest epoch at which every job that runs in this process belongs to this process's resource group."""
+        """The last epoch at which every job that runs in this process belongs to this process's resource group."""
         self.acted_epoch = -1
-        """The newest epoch for which this process has begun to change the jobs."""
+        """The last epoch for which this process has begun to change the jobs."""
         self.pending: frozenset[str] = frozenset()
         """The jobs that do not match ``acted_epoch`` yet; the statuses of all others are reported."""
 
@@ -124,7 +124,7 @@ class Reconciler:
         if snapshot.epoch != self._wanted_epoch or kept != self._kept:
             self._want({job: spec for job, spec in wanted.items() if job not in kept})
             for job in stopped_by_statements:
-                # A slot without a job, so that the reason is reported: the stored one may be of a killed owner.
+                # A slot without a job, so that the reason is reported: the stored reason may come from a killed owner.
                 self._slots.setdefault(job, JobSlot(job_id=job, object_id=wanted[job].object_id))
             self._wanted_epoch, self._quiesced, self._kept = snapshot.epoch, frozenset(quiesced), frozenset(kept)
             self._owed = withheld & wanted.keys()

@@ -154,8 +154,8 @@ def may_rest(spec: JobSpec | None) -> bool:
 
     A source whose upstream sends each record only once cannot rest. An MQTT broker, for example, sends messages only to
     a running reader, and a database keeps its log until the reader confirms it. A view that reads an upstream itself
-    cannot rest, because the upstream's watcher knows only the positions of logs. A job that reads a Delta table of the
-    user's cannot rest, because nothing reports that table's commits.
+    cannot rest, because the upstream's watcher knows only the positions of logs. A job that reads a user's own Delta
+    table cannot rest, because nothing reports that table's commits.
     """
     match spec:
         case IngestSpec():
@@ -204,7 +204,7 @@ def stored(idle: Mapping[str, Idle]) -> str:
 def read_stored(context: Context, text: str, wanted: Mapping[str, JobSpec]) -> dict[str, Idle]:
     """The jobs of :func:`stored` that may stay at rest in this process.
 
-    A job may stay at rest if its definition and position are the same as at the end of its newest run and nothing has
+    A job may stay at rest if its definition and position are the same as at the end of its last run and nothing has
     been committed to its inputs since then. After an upgrade of rw_sql, each job is started once, because a start
     adapts the job's table.
     """

@@ -28,7 +28,7 @@ _MOST_SOUND_FACTOR = 60.0
 lasted."""
 
 _RESTARTS_OF_FLAPPING = 3
-"""The maximum number of failed runs since a job's last recovery with which the job does not count as flapping."""
+"""A job counts as flapping if it has had more than this number of failed runs since its last recovery."""
 
 
 @dataclass(slots=True)

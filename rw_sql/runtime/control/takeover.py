@@ -1,4 +1,4 @@
-"""Ends an owner on this machine that is suspended by a signal or hangs, so that another process can take over.
+"""Kills an owner on this machine that hangs or was suspended by a signal, so that another process can take over.
 
 The processes are killed before the lease is released. A suspended process may have a commit in flight, which it would
 continue when it is resumed; a process that has ended commits nothing.
@@ -28,7 +28,7 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeover:
-    """The result of :func:`take_over`: the ids of the processes that were ended, and a text about the next step."""
+    """The result of :func:`take_over`: the ids of the processes that were killed, and a message about the next step."""
 
     ended: tuple[int, ...]
     said: str
@@ -40,9 +40,9 @@ def serve_command(group: str) -> str:
 
 
 def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
-    """Releases the lease of a group whose owner does not answer. Without ``is_forced`` nothing is changed.
+    """Releases the lease of a group whose owner does not respond. Without ``is_forced``, nothing is changed.
 
-    Raises SqlError OWNER_ALIVE if the owner works, is on another machine, or cannot be ended.
+    Raises SqlError OWNER_ALIVE if the owner works, is on another machine, or cannot be killed.
     """
     lease = context.metastore.jobs.lease(group)
     at = now_ms()

@@ -27,8 +27,8 @@ Look = tuple[str, "PlannedOptions", tuple["SecretRecord", ...]]
 
 
 class Resolve(Protocol):
-    """Replaces references to secrets in options by their values; ``candidates`` are used instead of the values in the
-    catalog."""
+    """Replaces references to secrets in options with the secrets' values; ``candidates`` are used instead of the values
+    in the catalog."""
 
     def __call__(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> dict[str, str]: ...
 

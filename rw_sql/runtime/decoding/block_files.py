@@ -37,7 +37,7 @@ _GROUP_BYTES = 32 * 1024 * 1024
 """The maximum number of bytes of rows in memory; at this size, they become a row group of the file."""
 
 _PART_BYTES = 8 * 1024 * 1024
-"""The approximate number of bytes of texts that are decoded at once."""
+"""The approximate number of bytes of text that are decoded at once."""
 
 _RESULT = "rows STRING, row_count BIGINT, others STRING, other_count BIGINT"
 

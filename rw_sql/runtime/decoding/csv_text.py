@@ -1,8 +1,8 @@
 """Recognizes records that are exactly one line of CSV, as Spark expressions, and reads their fields.
 
-Spark's ``from_csv`` never refuses a line for its quotes: it reads ``"a"b`` with the quotes, drops the blank of
-``"a" ``, and reads a line break outside quotes as part of a value. :func:`fault_of` finds such records by the grammar
-of RFC 4180, so that ``from_csv`` must only read well-formed lines.
+Spark's ``from_csv`` never refuses a line for its quotes: it reads ``"a"b`` with the quotes, drops a space after the
+last quote, and reads a line break outside quotes as part of a value. :func:`fault_of` finds such records according to
+the grammar of RFC 4180, so that ``from_csv`` only has to read well-formed lines.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ AFTER_QUOTE = "a quoted field has text after its closing quote"
 MORE_LINES = "the value has more than one line: each record is one line"
 QUOTES_AND_NUL = "the value has quotes and a NUL character"
 
-# Quantified groups are possessive. For other groups, Java's matcher uses recursion, and a long text would overflow the
+# Quantified groups are possessive. For other groups, Java's matcher uses recursion, and long text would overflow the
 # stack.
 _OPEN = r'"[^"]*+(?:""[^"]*+)*+'
 _QUOTED = rf'{_OPEN}"'
 
 
 def one_line(text: Column) -> Column:
-    """A record without the line end that its writer may have added. Spark would read the line end as part of a value.
+    """Removes the line end that a record's writer may have added. Spark would read the line end as part of a value.
 
-    A line from a file with CRLF, cut before the line feed, ends with only a carriage return.
+    A line that was cut before the line feed of a CRLF ends with only a carriage return.
     """
     has_end = f.endswith(text, f.lit("\n")) | f.endswith(text, f.lit("\r"))
     return f.when(has_end, f.regexp_replace(text, r"(?:\r\n|\n|\r)\z", "")).otherwise(text)

@@ -73,7 +73,7 @@ def log_schema(statement: CreateSource) -> StructType:
 
 
 def log_statistics(statement: CreateSource) -> tuple[str, ...]:
-    """The columns of a log for which its files contain statistics, regardless of the number of columns.
+    """The columns of a log that have statistics in the log's files, regardless of the number of columns.
 
     rw_sql uses the statistics to count decode errors and to order files by the watermark's column.
     """
@@ -200,7 +200,7 @@ def decode(
     bucket: int,
     added: int = 0,
 ) -> DataFrame:
-    """The log's rows for a single batch of records. See :class:`Decoder`. ``options`` are the source's resolved
+    """Decodes a single batch of records to the log's rows. See :class:`Decoder`. ``options`` are the source's resolved
     options.
 
     Records with registered schemas are read twice, because the ids of their schemas must be collected first.
@@ -233,9 +233,9 @@ def encode_of(statement: CreateSource) -> str:
 
 
 def _without_frame(value: Column) -> Column:
-    """JSON without Confluent's frame, which consists of five bytes that writers with a registry put before the JSON.
+    """Removes Confluent's frame, which consists of five bytes that writers with a registry put before the JSON.
 
-    The frame is recognized by its zero byte, with which no JSON begins.
+    The frame is recognized by its zero byte; no JSON begins with a zero byte.
     """
     return f.when(f.substring(value, 1, 1) == f.lit(b"\0"), f.substring(value, 6, 2**31 - 1)).otherwise(value)
 

@@ -1,9 +1,9 @@
 """Decodes JSON records with Arrow, a block of records at a time.
 
-Arrow's parser decodes a block in a fifth of the time that ``from_json`` needs. It accepts fewer values: it converts no
-number to a string and no string to a number, and one value that does not fit its column fails the whole block.
-Therefore, this module decodes only *certain* records: those of which it knows that ``from_json`` would return the same
-values. The others are left to :mod:`rw_sql.runtime.decoding.plain_values`, which also determines the errors.
+Arrow's parser decodes a block in a fifth of the time that ``from_json`` needs. The parser accepts fewer values: it
+converts no number to a string and no string to a number, and one value that does not fit its column fails the whole
+block. Therefore, this module decodes only *certain* records: records for which ``from_json`` would surely return the
+same values. The others are left to :mod:`rw_sql.runtime.decoding.plain_values`, which also determines the errors.
 
 Spark sends this module by value to its Python processes, which may not have rw_sql, so it imports only Arrow and NumPy.
 
@@ -30,7 +30,7 @@ _FEWEST = 32
 
 _PLAIN_BYTES, _MOST_BYTES, _MOST_NESTED = 900, 50_000, 900
 """``from_json`` accepts no number of more than 1,000 characters, no more than 1,000 nested levels, and no name of more
-than 50,000 characters. A text that does not exceed these sizes is within the limits."""
+than 50,000 characters. Text that does not exceed these sizes is within the limits."""
 
 _LONG_NUMBER = "[0-9]{900}"
 _DAY = r"(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])-[0-9]{2}-[0-9]{2}"
@@ -102,7 +102,8 @@ class _Work:
             self.read(texts.slice(half), at[half:])
 
     def _parsed(self, texts: pa.Array) -> tuple[pa.Table, np.ndarray] | None:
-        """The records' rows and whether each of them is certain; None if some record cannot be read."""
+        """The rows of the records, and whether each record is certain; None if at least one of the records cannot be
+        read."""
         reader, data = self.reader, _bytes_of(texts)
         whole = data.to_pybytes()
         # Arrow's parser ends a string at a zero byte.
@@ -132,7 +133,7 @@ def _as_written(schema: pa.Schema) -> pa.Schema:
 
 
 def _form_of(kind: pa.DataType) -> str | None:
-    """The pattern of the texts that are converted to a type; None if values of the type are not texts."""
+    """The pattern of the strings that are converted to a type; None if values of the type are not read from strings."""
     if pa.types.is_date(kind):
         return f"^{_DAY}$"
     if pa.types.is_timestamp(kind):
@@ -141,7 +142,7 @@ def _form_of(kind: pa.DataType) -> str | None:
 
 
 def _converted(table: pa.Table, schema: pa.Schema, exact: np.ndarray) -> pa.Table:
-    """The table with the types of ``schema``; sets ``exact`` to false for rows with a text in another form.
+    """The table with the types of ``schema``; sets ``exact`` to false for rows with a string in another form.
 
     Raises ArrowInvalid for a day or a time that does not exist.
     """
@@ -168,8 +169,8 @@ def _bytes_of(texts: pa.Array) -> pa.Buffer:
 
 
 def _are_plain(strings: pa.Array, whole: bytes) -> np.ndarray:
-    """True for JSON texts without escaped characters that are within the limits of ``from_json``; ``whole`` contains
-    all texts, one after the other."""
+    """True for records whose JSON has no escaped characters and is within the limits of ``from_json``; ``whole``
+    contains all records, one after the other."""
     plain = np.ones(len(strings), dtype=bool)
     if b"\\u" in whole:
         plain &= ~_mask(pc.match_substring(strings, "\\u"))

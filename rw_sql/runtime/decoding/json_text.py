@@ -1,4 +1,4 @@
-"""Recognizes texts that are exactly one JSON object, as Spark expressions.
+"""Recognizes strings that are exactly one JSON object, as Spark expressions.
 
 Spark's ``from_json`` ignores text after the first value, decodes invalid UTF-8 to other characters, and rounds a
 number that is read as STRING to the nearest double. This module works around each of these, at the cost of a few
@@ -53,7 +53,7 @@ SPACE = r"[ \t\r\n]*+"
 """A pattern for the white space between the parts of JSON."""
 
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:[.][0-9]++)?(?:[eE][+-]?[0-9]++)?"
-# Quantified groups are possessive. For other groups, Java's matcher uses recursion, and a long text would overflow the
+# Quantified groups are possessive. For other groups, Java's matcher uses recursion, and long text would overflow the
 # stack.
 _UNMARKED = rf'\G((?:[^"\-0-9]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+)({_NUMBER})(?={SPACE}[,}}\]])'
 _CHANGING = rf"[:\[,]{SPACE}(?:-?[0-9]++[.eE]|-0|-?[0-9]{{999}})"
@@ -79,7 +79,7 @@ def not_text(raw: Column) -> Column:
 
 
 def with_end(raw: Column) -> Column:
-    """The text with END as its last member, which a parser finds only if the text is a single object."""
+    """Adds END to the text as its last member, which a parser finds only if the text is a single object."""
     text = characters(raw)
     member = f'"{END}":true}}'
     # Cuts by bytes, because Spark would otherwise count characters from the beginning.
@@ -98,12 +98,12 @@ def is_changing(text: Column) -> Column:
 
 
 def with_marks(text: Column) -> Column:
-    """The JSON with its numbers as marked strings; invalid JSON stays invalid."""
+    """Converts the numbers in JSON to marked strings; invalid JSON stays invalid."""
     return f.regexp_replace(text, _UNMARKED, f'$1"{_MARK}$2"')
 
 
 def without_marks(text: Column) -> Column:
-    """The text of a number, or of JSON with numbers, as it was written."""
+    """Removes the marks from the text of a number, or from JSON with numbers."""
     bare = f.regexp_replace(text, rf'"{_MARK}([^"]*+)"', "$1")
     return f.when(f.contains(text, f.lit(_MARK)), f.replace(bare, f.lit(_MARK), f.lit(""))).otherwise(text)
 
@@ -125,7 +125,7 @@ def is_whole(read: Column) -> Column:
 
 
 def all_members(text: Column) -> Column:
-    """The members of a JSON object as a map of names to texts; NULL if the text is not exactly one JSON object.
+    """The members of a JSON object as a map from names to text; NULL if the text is not exactly one JSON object.
 
     The text must come from :func:`with_end`, and the map contains ``END``. If a name occurs several times, the last
     member applies.
@@ -183,7 +183,7 @@ def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
 
 
 def in_lower_case(text: Column) -> Column:
-    """A text in lower case, equal to the result of ``str.lower`` in every locale. Java alone would convert I and İ to
+    """``text`` in lower case, equal to the result of ``str.lower`` in every locale. Java alone would convert I and İ to
     other letters in the Turkish locale."""
     return f.lower(f.replace(f.translate(text, "I", "i"), f.lit("İ"), f.lit("i\u0307")))
 

@@ -1,8 +1,8 @@
-"""Decodes records of FORMAT PLAIN to column values, by the rules in ``docs/reference/formats.md``.
+"""Decodes records of FORMAT PLAIN to column values, according to the rules in ``docs/reference/formats.md``.
 
 Most JSON values are read directly as their columns' types, which takes half the time of reading them as text. If Spark
-may have missed or changed a value, the record is read again as text, by the rules of the change formats. If a value
-cannot be read exactly, its record is an error.
+may have missed or changed a value, the record is read again as text, according to the rules of the change formats. If a
+value cannot be read exactly, its record is an error.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def read_json(
     found = members(f.col(_TEXT), schema, _STRICT_LOCALE)
     kept = _kept_digits(columns)
     if kept is not None:
-        # Such a record is read as text: Spark would round the number before its digits can be compared, or read a text
-        # that is not a number as one.
+        # Such a record is read as text: Spark would round the number before its digits can be compared, or read a
+        # string that is not a number as a number.
         is_other = numbers.has_long_number(f.col(_TEXT), kept) | numbers.has_other_number(f.col(_TEXT))
         records = records.withColumn(_LONG, once(is_other))
         found = f.when(~f.col(_LONG), found)
@@ -170,7 +170,7 @@ def read_csv(
     )
     rules = ValueRules(bytes_as="utf8")
     texts = {
-        # A field of two quotes is an empty text, and NULL for types without an empty value.
+        # A field of two quotes is an empty string, and NULL for types without an empty value.
         column.name: row[column.name] if column.data_type.name in _WITH_EMPTY else f.nullif(row[column.name], f.lit(""))
         for column in columns
     }
@@ -307,7 +307,7 @@ def _all_fit(items: Column, data_type: DataType, rules: ValueRules) -> Column | 
 
 
 def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
-    """The conditions under which a text is or contains a number whose original spelling may differ."""
+    """The conditions under which a string is or contains a number whose original spelling may differ."""
     if data_type.element is not None:
         return _some(read, data_type.element, _may_be_numbers)
     if data_type.value is not None:
@@ -316,7 +316,7 @@ def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
         return [test for field in data_type.fields for test in _may_be_numbers(read[field.name], field.data_type)]
     if spark_type(data_type) != "STRING":
         return []
-    # Texts that begin with a digit or a minus sign sort between "-" and ":".
+    # Strings that begin with a digit or a minus sign sort between "-" and ":".
     is_other = f.contains(read, f.lit(".")) | f.contains(read, f.lit("E")) | (read == f.lit("0"))
     is_number = (read >= f.lit("-")) & (read < f.lit(":")) & is_other & read.rlike(_CHANGED_NUMBER)
     begins = reduce(or_, (f.startswith(read, f.lit(first)) for first in '{["'))
@@ -348,7 +348,7 @@ def _has_nulls_of_fields(read: Column, data_type: DataType) -> list[Column]:
 
 
 def _has_other_case(text: Column, names: Sequence[str]) -> Column:
-    """True if a text may contain one of the names in a different case.
+    """True if ``text`` may contain one of the names in a different case.
 
     If two names differ only in case (``userId`` in the row, ``userid`` in a STRUCT), they count in every case, because
     only a member's place shows which of the two is meant.

@@ -28,14 +28,14 @@ class JobCommit:
     """The metadata of one job commit: the run and batch that wrote it, and the offsets that it covers.
 
     ``ranges`` are the upstream offsets per split, ``[start, end)``, of a job that reads an upstream. ``epoch`` is the
-    epoch of the catalog at which the run started. ``batch`` is -1 for a fence. In a fence, ``done`` is the newest
-    earlier batch of the generation (-1: none), so that a start only needs to read the newest commit. ``generation`` is
-    the generation of the job's table and checkpoint. ``lives`` are the cluster and incarnation (Kafka: topic id) of
-    each split when it was read. ``rewind`` is the epoch of the REWIND that restored the table with this commit; 0 in
-    other commits. ``tables`` is the progress of snapshots (change data capture only); commits without new progress may
-    omit it. ``rows`` are the numbers of rows by upstream table (change data capture only; None in commits of earlier
+    epoch of the catalog at which the run started. ``batch`` is -1 for a fence. In a fence, ``done`` is the last earlier
+    batch of the generation (-1: none), so that a start only needs to read the last commit. ``generation`` is the
+    generation of the job's table and checkpoint. ``lives`` are the cluster and incarnation (Kafka: topic id) of each
+    split when it was read. ``rewind`` is the epoch of the REWIND that restored the table with this commit; 0 in other
+    commits. ``tables`` is the progress of snapshots (change data capture only); commits without new progress may omit
+    it. ``rows`` are the numbers of rows by upstream table (change data capture only; None in commits of earlier
     versions of rw_sql). ``terms`` are, for each split, the term of its log (Kafka: leader epoch) at the end of its
-    range, where that term is known (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is the newest batch whose
+    range, where that term is known (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is the last batch whose
     rows the target of a sink has (-1: none; None: unknown); the target does not get empty batches.
     """
 
@@ -59,7 +59,7 @@ class JobCommit:
 
     @property
     def newest_batch(self) -> int:
-        """The newest batch of the generation once this commit is made; -1 if there is none."""
+        """The last batch of the generation once this commit is made; -1 if there is none."""
         return self.batch if self.batch >= 0 else self.done
 
     def to_json(self) -> str:
@@ -167,7 +167,7 @@ def commit_path(table: str, version: int) -> str:
 
 
 def read_actions(warehouse: Warehouse, table: str, version: int) -> list[dict[str, Any]]:
-    """The actions of one commit. Raises FileNotFoundError if its file was cleaned up."""
+    """Reads the actions of one commit. Raises FileNotFoundError if its file was cleaned up."""
     text = warehouse.read_text(commit_path(table, version))
     # Does not use splitlines(), which also splits at characters that JSON contains unescaped, such as U+0085 in
     # statistics.
@@ -179,7 +179,7 @@ def table_id(warehouse: Warehouse, table: str) -> str:
 
     In the warehouse, a table's first commit contains the id, which no later commit changes. Reading this commit takes a
     fiftieth of the time of opening the table. A table outside the warehouse is opened, because another program may have
-    replaced it by a table with another id.
+    replaced it with a table with another id.
     """
     if table.startswith(f"{warehouse.uri}/"):
         try:
@@ -244,18 +244,19 @@ def standing_commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> I
 
 
 def last_commit(warehouse: Warehouse, table: str, generation: int) -> JobCommit | None:
-    """The newest job commit of a generation; None if there is none."""
+    """The last job commit of a generation; None if there is none."""
     return next((commit for _, commit in job_commits(warehouse, table) if commit.generation == generation), None)
 
 
 def last_batch(warehouse: Warehouse, table: str, generation: int) -> int:
-    """The newest batch of a generation in the table; -1 if there is none."""
+    """The last batch of a generation in the table; -1 if there is none."""
     commit = last_commit(warehouse, table, generation)
     return -1 if commit is None else commit.newest_batch
 
 
 def committed_ms(actions: list[dict[str, Any]]) -> int | None:
-    """The time of a commit by its writer's clock, in milliseconds since 1970; None if the commit does not state it."""
+    """The time of a commit according to its writer's clock, in milliseconds since 1970; None if the commit does not
+    state it."""
     for action in actions:
         info = action.get("commitInfo")
         if info is not None and info.get("timestamp") is not None:

@@ -30,7 +30,7 @@ them are the number of the partition."""
 def may_hold(held: DataFrame, count: int) -> bool:
     """True if ``count`` rows, which the caller has persisted and counted, fit into this process's memory.
 
-    A few thousand rows of long texts may exceed the memory, and also Spark's limit for results
+    A few thousand rows of long strings may exceed the memory, and also Spark's limit for results
     (``spark.driver.maxResultSize``).
     """
     return count <= LARGE_ROWS and planned_bytes(held) <= HELD_BYTES
@@ -48,16 +48,16 @@ def small_rows(rows: DataFrame) -> pa.Table | None:
 def in_any_order(rows: DataFrame) -> DataFrame:
     """The same rows, in a form that can be persisted.
 
-    If Spark knows that rows are sorted by columns that the query does not return, as for ``max(text) GROUP BY k``, it
-    fails to read them after they were persisted. This function makes Spark forget the order, without a shuffle, and
-    changes nothing else.
+    If Spark knows that rows are sorted by columns that the query does not return, as for ``max(text) GROUP BY k``,
+    Spark fails to read the rows after they were persisted. This function makes Spark forget the order, without a
+    shuffle, and changes nothing else.
     """
     return rows.coalesce(_MOST_PARTITIONS)
 
 
 def all_rows(rows: DataFrame) -> pa.Table:
     """Collects the rows into this process, in the order that they have in ``rows``, even if they are too large for a
-    single result of Spark. They must fit into the process's memory."""
+    single result of Spark. The rows must fit into the process's memory."""
     try:
         return rows.toArrow()
     except (PySparkException, Py4JError) as error:

@@ -43,7 +43,7 @@ SMALL_ROWS = 20_000
 """Batches up to this number of rows go through Arrow and delta-rs, larger ones through Spark."""
 
 LARGE_ROWS = 200_000
-"""Keyed batches above this number of rows are merged by Spark, smaller ones by delta-rs."""
+"""Spark merges keyed batches above this number of rows; delta-rs merges smaller ones."""
 
 HELD_BYTES = 128 * 1024 * 1024
 """The maximum size in bytes of a batch that this process holds, even if it has few rows. Larger batches go through
@@ -63,13 +63,13 @@ class FencedError(Exception):
 class JobOutput:
     """The table that one run of a job writes. Not thread-safe; one batch at a time.
 
-    ``done`` is the generation's newest batch from earlier runs, -1 if there is none. ``lives`` and ``terms`` are, for
+    ``done`` is the generation's last batch from earlier runs, -1 if there is none. ``lives`` and ``terms`` are, for
     each split, its identity and the term of its log (Kafka: leader epoch); the commits of a job that reads an upstream
     contain both. ``ranges`` are the offsets of the batch in progress, unless the caller passes them with the rows.
     ``follows`` is the table's transaction version at the start of a run without a fence. ``before_commit`` is called
     between reading and committing a large batch; an exception aborts the batch. ``tables`` is the progress of snapshots
     that the batch in progress stores; ``rows`` is the number of the batch's rows by upstream table. ``sent`` is the
-    newest batch whose rows the target of a sink has; None if unknown, and for other jobs.
+    last batch whose rows the target of a sink has; None if unknown, and for other jobs.
     """
 
     warehouse: Warehouse
@@ -188,7 +188,7 @@ class JobOutput:
             seen = self._newest_transaction()
             if seen is not None and seen >> _RUN_SHIFT >= self.run:
                 raise FencedError(f"run {seen >> _RUN_SHIFT} of {self.job} has taken over from run {self.run}")
-            # No later commit can change the newest batch: if anything is committed after the version that is read here,
+            # No later commit can change the last batch: if anything is committed after the version that is read here,
             # the fence is refused.
             before = last_commit(self.warehouse, self.path, self.generation)
             self.done, self.sent = (-1, None) if before is None else (before.newest_batch, before.sent)
@@ -218,7 +218,7 @@ class JobOutput:
         )
 
     def _mark(self, done: int, *, rewind: int = 0) -> JobCommit:
-        """The metadata of a fence or a RESTORE. ``done`` is the newest batch in the table."""
+        """The metadata of a fence or a RESTORE. ``done`` is the last batch in the table."""
         return JobCommit(
             job=self.job,
             run=self.run,
@@ -273,7 +273,7 @@ class JobOutput:
     def restore(self, version: int, *, rewind: int, done: int) -> int:
         """Restores the table to the content of ``version``; returns the version of the commit that does so.
 
-        ``rewind`` is the epoch of the REWIND. ``done`` is the newest batch in the restored table. Raises FencedError if
+        ``rewind`` is the epoch of the REWIND. ``done`` is the last batch in the restored table. Raises FencedError if
         another run has taken over.
         """
         self._require_turn(self._version_of(0))

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MOST_CHARACTERS = 256
-"""The maximum length in characters of a text in the condition of a merge. The limit exists because the commit contains
-the condition."""
+"""The maximum length in characters of a string in the condition of a merge. The limit exists because the commit
+contains the condition."""
 
 
 def key_range(rows: pa.Table, key: str) -> str:
@@ -16,15 +16,15 @@ def key_range(rows: pa.Table, key: str) -> str:
 
     With this condition, the merge uses file statistics to skip the files without such rows.
 
-    The condition is safe only for integers, dates and texts. For other types, writers of statistics differ in the order
-    of the values.
+    The condition is safe only for integers, dates and strings. For other types, writers of statistics differ in the
+    order of the values.
     """
     values, kind = rows[key], rows.schema.field(key).type
     if values.null_count or not values.length():
         return ""
     try:
         return _range_of(values, kind, key)
-    except (ValueError, OverflowError):  # A date after the year 9999, or a text that is not UTF-8.
+    except (ValueError, OverflowError):  # A date after the year 9999, or a string that is not UTF-8.
         return ""
 
 

@@ -129,7 +129,8 @@ def rejected_schema(shape: SinkShape) -> Schema:
 
 
 def rejected_count(path: str) -> int:
-    """The number of a sink's rejected rows, by the statistics of the table's files; 0 if the table does not exist."""
+    """The number of a sink's rejected rows, according to the statistics of the table's files; 0 if the table does not
+    exist."""
     try:
         table = DeltaTable(path)
     except TableNotFoundError:

@@ -175,7 +175,7 @@ def _require_all(reported: Reported, found: Sequence[Mapping[str, Any]], staged:
 
 
 def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | None) -> str:
-    """Checks the commit of a MERGE by Spark that had ``rows`` rows to merge; returns the problem as text, empty if the
+    """Checks the commit of a MERGE in which Spark had ``rows`` rows to merge; returns the problem as text, empty if the
     commit is correct.
 
     The commit lists the files that tasks report, even if an executor wrote them to another machine's disk.

@@ -183,7 +183,7 @@ class VersionChecksums:
         return _told(metadata), _told(protocol), version
 
     def _read(self, version: int) -> TableState | None:
-        """The state in a version's checksum file, rw_sql's or Spark's; None if it is missing or incomplete."""
+        """Reads the state from a version's checksum file, rw_sql's or Spark's; None if it is missing or incomplete."""
         try:
             told = json.loads(self.warehouse.read_text(_file(self.path, version)))
         except FileNotFoundError:

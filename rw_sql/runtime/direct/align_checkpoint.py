@@ -1,8 +1,8 @@
 """Aligns a view's checkpoint with the catalog's positions for its direct readers, before its query starts.
 
-Operator state is not changed. The newest committed entry of the offset log is replaced in place, so that batch
-numbers continue. A planned batch that has written nothing is removed. A planned batch whose rows are already in the
-view must be finished first. No batch number is therefore reused for other rows, and none is skipped.
+Operator state is not changed. The last committed entry of the offset log is replaced in place, so that batch numbers
+continue. A planned batch that has written nothing is removed. A planned batch whose rows are already in the view must
+be finished first. No batch number is therefore reused for other rows, and none is skipped.
 
 The process may be killed after any step. A change therefore begins by recording the old content, and ends by updating
 the record. If a change was interrupted, the next start recomputes everything from the recorded content.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredReader:
     """The catalog's requirement for one reader: its splits, the states that statements have set for them (``stored``),
-    and the epoch of the newest of these statements (``since``)."""
+    and the epoch of the last of these statements (``since``)."""
 
     fragment: str
     kind: Connector
@@ -80,7 +80,7 @@ def positions_of(
 
 
 def align(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int) -> Alignment:
-    """Aligns the checkpoint; ``done`` is the newest batch whose rows are in the view.
+    """Aligns the checkpoint; ``done`` is the last batch whose rows are in the view.
 
     If a batch must be finished first, returns its number in ``unfinished`` and changes nothing. Raises StalledError
     if the checkpoint lacks needed information.

@@ -47,8 +47,8 @@ EMPTY = ReaderRecord(lines=(), epochs={}, lives={}, parked={})
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One change of a checkpoint. ``was`` and ``before`` are the record and the newest committed entry of the offset
-    log before the change (None: no entry).
+    """One change to a checkpoint. ``was`` is the record before the change. ``before`` is the last committed entry of
+    the offset log before the change; None if there was no entry.
 
     ``epochs`` are the epochs in the record after the change. ``dropped`` is the offset entry of the removed batch,
     which was planned but had written nothing.
@@ -63,7 +63,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def read_record(files: CheckpointFiles) -> ReaderRecord | None:
-    """The record; None if a checkpoint has none yet."""
+    """Reads the record; None if a checkpoint has none yet."""
     try:
         return msgspec.json.decode(files.read(_FILE), type=ReaderRecord)
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def write_record(files: CheckpointFiles, record: ReaderRecord) -> None:
 
 
 def read_changes(files: CheckpointFiles) -> tuple[Change, ...]:
-    """All changes of a checkpoint, oldest first."""
+    """Reads all changes to a checkpoint, oldest first."""
     names = sorted(name for name in files.stamps(FOLDER) if name.endswith(".json") and name[:-5].isdecimal())
     return tuple(msgspec.json.decode(files.read(f"{FOLDER}/{name}"), type=Change) for name in names)
 
@@ -92,16 +92,16 @@ def _to_json(stored: ReaderRecord | Change) -> str:
 
 
 def unfinished(changes: tuple[Change, ...], record: ReaderRecord) -> Change | None:
-    """The newest change, if the record does not show that it is complete."""
+    """The last change, if the record does not show that it is complete."""
     return changes[-1] if changes and changes[-1].was == record else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The end of a checkpoint: its newest committed and its newest planned batch, -1 if there is none.
+    """The end of a checkpoint: its last committed batch and its last planned batch, -1 if there is none.
 
-    ``text`` is the offset log's entry of the newest committed batch; if a change of this entry is unfinished, its
-    content before the change.
+    ``text`` is the offset log's entry of the last committed batch. If a change to this entry is unfinished, ``text`` is
+    the entry's content before the change.
     """
 
     committed: int
@@ -116,11 +116,13 @@ class Head:
         return read_entry(self.text) if self.text is not None else None
 
     def offsets(self, fragment: str, kind: Connector) -> dict[str, int] | None:
-        """The positions of a fragment's splits in the offset log; None if the fragment has no line yet."""
+        """The positions of a fragment's splits after the last committed batch; None if the offset log has no line for
+        the fragment."""
         return self._offsets(self.entry, fragment, kind)
 
     def planned_offsets(self, files: CheckpointFiles, fragment: str, kind: Connector) -> dict[str, int] | None:
-        """The positions of a fragment's splits after the newest planned batch."""
+        """The positions of a fragment's splits after the last planned batch; None if the offset log has no line for the
+        fragment."""
         return self._offsets(read_entry(files.read(f"offsets/{self.planned}")), fragment, kind)
 
     def _offsets(self, entry: OffsetEntry | None, fragment: str, kind: Connector) -> dict[str, int] | None:
@@ -140,7 +142,7 @@ def offsets_of(
 
 
 def read_head(files: CheckpointFiles) -> Head:
-    """The end of a checkpoint; empty if there is no checkpoint."""
+    """Reads the end of a checkpoint; empty if there is no checkpoint."""
     committed = max(files.batches("commits"), default=-1)
     planned = max(files.batches("offsets"), default=-1)
     record, changes = read_record(files), read_changes(files)

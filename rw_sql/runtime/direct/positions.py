@@ -38,7 +38,7 @@ def _of_source(found: Mapping[str, T], source_id: int) -> dict[str, T]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReaderContext:
-    """A fragment's source and view, the end of its checkpoint, and the newest batch whose rows are in the view."""
+    """A fragment's source and view, the end of its checkpoint, and the last batch whose rows are in the view."""
 
     warehouse: Warehouse
     source_id: int

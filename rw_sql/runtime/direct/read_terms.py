@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def commit_key(source_id: int, split: str) -> str:
     """The name of a split in a view's commits.
 
-    It includes the source, because a view may read several sources, even of the same topic.
+    The name includes the source, because a view may read several sources, even of the same topic.
     """
     return f"{source_id}/{split}"
 
@@ -32,10 +32,10 @@ def reached_states(
     *,
     before: int | None = None,
 ) -> dict[str, SplitState]:
-    """The states with the terms that the view's newest commits have stored.
+    """The states with the terms that the view's latest commits have stored.
 
     ``since`` is the epoch of the statement that set each split's position. Only commits of runs that started at
-    ``since`` or later, and before the epoch ``before``, count. If the newest batch is in the view but not in its
+    ``since`` or later, and before the epoch ``before``, count. If the last batch is in the view but not in its
     checkpoint, the result includes the end of this batch, because the log must contain its records too.
     """
     found = dict(states)

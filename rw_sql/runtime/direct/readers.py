@@ -85,8 +85,8 @@ class _Reader:
 class DirectReaders:
     """The view's direct readers.
 
-    ``terms`` are the terms (Kafka: leader epochs) of the splits' logs at the positions, by the splits' names in the
-    view's commits. ``unproved`` are the ranges of the batch in progress, which :meth:`require_same_log` checks.
+    ``terms`` maps a split, by its name in the view's commits, to the term (Kafka: leader epoch) of its log at the
+    position. ``unproved`` are the ranges of the batch in progress, which :meth:`require_same_log` checks.
     """
 
     warehouse: Warehouse
@@ -157,7 +157,7 @@ class DirectReaders:
     def align_checkpoint(self, done: int) -> int | None:
         """Aligns the checkpoint with the catalog, after earlier runs of the view are fenced.
 
-        ``done`` is the newest batch in the view. If a batch must be finished first, sets up the readers for that batch
+        ``done`` is the last batch in the view. If a batch must be finished first, sets up the readers for that batch
         and returns its number; otherwise returns None. Raises StalledError.
         """
         alignment = align(
@@ -371,8 +371,8 @@ class DirectReaders:
                 self._note_terms(reader)
 
     def count_errors(self, progress: StreamingQueryProgress | None) -> dict[str, int]:
-        """The number of records per source that the newest reported batch could not decode; empty if an earlier call
-        has counted this batch."""
+        """The number of records per source that the last reported batch could not decode; empty if an earlier call has
+        counted this batch."""
         if progress is None or progress.batchId <= self.counted:
             return {}
         self.counted = progress.batchId

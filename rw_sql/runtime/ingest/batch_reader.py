@@ -108,7 +108,7 @@ class BatchReader:
         return self.opening.kind
 
     def _fetched(self, plan: BatchPlan) -> pa.Table | None:
-        """The records of a small batch, which this process fetches; None if Spark's reader must read the batch."""
+        """Fetches the records of a small batch in this process; None if Spark's reader must read the batch."""
         fetcher = self.opening.fetcher
         if fetcher is None or plan.expected > SMALL_ROWS:
             return None

@@ -56,14 +56,14 @@ the new columns; it returns True if it has added columns."""
 _COLUMNS_SECONDS, _LOOK_SECONDS = 20.0, 0.1
 _REPORT_SECONDS = 1.0
 _LAST = 2**62
-"""An index that is higher than that of any other row with the same offset."""
+"""An index that is higher than the index of any other row with the same offset."""
 
 _INDEX, _UNCHANGED = "_rw_index", "_rw_unchanged"
 _NOTE = "tables.json"
 
 
 def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tuple[str, TableProgress]]:
-    """For each upstream table, the name and the progress of its snapshot: from the newest commit of the log, otherwise
+    """For each upstream table, the name and the progress of its snapshot: from the last commit of the log, otherwise
     from the stored note."""
     noted_at, noted = _note(warehouse, source)
     for version, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
@@ -108,7 +108,7 @@ def _note(warehouse: Warehouse, source: SourceRecord) -> tuple[int, dict[str, li
 class Capture:
     """The reader of one run of a change data capture source.
 
-    ``tables`` is the progress of each upstream table as stored in the newest commit, with the name of its snapshot.
+    ``tables`` is the progress of each upstream table as stored in the last commit, with the name of its snapshot.
     ``made`` is the position from which the run reads. ``least_bucket`` is the first hour (:func:`_least_bucket`) that
     all tables read; rows that are written while the clock shows an earlier hour get this hour.
     """
@@ -370,7 +370,7 @@ def _await_columns(
     """Waits until the old jobs of tables that got a column have ended, because they would store new rows without the
     column.
 
-    Raises StalledError if such a job still runs after some time, here or in the process of another resource group.
+    Raises StalledError if such a job still runs after a while, here or in the process of another resource group.
     """
     changed = {
         view_job(id_)
@@ -426,8 +426,8 @@ def begin_upstream(
     """Creates the slot and the publication if they are missing and nothing has been read; adds tables to the
     publication.
 
-    Returns the position from which to read. It is after the stored position only if the slot is new and was created
-    for this source.
+    Returns the position from which to read. This position is after the stored position only if the slot is new and was
+    created for this source.
     """
     slot = kind.slot_details(options)
     if is_new and slot is not None and slot.status == "lost":

@@ -22,7 +22,8 @@ MOST_SPLITS = 1000
 """The maximum number of splits that a fetcher follows. Each of its requests names all splits of a server."""
 
 _WAIT_SECONDS = 0.05
-"""The time in seconds for which the fetcher waits for records, so the longest that a stop waits for it."""
+"""The time in seconds for which the fetcher waits for records, and thus the longest time for which a stop waits for the
+fetcher."""
 
 _ASK_SECONDS = 0.5
 """The time in seconds between two requests for the splits' ends while no records arrive. A fetcher may not notice that
@@ -46,7 +47,7 @@ def may_follow(kind: Connector, fetcher: RecordFetcher | None, splits: int, pace
 class FollowedSource:
     """The records of one source after ``positions``, which grow with each batch.
 
-    ``require_same`` raises the error of an upstream that is another one now.
+    ``require_same`` raises an error if the upstream is no longer the same one.
     """
 
     kind: PooledConnector
@@ -78,7 +79,7 @@ class FollowedSource:
         """Waits a short time for records, and determines ``ends``.
 
         Raises LeftToSparkError if the batch is not small or the fetcher cannot read it, OSError if the upstream does
-        not answer, and StalledError.
+        not respond, and StalledError.
         """
         arrived = self.fetcher.arrived(_WAIT_SECONDS, most=min(self.most, SMALL_ROWS))
         if arrived is None:

@@ -39,8 +39,8 @@ def write_by_known_schemas(
     """Calls ``write`` with the batch's rows, decoded with the schemas known so far, until no record has an unknown
     schema.
 
-    ``path`` is the table that ``write`` adds to. ``write`` must call its second argument, a check, before the
-    commit. Raises StalledError if the registry does not answer.
+    ``path`` is the table that ``write`` adds to. ``write`` must call its second argument, a check, before the commit.
+    Raises StalledError if the registry does not respond.
     """
     if not schemas.known_heads:
         schemas.add_versions()

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 class SourceStream:
     """The stream of one run of a reader, and the fetcher of its small batches. Not thread-safe.
 
-    ``session`` is at first the session of the reader's last run in this process (or None), later the session of this
-    run, which a run without a query opens only if it needs it. For a connector that reads ranges, ``feed`` has the
-    ranges of each batch as soon as the stream is open. ``may_follow``: the run may begin without a query.
+    ``session`` is at first the session of the reader's last run in this process (or None), and later the session of
+    this run. A run without a query opens its session only if it needs one. For a connector that reads ranges, ``feed``
+    has the ranges of each batch as soon as the stream is open. ``may_follow``: the run may begin without a query.
     """
 
     context: Context

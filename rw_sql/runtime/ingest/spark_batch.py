@@ -48,7 +48,7 @@ class SparkBatch:
         return self.decoder.rows(known, batch=self.batch, bucket=self.bucket, since=self.since)
 
     def collected(self, schema: pa.Schema) -> pa.Table:
-        """The log's rows in this process, with the columns of ``schema``."""
+        """Collects the log's rows into this process, with the columns of ``schema``."""
         return as_stored(self.rows().toArrow(), schema)
 
     def write(

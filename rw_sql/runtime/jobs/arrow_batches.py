@@ -84,7 +84,7 @@ _TYPES = {
     "TIMESTAMP": pa.timestamp("us"),
     "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
 }
-"""The types that Arrow reads from JSON by the rules of ``docs/reference/formats.md``."""
+"""The types that Arrow reads from JSON according to the rules of ``docs/reference/formats.md``."""
 
 _INCLUDED = {"key": "key", "partition": "partition", "topic": "partition", "timestamp": "timestamp"}
 """For each word of INCLUDE, the column of the records that contains its value."""
@@ -133,7 +133,7 @@ class ArrowBatches:
         if not kinds or None in kinds:
             return None
         if json_rules(encode_options(statement)).timestamptz == "utc_without_suffix":
-            return None  # In this mode, a text with a time zone is an error, but Arrow would accept it.
+            return None  # In this mode, a string with a time zone is an error, but Arrow would accept it.
         schema = pa.schema(list(zip(names, kinds, strict=True)))
         return ArrowBatches(statement, BlockReader(schema, END, _SUFFIX), run, is_shared=warehouse.is_local)
 
@@ -272,8 +272,8 @@ class ArrowBatches:
         rows_of: Callable[[DataFrame], DataFrame],
         expected: Expected,
     ) -> DataFrame | None:
-        """The log's rows for records, which are decoded into files of ``folder``; earlier content of the folder is
-        deleted. None in the same case as for :meth:`save`.
+        """Decodes records into files of ``folder``, whose earlier content is deleted, and returns the log's rows.
+        Returns None in the same case as :meth:`save`.
 
         Raises MiscountError if the number of rows differs from ``expected``.
         """
@@ -321,8 +321,8 @@ def _texts(records: pa.Table) -> pa.Array:
 
 
 def _read_again(records: DataFrame, kept: tuple[str, ...], files: list[str]) -> DataFrame:
-    """The records that tasks left undecoded in ``files``, with the columns of ``records``. The columns that are not in
-    ``kept`` are NULL, because no code reads them."""
+    """Reads the records that tasks left undecoded in ``files``, with the columns of ``records``. The columns that are
+    not in ``kept`` are NULL, because no code reads them."""
     known = {column.name: column for column in records.schema.fields}
     schema = StructType([StructField(VALUE, BinaryType()), *(known[name] for name in kept)])
     frame = records.sparkSession.read.schema(schema).parquet(*files)

@@ -48,8 +48,8 @@ class LeftToSparkError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class BatchMode:
-    """How one run of a job writes its batches. Changes between the two ways are made one at a time, and none once the
-    run is being stopped.
+    """Determines how one run of a job writes its batches: with a query or with a thread. Changes between the two are
+    made one at a time, and none is made once the run is being stopped.
 
     ``start_query`` starts a query at the run's position, ``end_query`` ends it, and ``has_completed`` is true once the
     query has completed a batch, which it does after it has written the batch. ``open`` prepares the thread's first
@@ -94,8 +94,8 @@ class BatchMode:
         raise BrokenOffError
 
     def after_batch(self, batch: int, *, is_small: bool, prepare: Callable[[], bool] | None = None) -> None:
-        """Must follow each batch of the query. A thread takes the query's place after enough small batches with which
-        the query has read all of its input (``is_small``).
+        """Must follow each batch of the query. A thread takes the query's place after enough successive batches that
+        were small and had read all of the query's input (``is_small``).
 
         ``prepare`` is called before the thread's start; if it returns False, no thread can write this run's batches.
         """

@@ -64,8 +64,8 @@ class Context:
         self.wakes.note_batch(job)
 
     def explains(self, error: Exception) -> bool:
-        """True if an error has the cause for which all writes to the warehouse fail. The log has this cause once, so
-        that the error need not be logged."""
+        """True if an error has the same cause as the failure of all writes to the warehouse. This cause is logged once,
+        so the error itself need not be logged."""
         return self.store.explains(error, self.warehouse)
 
     def has_owner(self, lease: Lease | None = None) -> bool:

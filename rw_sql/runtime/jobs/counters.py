@@ -39,7 +39,7 @@ class JobFigures:
             self._batches[job] = (at_ms, seconds)
 
     def last_batch(self, job: str) -> tuple[int, float] | None:
-        """The end and duration of a job's newest batch; None if no batch has ended in this process."""
+        """The end and duration of a job's last batch; None if no batch has ended in this process."""
         with self._lock:
             return self._batches.get(job)
 

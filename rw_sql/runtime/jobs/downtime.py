@@ -52,8 +52,8 @@ def downtime(warehouse: Warehouse, group: str = DEFAULT_GROUP) -> list[Stretch]:
 
 
 def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
-    """The recorded periods of a group. For a group of another process that has no owner now, the result includes the
-    period in progress.
+    """The recorded periods of a group. For a group that this process does not run and that has no owner now, the result
+    includes the period in progress.
 
     That group's next owner will record this period, but upkeep of other groups needs it before then.
     """

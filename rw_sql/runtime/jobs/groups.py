@@ -39,8 +39,8 @@ def owned_groups(context: Context) -> frozenset[str]:
 
 
 def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Mapping[str, Lease]:
-    """The leases, by group, of other processes that have not applied an epoch and may still run jobs as they were
-    before it.
+    """The leases, by group, of other processes that have not applied ``epoch`` and may still run jobs as they were
+    before that epoch.
 
     ``without`` is a group to ignore. A lease that another process could take is ignored too, because its owner has
     ended or is fenced in an object store.
@@ -65,7 +65,7 @@ def _may_run(context: Context, lease: Lease) -> bool:
 
 
 def owners_of(context: Context) -> dict[str, Owner]:
-    """The newest owner of each group that ever had one."""
+    """The last owner of each group that ever had one."""
     at = now_ms()
     return {group: _owner(context, lease, at) for group, lease in context.metastore.jobs.leases().items()}
 
@@ -99,7 +99,7 @@ def _owner(context: Context, lease: Lease, at_ms: int) -> Owner:
 
 
 def holding(context: Context, epoch: int) -> Mapping[str, Lease]:
-    """The leases, by group, of other owners that may still run jobs which the catalog of an epoch no longer assigns to
+    """The leases, by group, of other owners that may still run jobs that the catalog of ``epoch`` no longer assigns to
     their groups.
 
     An owner stops its jobs without waiting for other owners, so two owners that exchange jobs do not wait for each
@@ -113,7 +113,7 @@ def holding(context: Context, epoch: int) -> Mapping[str, Lease]:
 
 
 def least_applied(context: Context) -> int:
-    """The newest epoch that the owners of all groups have applied; -1 if there was never an owner.
+    """The last epoch that the owners of all groups have applied; -1 if there was never an owner.
 
     An owner that has ended runs no job, so its epoch counts only if no group has an owner.
     """

@@ -111,8 +111,8 @@ def input_frame(
         reader = reader.option("ignoreDeletes", "true")
     path = table or path_of(context.warehouse, given)
     if not given.path and YoungTable.of(context.warehouse, path) is not None:
-        # With this option, the stream begins with the table's first commit instead of a snapshot of the table. It
-        # returns the same rows, but Spark need not run jobs to compute the snapshot.
+        # With this option, the stream begins with the table's first commit instead of a snapshot of the table. The
+        # stream returns the same rows, but Spark need not run jobs to compute the snapshot.
         reader = reader.option("startingVersion", "0")
     frame = reader.load(path)
     frame = selected_rows(spark, given, frame, is_live=bool(given.history) and table is None)
@@ -199,7 +199,7 @@ def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> Da
 
 
 def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
-    """The rows of an input at a version, with the columns visible to queries.
+    """The rows of an input at ``version``, with the columns visible to queries.
 
     If the input is a source, these are the rows of its log without the undecodable records. A view over a source is
     recomputed from the source's log if another input of the view replaces rows.

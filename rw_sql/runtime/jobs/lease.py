@@ -41,8 +41,8 @@ A busy process may write its heartbeat late, and the clocks of machines differ.
 """
 
 CLOCKS_SECONDS = 3600.0
-"""The time without a heartbeat, in seconds, after which a process may take a lease without observing it first. It is
-assumed that the clocks of two machines differ by less."""
+"""The time without a heartbeat, in seconds, after which a process may take a lease without observing it first. This
+assumes that the clocks of two machines differ by less."""
 
 
 def new_owner_name() -> str:
@@ -112,7 +112,7 @@ def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:
     """True if the owner's Python process is dead, but its JVM has kept running for unusually long and thereby keeps
     the lease.
 
-    Normally the JVM ends about two seconds after its Python process, unless it is suspended or stuck.
+    Normally the JVM ends about two seconds after its Python process, unless the JVM is suspended or stuck.
     """
     if lease.is_released or not is_local or lease.host != this_machine() or lease.expires_ms > now_ms:
         return False
@@ -129,7 +129,7 @@ class LeaseWatch:
 
     clock: Callable[[], float] = time.monotonic
     _seen: tuple[tuple[str, int], float] | None = None
-    """The newest heartbeat, and when it was first seen. The pair is replaced as a whole, because other threads may read
+    """The last heartbeat, and when it was first seen. The pair is replaced as a whole, because other threads may read
     it at the same time."""
 
     def is_renewed(self, lease: Lease, now_ms: int) -> bool:
@@ -181,10 +181,10 @@ def try_take(
 def _is_free(old: Lease | None, at: int, *, is_local: bool, watch: LeaseWatch | None) -> bool:
     """True if no process owns the warehouse any more.
 
-    Where the heartbeat decides, the renewals that ``watch`` observes count instead of the times in the lease. By these
-    times, an owner whose clock is ahead would keep the lease too long after its end, and an owner whose clock is behind
-    would lose the lease at once. A process on the same machine has the same clock, so it need not observe an expired
-    lease.
+    Where the heartbeat decides, the renewals that ``watch`` observes count instead of the times in the lease. According
+    to these times, an owner whose clock is ahead would keep the lease too long after its end, and an owner whose clock
+    is behind would lose the lease at once. A process on the same machine has the same clock, so it need not observe an
+    expired lease.
     """
     if old is None or old.is_released:
         return True

@@ -1,7 +1,7 @@
 """Records which objects the runs of a source have created upstream: a slot or subscription, and a publication.
 
 The record is a file beside the checkpoints. It includes the source's definition, so that the objects can be dropped
-after the source was dropped. It is written before a slot is created, so that a killed process never leaves an
+after the source was dropped. The record is written before a slot is created, so that a killed process never leaves an
 unrecorded slot.
 """
 
@@ -104,7 +104,7 @@ def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str,
 def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bool:
     """Drops the objects that a dropped source had created upstream.
 
-    Returns False if the upstream does not answer, so that the call must be repeated. Calls before a retry is due
+    Returns False if the upstream does not respond, so that the call must be repeated. Calls before a retry is due
     return False at once.
     """
     made = _read(context.warehouse, source_id)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 LATE_SECONDS = 30.0
-"""The age in seconds of the last heartbeat from which the statuses of an owner on this machine are not valid, if the
-warehouse is on a local path."""
+"""If the last heartbeat of an owner on this machine is at least this number of seconds old, the owner's statuses are
+not valid. Applies only to a warehouse on a local path."""
 
 LOOK_SECONDS = 5.0
-"""The age in seconds of the last heartbeat from which another process looks for an obstacle."""
+"""If the last heartbeat of an owner is at least this number of seconds old, another process looks for an obstacle."""
 
 UNWRITABLE, SILENT, SUSPENDED = "UNWRITABLE", "SILENT", "SUSPENDED"
 """The first words of the reasons of jobs whose owner writes nothing: the warehouse cannot be written, the reason is not
@@ -49,7 +49,7 @@ def silence_of(context: Context, lease: Lease, at_ms: int | None = None) -> Sile
     """Why the owner of a group writes nothing; None if it has renewed its lease recently.
 
     The statuses of an owner on another machine stay valid until the owner counts as gone, because the clocks of
-    machines differ. So do those in an object store, where one write may take long.
+    machines differ. The same applies in an object store, where one write may take long.
     """
     silent = (now_ms() if at_ms is None else at_ms) - lease.heartbeat_ms
     is_near = lease.host == this_machine() and context.warehouse.is_local

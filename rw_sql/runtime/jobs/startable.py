@@ -67,9 +67,10 @@ def require_same(
 def require_incarnations(name: str, known: Mapping[str, str | None], now: Mapping[str, str | None]) -> None:
     """Raises StalledError if a part of an upstream, such as a topic, is not the one from which a batch was read.
 
-    ``now`` lacks the parts that do not exist. A missing part may be temporary: a broker that has just started may not
-    know its topics yet, and a deleted topic may be created again. The next start of the reader shows which case it is.
-    Unknown values count as equal, as in :func:`rw_sql.model.split_status.identity_status`.
+    ``known`` maps each part to the incarnation that the reader knows, and ``now`` maps each existing part to its
+    present incarnation. A missing part may be temporary: a broker that has just started may not know its topics yet,
+    and a deleted topic may be created again. The next start of the reader shows which case it is. Unknown incarnations
+    (None) count as equal, as in :func:`rw_sql.model.split_status.identity_status`.
     """
     for part, life in known.items():
         if life is not None and part not in now:

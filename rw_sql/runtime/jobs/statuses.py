@@ -55,7 +55,7 @@ def as_taken_over(
     statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int, group: str = DEFAULT_GROUP
 ) -> list[JobStatus]:
     """The statuses that a new owner of a group reports for the group's jobs before it has started them. ``statuses``
-    are the last ones of the previous owner; those that are STOPPED stay valid and are left out."""
+    are the last statuses of the previous owner. Statuses that are STOPPED stay valid and are left out."""
     wanted = desired_jobs(snapshot)
     return [
         replace(status, state=STARTING if status.job in wanted else STOPPED, reason=None, run=None, updated_ms=at_ms)
@@ -138,7 +138,7 @@ def _with_unreported(
     return {**statuses, **{job: JobStatus(job=job, object_id=id_, state=STARTING) for job, id_ in started.items()}}
 
 
-# Cached for the newest snapshot, so that a caller that polls need not derive 10,000 jobs each time.
+# Cached for the latest snapshot, so that a caller that polls need not derive 10,000 jobs each time.
 _newest: tuple[Snapshot, dict[str, int]] | None = None
 
 

@@ -27,7 +27,7 @@ HEARTBEAT, LOOP = "heartbeat", "loop"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreProblem:
-    """The failure of an owner's writes: ``told`` is the newest error, ``obstacle`` its reason if it is known."""
+    """The failure of an owner's writes: ``told`` is the last error, ``obstacle`` its reason if it is known."""
 
     since_ms: int
     told: str
@@ -37,8 +37,8 @@ class StoreProblem:
 class StoreWatch:
     """The writes of this process to its warehouse as the owner of jobs. Thread-safe.
 
-    While they fail, the owner starts no job, and logs one line at the beginning, lines at growing intervals, and one at
-    the end.
+    While the writes fail, the owner starts no job, and logs one line at the beginning, lines at growing intervals, and
+    one at the end.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -114,8 +114,8 @@ class StoreWatch:
         return error is None
 
     def explains(self, error: Exception, warehouse: Warehouse) -> bool:
-        """True if the failure of a job has the reason for which all writes to the warehouse fail, which is logged once
-        for all jobs."""
+        """True if a job has failed for the same reason as all writes to the warehouse. This reason is logged once for
+        all jobs."""
         obstacle = obstacle_of(error, warehouse.uri)
         if obstacle is None:
             return False

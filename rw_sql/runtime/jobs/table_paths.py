@@ -60,7 +60,7 @@ _CHANGED = (
     "Detected deleted data",
     "Detected a data",
 )
-"""Texts in Delta's errors for a stream of appended rows that reads a commit with updates or deletes."""
+"""Parts of Delta's error messages for a stream of appended rows that reads a commit with updates or deletes."""
 
 
 _GONE = re.compile(r"([^/\s]+\.parquet)['\"]?(?: does not exist|$|[.:\s])")

@@ -1,4 +1,4 @@
-"""The write rate of the jobs, computed from the newest commits of their tables, which any process can read."""
+"""The write rate of the jobs, computed from the latest commits of their tables, which any process can read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_COMMITS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """The time of a job's newest batch, and the rows per second that it committed during the last minute."""
+    """The time of a job's last batch, and the rows per second that it committed during the last minute."""
 
     last_ms: int | None = None
     rows_per_second: float = 0.0

@@ -44,8 +44,8 @@ def by_cluster(
 def look_at_cluster(group: Sequence[Looked], seconds: float = RESOLVE_TIMEOUT_SECONDS) -> dict[int, Upstream]:
     """The ends of the sources of one cluster, by source id, with 0 as the start of each split.
 
-    A source with a split whose end cannot be read is left out. Raises OSError if the cluster does not answer a request
-    within ``seconds``.
+    A source with a split whose end cannot be read is left out. Raises OSError if the cluster does not respond to a
+    request within ``seconds``.
     """
     source, options = group[0]
     kind = connector(source.connector)

@@ -64,10 +64,10 @@ def flush(
     discover_now: Callable[[int], None] | None = None,
     shown: Waiting | None = None,
 ) -> tuple[ResultRow, ...]:
-    """Waits for all sources, views and sinks, except for paused and stalled objects, which the result names.
+    """Waits for all sources, views and sinks except paused and stalled objects. The result names these objects.
 
     Views and sinks over a stalled or unreachable source are complete except for that source's records. Raises SqlError
-    NOT_APPLIED_YET after ``timeout`` seconds without any progress. A job counts as stalled if it stalled some seconds
+    NOT_APPLIED_YET after ``timeout`` seconds without any progress. A job counts as stalled if it stalled a few seconds
     ago and has not recovered since.
 
     ``discover_now`` makes the owner in this process check a source for new splits; an owner in another process checks
@@ -129,7 +129,7 @@ def _wait(context: Context, waiting: _Waiting, limit: StallTimeout, shown: Waiti
     began = marked_at = time.monotonic()
     while not waiting.is_over():
         context.sessions.require_alive()
-        # Marks are computed at most every _MARK_SECONDS, because each computation costs some reads.
+        # Marks are computed at most every _MARK_SECONDS, because each computation takes several reads.
         if time.monotonic() - marked_at >= min(_MARK_SECONDS, limit.seconds / 2):
             limit.note(waiting.marks())
             marked_at = time.monotonic()
@@ -178,7 +178,7 @@ def _looks_at_clusters(context: Context, snapshot: Snapshot, sources: list[Sourc
 
 
 def _complete(context: Context, source_id: int, upstream: Upstream | None) -> ResultRow | None:
-    """The answer for a source that has already read up to the ends in ``upstream``; None if its upstream must be
+    """The result row for a source that has already read up to the ends in ``upstream``; None if its upstream must be
     requested separately."""
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)
@@ -411,8 +411,8 @@ class _Reading:
         return stall is not None
 
     def _high_water(self, snapshot: Snapshot) -> HighWater:
-        """The input versions that the view or sink must read. They are determined again when a rebuild has replaced the
-        object's table or the table of an input."""
+        """The input versions that the view or sink must read. The versions are determined again when a rebuild has
+        replaced the object's table or the table of an input."""
         ids = (self.reader.id, *self.reader.inputs)
         tables = tuple(table_path(self.context.warehouse, snapshot, id_) for id_ in ids)
         if self._ends is None or tables != self._tables:

@@ -177,7 +177,7 @@ def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], se
     def look_together(group: list[Looked]) -> None:
         try:
             found.update(look_at_cluster(group, seconds))
-        except OSError:  # The upstream does not answer; the status of its jobs shows the reason.
+        except OSError:  # The upstream does not respond; the status of its jobs shows the reason.
             return
 
     clusters, apart = by_cluster(context, snapshot, sources)
@@ -196,7 +196,7 @@ class _Behind:
 
 
 def _times(context: Context, snapshot: Snapshot, found: list[tuple[Reader, _Behind]], seconds: float) -> dict[str, int]:
-    """For each fragment, the time at which its oldest unread record was written, if the upstream answers in time."""
+    """For each fragment, the time at which its oldest unread record was written, if the upstream responds in time."""
     oldest: dict[str, int] = {}
 
     def ask(reader: Reader, options: Mapping[str, str], waiting: Mapping[str, int]) -> None:

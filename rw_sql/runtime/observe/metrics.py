@@ -97,7 +97,7 @@ class _Operations:
 class _Committed:
     """The rows added to a job's table up to a version.
 
-    Counting begins with the run that is the newest one at the first measurement.
+    Counting begins with the job's last run at the time of the first measurement.
     """
 
     version: int
@@ -130,7 +130,8 @@ class Metrics:
         self._lock = threading.Lock()
 
     def samples(self) -> tuple[Sample, ...]:
-        """The current value of every metric, in the order of HELP. Raises the error of a store that does not answer."""
+        """The current value of every metric, in the order of HELP. Raises the error of a store that does not
+        respond."""
         found, problems = self._read()
         if problems:
             raise problems[0]
@@ -355,7 +356,7 @@ def _name(snapshot: Snapshot, id_: int) -> str:
 
 
 class _Scrape(Collector):
-    """One scrape. If the catalog does not answer, only the metrics that depend on it are left out."""
+    """One scrape. If the catalog does not respond, only the metrics that depend on it are left out."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

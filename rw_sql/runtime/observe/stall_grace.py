@@ -48,8 +48,8 @@ class StallGrace:
     def is_over(self, status: JobStatus, at_ms: int) -> bool:
         """True if the statement skips the job with this status.
 
-        That is the case if the job stalled some seconds ago and its retries have failed, or if no retry is due soon.
-        A job that waits until its input is created is not stalled.
+        That is the case if the job stalled a few seconds ago and its retries have failed, or if no retry is due soon. A
+        job that waits until its input is created is not stalled.
         """
         if status.state != "STALLED":
             if at_ms - status.updated_ms >= _SOUND_MS:

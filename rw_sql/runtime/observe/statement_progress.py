@@ -72,7 +72,7 @@ class JobPhase:
 
 
 def job_phases(context: Context, jobs: Collection[str] | None) -> tuple[JobPhase, ...]:
-    """The phases of some jobs (None: of the jobs that are being created, are stalled or are starting)."""
+    """The phases of ``jobs`` (None: of the jobs that are being created, are stalled or are starting)."""
     snapshot = context.metastore.snapshot()
     statuses = present_statuses(context)
     making = unfinished_backfills(context.metastore, snapshot)

@@ -26,7 +26,7 @@ LEAST_SECONDS = 0.25
 """The minimum interval between two checks of one cluster, in seconds."""
 
 MOST_SECONDS = 5.0
-"""The maximum interval between two checks of one cluster that answers, in seconds."""
+"""The maximum interval between two checks of one cluster that responds, in seconds."""
 
 _CPU_SHARE = 0.03
 """The share of a core that checks of one cluster may use. A cluster with more splits is checked less often."""
@@ -51,10 +51,10 @@ _APART = 16
 """The maximum number of threads that check the sources of connectors that need a request per source."""
 
 _UNREACHABLE_CHECKS = 3
-"""The number of failed checks in a row after which the sources of a cluster are reported as unreachable."""
+"""If this number of checks in a row fails, the sources of a cluster are reported as unreachable."""
 
 _UNKNOWN_CHECKS = 12
-"""The number of checks in a row without the end of a split after which the job of the split's source is started, so
+"""If this number of checks in a row does not return the end of a split, the job of the split's source is started, so
 that the start reports the reason. When the split's leader changes, fewer checks than this fail in a row, so the job is
 not started."""
 
@@ -72,7 +72,7 @@ class Finding:
     """The result of one check. ``behind`` has the number of unread records by job, ``changed`` the sources whose splits
     may have changed, and ``problems`` the reasons why upstreams cannot be watched, by job.
 
-    ``answered`` are the jobs whose upstream answered, so that earlier problems are over. ``unknown`` are the jobs with
+    ``answered`` are the jobs whose upstream responded, so that earlier problems are over. ``unknown`` are the jobs with
     a split whose end could not be read in several checks; a start of such a job shows the reason.
     """
 
@@ -271,7 +271,7 @@ class UpstreamWatcher:
                     if group.turns.get(job) is turn:
                         group.note_check(job, options, spent, took)
                 if not is_answered:
-                    return  # The check may have taken seconds; the next call begins with the sources that answer.
+                    return  # The check may have taken seconds; the next call begins with the sources that respond.
 
     def _check_all(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> None:
         splits = list(dict.fromkeys(split for watched in members.values() for split in watched.states))
@@ -325,8 +325,8 @@ class UpstreamWatcher:
         return tuple(changed)
 
     def _check_one(self, group: _Group, job: str, watched: Watched, options: Mapping[str, str], failures: int) -> bool:
-        """Checks one source; returns False if its upstream does not answer. ``failures`` is the number of failed checks
-        in a row before this check."""
+        """Checks one source; returns False if its upstream does not respond. ``failures`` is the number of failed
+        checks in a row before this check."""
         try:
             upstream = group.kind.look(options)
             error = upstream.error

@@ -50,10 +50,11 @@ def wait_until_made(
 
     Returns the incomplete objects, with reasons.
 
-    Ends after ``seconds`` without any progress. A rebuild is complete when queries read the new table. Views whose job
-    is stalled, or is not run by any process, are not waited for. ``tell`` is called with the progress of each view.
-    With ``gives_up``, a timeout raises SqlError NOT_APPLIED_YET instead of being reported in the result, and WAIT waits
-    for a job that has just stalled, as FLUSH does.
+    A rebuild is complete when queries read the new table. Does not wait for a view whose job is stalled or is run by no
+    process. Gives up after ``seconds`` without any progress.
+
+    ``tell`` is a function that is called with the progress of each view. With ``gives_up``, a timeout raises SqlError
+    NOT_APPLIED_YET instead of being reported in the result, and a job that has just stalled is waited for, as in FLUSH.
     """
     changed = threading.Event()
     limit = StallTimeout(seconds)
@@ -207,7 +208,7 @@ class _Stalls:
         return f"{STALLED}: {status.reason}" if is_over else ""
 
     def _is_applied(self, job: str, view_id: int, *ids: int) -> bool:
-        """True if the job's owner has applied the newest change of the view, its inputs and its refresh."""
+        """True if the job's owner has applied the last change to the view, its inputs and its refresh."""
         view, refresh = self.snapshot.get(view_id), refresh_of(self.snapshot, view_id)
         inputs = view.inputs if isinstance(view, MaterializedViewRecord) else ()
         refreshes = () if refresh is None else (refresh.id,)

@@ -28,7 +28,7 @@ class WatchedOptions:
     """The values of secrets with which sources at rest are watched, by job.
 
     A running reader fails if its password is no longer accepted, and its next start reads the new password. A source at
-    rest has no reader: if its upstream does not answer, :meth:`check` compares the values with the present ones.
+    rest has no reader: if its upstream does not respond, :meth:`check` compares the values with the present ones.
     ``changed`` is called on another thread with the jobs whose values have changed. Thread-safe, except for
     :meth:`check`.
     """
@@ -51,7 +51,7 @@ class WatchedOptions:
         self._known.pop(job, None)
 
     def check(self, jobs: Collection[str]) -> None:
-        """Starts a check of the secrets of jobs whose upstream does not answer, unless a check is running or was
+        """Starts a check of the secrets of jobs whose upstream does not respond, unless a check is running or was
         started less than CHECK_SECONDS ago."""
         now = time.monotonic()
         found = [job for job in jobs if job in self._known]

@@ -1,9 +1,9 @@
 """Plans and completes batches in a query's checkpoint, in place of Spark.
 
 The query has no state and reads one Delta table. Spark's query and this module write the same files, so that each can
-continue where the other one ended: ``offsets/N`` before batch ``N`` writes anything, ``commits/N`` after it. Both
-files are copies of the newest ones, so that they have the form in which Spark wrote them. Only the time of the batch
-and the version at its end differ.
+continue where the other one ended: ``offsets/N`` before batch ``N`` writes anything, ``commits/N`` after it. Both files
+are copies of the last ones, so that they have the form in which Spark wrote them. Only the time of the batch and the
+version at its end differ.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _KEPT = 100
 class CheckpointBatches:
     """The batches of one query. Not thread-safe; Spark's query must not run.
 
-    ``done`` is the newest completed batch. ``begin`` is the first version that it has not read. ``planned`` is the end
-    of the versions (exclusive) of the batch ``done + 1``, if that batch was planned and not completed.
+    ``done`` is the last completed batch. ``begin`` is the first version that it has not read. ``planned`` is the end of
+    the versions (exclusive) of the batch ``done + 1``, if that batch was planned and not completed.
     """
 
     warehouse: Warehouse

@@ -1,7 +1,7 @@
 """Rewrites a view's checkpoint to continue in its sources' logs instead of its staging tables.
 
-It rewrites the newest committed entry of the offset log and the one before it, because Delta re-reads both at a start.
-Operator state and watermark are not changed, so that the query continues with the state from the backfill.
+This module rewrites the last committed entry of the offset log and the one before it, because Delta re-reads both at a
+start. Operator state and watermark are not changed, so that the query continues with the state from the backfill.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> b
 
 
 def move(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> None:
-    """Rewrites the two newest entries to point into the logs, the older entry first. Idempotent.
+    """Rewrites the last two entries to point into the logs, the older entry first. Idempotent.
 
     ``moves`` maps the Delta id of a staging table to the Delta id of the log and to the next version of the log to
     read. Raises StalledError if a batch is planned but not committed.

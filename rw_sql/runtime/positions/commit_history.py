@@ -1,5 +1,5 @@
-"""The ranges of offsets that were read into a table, listed separately for the time after each operation. They are
-preserved when commits are cleaned up.
+"""The ranges of offsets that were read into a table, listed separately for the time after each operation. The ranges
+are preserved when commits are cleaned up.
 
 A *stretch* consists of consecutive commits of one epoch with contiguous offsets. A file beside the checkpoints
 contains the stretches of cleaned-up commits; code that reads the file adds the stretches of the existing commits.
@@ -27,8 +27,8 @@ _FORM = 1
 class Stretch:
     """Commits of runs that started at ``epoch``: per split the contiguous offsets ``[start, end)`` that they read.
 
-    ``at`` is, for each split, the newest version of the log whose commit contains the split; ``lives`` are the
-    splits' incarnations.
+    ``at`` is, for each split, the newest version of the log whose commit contains the split; ``lives`` has the cluster
+    and incarnation of each split.
     """
 
     epoch: int

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 _MOST_OTHERS = 200
-"""The maximum number of commits to search back for the newest one with rows of a certain table of a captured database.
-If all of these commits belong to other tables, the table's job must read all of them."""
+"""The maximum number of commits to search back for the last one with rows of a certain table of a captured database. If
+all of these commits belong to other tables, the table's job must read all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

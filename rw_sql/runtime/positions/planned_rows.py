@@ -68,8 +68,8 @@ def planned_rows(
 def rows_of_commits(
     commits: Iterable[list[dict[str, Any]]], *, is_log: bool, is_exact: bool = True, upstream: str | None = None
 ) -> Planned:
-    """The number of rows that a batch reads which consists of ``commits``; see :func:`planned_rows`. ``is_exact``: the
-    batch reads all decodable records of these commits."""
+    """The number of rows that a batch of ``commits`` reads; see :func:`planned_rows`. ``is_exact``: the batch reads all
+    decodable records of these commits."""
     most, size, exact = 0, 0, 0 if is_exact and upstream is None else None
     for actions in commits:
         own = rows_of_table(actions, upstream) if upstream is not None else None

@@ -46,7 +46,7 @@ def committed_versions(warehouse: Warehouse, checkpoint: str, *, feeds: Collecti
 
 
 def newest_planned(warehouse: Warehouse, checkpoint: str) -> int:
-    """The newest planned batch, -1 if there is none."""
+    """The last planned batch, -1 if there is none."""
     return max(batches_in(warehouse, f"{checkpoint}/offsets"), default=-1)
 
 

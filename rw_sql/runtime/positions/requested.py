@@ -19,7 +19,7 @@ def request_position(warehouse: Warehouse, source: SourceRecord, position: int) 
 
 
 def requested_position(warehouse: Warehouse, source: SourceRecord) -> int:
-    """The newest requested position; 0 if there is none."""
+    """The last requested position; 0 if there is none."""
     try:
         return int(warehouse.read_text(_path(warehouse, source)))
     except (FileNotFoundError, ValueError):  # While the file is being written, it may be empty.

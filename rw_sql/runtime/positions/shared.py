@@ -30,7 +30,7 @@ notes of all splits are valid."""
 
 
 def known_state(row: StoredState, note: NotedPosition | None) -> str:
-    """A split's position: the noted position, or the position set by a statement if that is newer or if there is no
+    """A split's position: the noted position, or the position set by a statement if that is later or if there is no
     note."""
     return note.state if note is not None and _counts(note, row) else row.state
 
@@ -45,8 +45,8 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
 
     A position that a statement has set is valid from the statement's epoch on. Commits of runs that started before the
     statement do not advance this position, so that a batch committed between the statement and the stop of such a run
-    does not undo the statement. Among the other commits, the newest commit that contains the split determines the
-    split's position. Commits that are older than a note need not be read.
+    does not undo the statement. Among the other commits, the last commit that contains the split determines the split's
+    position. Commits that are older than a note need not be read.
     """
     kind = connector(source.connector)
     fragment = ingest_fragment(source.id)
@@ -104,8 +104,8 @@ def states_at(positions: Mapping[str, int], identities: Mapping[str, SplitIdenti
 def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> int | None:
     """The start epoch of the oldest run that may still commit to a source's log; None before any run.
 
-    This is the run of the newest commit, which fenced all earlier runs, or a run that was claimed after it. A run
-    that its own process has replaced by another run counts as ended.
+    This is the run of the last commit, which fenced all earlier runs, or a run that was claimed after it. A run that
+    its own process has replaced by another run counts as ended.
     """
     runs = metastore.jobs.runs(ingest_fragment(source.id))
     if not runs:

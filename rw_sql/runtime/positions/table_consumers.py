@@ -1,11 +1,11 @@
 """The progress of a table's readers. Upkeep of the table must keep the rows that a reader has not read.
 
 The checkpoint of a view or sink determines the first version of the table that its query requests after a restart.
-Usually, this is the version at which the newest batch begins, because Spark requests the newest batch again at a start.
-If the query has planned only one batch, this is the last version that the batch includes, because Delta reads a first
-batch from a snapshot of that version; for a sink with a start version that is older, this is the start version. A
-recomputed view also needs the last version that its newest batch includes, because the batch reads all rows of the
-table as of that version.
+Usually, this is the version at which the last batch begins, because Spark requests the last batch again at a start. If
+the query has planned only one batch, this is the last version that the batch includes, because Delta reads a first
+batch from a snapshot of that version. For a sink with an older start version, this is the start version. A recomputed
+view also needs the last version that its last batch includes, because the batch reads all rows of the table as of that
+version.
 """
 
 from __future__ import annotations

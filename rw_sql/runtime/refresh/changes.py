@@ -58,7 +58,7 @@ def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]
     """The same as :func:`changed_rows`, without sorting, provided that ``fresh`` has no key of ``table`` more than
     once.
 
-    :func:`had_each_key_once` determines afterwards, by the number of rows, whether this was the case. Duplicates are
+    :func:`had_each_key_once` determines afterwards, from the number of rows, whether this was the case. Duplicates are
     removed only among the (few) keys that the table lacks.
     """
     columns = fresh.columns

@@ -315,7 +315,7 @@ class RefreshJob:
         return [chunk for chunk in known if chunk.refresh == record.refresh and chunk.chunk != _LOADED]
 
     def _commit(self, plan: Callable[[Snapshot], Operation | None]) -> bool:
-        """Commits an operation planned on the newest catalog; returns False if there is nothing to commit."""
+        """Commits an operation planned on the latest catalog; returns False if there is nothing to commit."""
         while True:
             snapshot = self.context.metastore.snapshot()
             operation = plan(snapshot)

@@ -156,7 +156,7 @@ def _decoded(
     columns: Sequence[ColumnDefinition],
     clause: FormatEncode,
 ) -> DataFrame:
-    """The rows of text lines, decoded like a source's records. A line that cannot be decoded raises an error."""
+    """Decodes text lines to rows, like a source's records. A line that cannot be decoded raises an error."""
     given = {each.key: option_text(each.value) for each in clause.options}
     fields = [replace(column, name=field_of(column), field=None) for column in columns]
     names, shown = [field.name for field in fields], {field_of(column): column.name for column in columns}
@@ -213,10 +213,11 @@ def _rows_of(table: DeltaTable) -> int:
 
 @contextmanager
 def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -> Iterator[Callable[[], None]]:
-    """Runs this thread's Spark jobs in a separate job group and scheduler pool, so that they do not delay other jobs;
-    yields a function that cancels them.
+    """A context manager that runs this thread's Spark jobs in a separate job group and scheduler pool, so that they do
+    not delay other jobs; yields a function that cancels the thread's jobs.
 
-    ``tell`` receives the number of finished tasks and of all tasks; if it returns False, the jobs are cancelled.
+    ``tell`` is a callback that receives the numbers of finished tasks and of all tasks; if it returns False, the jobs
+    are cancelled.
     """
     context = spark.sparkContext
     context.setLocalProperty("spark.scheduler.pool", "history")

@@ -108,7 +108,7 @@ class Staging:
         return pa.table(DeltaTable(self.path).get_add_actions(flatten=True))
 
     def _rows_by_chunk(self) -> dict[int, int]:
-        """The number of rows in each chunk, by the statistics of the staged files."""
+        """The number of rows in each chunk, according to the statistics of the staged files."""
         files = self._files()
         found: dict[int, int] = {}
         for number, rows in zip(

@@ -160,7 +160,7 @@ class RemoteExecutor:
             time.sleep(seconds)
 
     def _check_owner(self, request: Request, found: Request | None, waited: float, patience: float) -> None:
-        """Raises SqlError if the owner will not answer."""
+        """Raises SqlError if the owner will not respond."""
         lease = self._context.metastore.jobs.lease(request.resource_group)
         is_owned = lease is not None and self._context.has_owner(lease)
         is_taken = found is not None and found.state == TAKEN

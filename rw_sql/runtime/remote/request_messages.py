@@ -102,7 +102,7 @@ def error_of(body: ErrorBody) -> SqlError:
 
 
 def rows_body(table: Table) -> tuple[tuple[object, ...], ...]:
-    """Rows with values that JSON can contain: times become texts in ISO 8601."""
+    """Rows with values that JSON can contain: times become strings in ISO 8601."""
     return tuple(tuple(v.isoformat() if isinstance(v, datetime) else v for v in row) for row in table.rows)
 
 

@@ -60,7 +60,7 @@ CLOCKS_SECONDS = 600.0
 may treat a request as abandoned."""
 
 _TIDY_SECONDS = 60.0
-"""The interval in seconds at which the owner removes the texts of answered statements from the files of the table of
+"""The interval in seconds at which the owner removes the text of answered statements from the files of the table of
 requests."""
 
 _MOST_SESSIONS = 200

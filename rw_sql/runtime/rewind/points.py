@@ -68,8 +68,8 @@ class NotYet(Exception):  # noqa: N818 - callers wait, so it is not an error
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stand:
-    """The state of a view or sink: its newest committed batch, the version of its table that contains this batch,
-    and its checkpoint.
+    """The state of a view or sink: its last committed batch, the version of its table that contains this batch, and its
+    checkpoint.
 
     ``reads`` has a pair (input, first unread version of the input's table) per input.
     """
@@ -110,7 +110,7 @@ def wanted_points(context: Context, snapshot: Snapshot, source: SourceRecord) ->
 
 
 def newest_change(snapshot: Snapshot, source: SourceRecord) -> int:
-    """The newest epoch that changed a source, its splits, its connection or its secrets."""
+    """The last epoch that changed a source, its splits, its connection or its secrets."""
     return max(
         snapshot.fragment_epoch(ingest_fragment(source.id)),
         *(snapshot.object_epoch(id_) for id_ in (source.id, *source.uses)),
@@ -124,12 +124,12 @@ def make_points(
     is_over: Callable[[], bool],
     on_noted: Callable[[], object],
 ) -> None:
-    """Makes one point for the operations ``records``, between which the log got no rows, or records why there is no
-    point.
+    """Makes one point for the operations ``records``, or records why there is no point. Between these operations, the
+    log got no rows.
 
-    The source's reader must be stopped. It may continue as soon as ``on_noted`` is called; surplus points are
-    deleted afterwards. The wait for the source's dependents is limited to ``rewind_point_timeout``, because the
-    source is stopped during the wait; while they make progress, the limit is ten times as long. If ``is_over``
+    The source's reader must be stopped. The reader may continue as soon as ``on_noted`` is called; surplus points are
+    deleted afterwards. The wait for the source's dependents is limited to ``rewind_point_timeout``, because the source
+    is stopped during the wait; while the dependents make progress, the limit is ten times as long. If ``is_over``
     returns true, the function returns without recording anything.
     """
     snapshot = context.metastore.snapshot()
@@ -296,7 +296,7 @@ def version_of_batch(context: Context, table: str, batch: int) -> int:
             continue
         if (found.batch if found.batch >= 0 else found.done) <= batch:
             return version
-        # A fence contains the number of the newest batch before it, so its version may be the result. The version of a
+        # A fence contains the number of the last batch before it, so its version may be the result. The version of a
         # commit of upkeep that follows a later batch cannot be the result, because the table then has the rows of that
         # batch too.
         version = -1
@@ -424,8 +424,8 @@ def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
 def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
     """Deletes all but the newest points of a source, and copies without a point.
 
-    Keeps the copies that an unfinished REWIND needs, and the copies for operations after the newest recorded one,
-    because another owner may be making them.
+    Keeps the copies that an unfinished REWIND needs, and the copies for operations after the last recorded one, because
+    another owner may be making them.
     """
     facts = context.metastore.jobs
     done = facts.rewound()

@@ -3,9 +3,9 @@
 All jobs concerned must be stopped. Each step checks whether it has been done already, so that after a crash the next
 owner can run all steps again.
 
-Delta's RESTORE reverts a table by a new commit. To prevent readers of the table from processing the restored rows
-again, the copies of their checkpoints are advanced to the version after that commit. The commit records a new run
-and the number of the table's last remaining batch, so that new batches are not mistaken for earlier ones.
+Delta's RESTORE reverts a table with a new commit. To prevent readers of the table from processing the restored rows
+again, the copies of their checkpoints are advanced to the version after that commit. The commit records a new run and
+the number of the table's last remaining batch, so that new batches are not mistaken for earlier ones.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 MARK = "_rw_sql/rewound"
-"""The file inside a restored checkpoint that contains the epoch of the REWIND. It is written last, so a checkpoint with
-this file is complete."""
+"""The file inside a restored checkpoint that contains the epoch of the REWIND. The file is written last, so a
+checkpoint with this file is complete."""
 
 
 class CannotRewindError(Exception):
@@ -140,7 +140,7 @@ def _put_checkpoint(
     back: dict[str, int],
     rewind: int,
 ) -> None:
-    """Replaces the checkpoint by the copy, with its positions in restored tables moved past the restore."""
+    """Replaces the checkpoint with the copy, with its positions in restored tables moved past the restore."""
     warehouse = context.warehouse
     if _mark(warehouse, checkpoint) == rewind:
         return

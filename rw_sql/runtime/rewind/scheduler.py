@@ -74,8 +74,8 @@ class Rewinding:
         self._found: tuple[tuple[SourceRecord, tuple[OperationRecord, ...]], ...] = ()
 
     def withheld(self, snapshot: Snapshot, busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-        """The jobs that must not run now. ``busy`` are the jobs that run, or are being started or stopped, in this
-        process or, for jobs that were moved from another resource group, in the process of that group's owner.
+        """The jobs that must not run now. ``busy`` are the jobs that run or are being started or stopped: in this
+        process or, if they were moved from another resource group, in the process of that group's owner.
 
         Starts the work that the returned jobs wait for, as soon as all of them are stopped.
         """

@@ -61,8 +61,8 @@ def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
 
 
 def _without_equal(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The rows without both images of each update that changes none of the columns, but a hidden one. Each row of the
-    table differs from the others in these columns."""
+    """Removes both images of each update that changes none of ``columns``, but only a hidden column. No two rows of the
+    table are equal in ``columns``."""
     is_update = pc.is_in(rows[CHANGE], value_set=pa.array(["update_preimage", "update_postimage"]))
     images = rows.append_column("__at", pa.array(range(rows.num_rows), pa.int64())).filter(is_update)
     try:

@@ -88,7 +88,7 @@ def _require_checkpoint(context: Context, spec: SinkSpec, checkpoint: str) -> No
 
 
 def _fenced(context: Context, spec: SinkSpec, writer: SinkWriter, run: int, checkpoint: str) -> int | None:
-    """Fences earlier runs at the target; returns the newest batch in the target, as ``SinkWriter.fence`` does.
+    """Fences earlier runs at the target; returns the last batch in the target, as ``SinkWriter.fence`` does.
 
     Raises StalledError if the target has a run or a batch that this warehouse does not know, because the warehouse was
     restored from a backup that is older than the target. The next batches would get the numbers of batches in the
@@ -275,7 +275,7 @@ class Sink:
         return frame.selectExpr(*columns), "append"
 
     def _begin_after(self, table: DeltaTable, version: int) -> None:
-        """Makes a new query begin after a version of an append-only input."""
+        """Makes a new query begin after ``version`` of an append-only input."""
         warehouse, folder = self.context.warehouse, self.checkpoint
         if self.spec.inputs[0].is_changing or newest_planned(warehouse, folder) >= 0:
             return
@@ -389,7 +389,7 @@ class Sink:
         self.streaming.wait_idle(GRACE_SECONDS)
         try:
             # The write is cancelled first, because stopping the query waits for its batch, and the target may not
-            # answer.
+            # respond.
             self.writer.cancel()
             self.streaming.cancel()
         finally:

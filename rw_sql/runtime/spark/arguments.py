@@ -23,7 +23,7 @@ the arguments, and every statement with a marker then fails with UNBOUND_SQL_PAR
 
 @contextmanager
 def bound_arguments(spark: SparkSession) -> Iterator[None]:
-    """A context manager inside which Spark replaces the markers of a statement by its arguments.
+    """A context manager inside which Spark replaces the markers of a statement with its arguments.
 
     It changes a setting of the session, and restores it at the end. In a version of Spark without the setting, it does
     nothing.

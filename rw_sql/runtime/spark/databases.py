@@ -46,7 +46,7 @@ def warehouse_of_database(spark: SparkSession, name: str) -> str | None:
     does not exist."""
     if not spark.catalog.databaseExists(_qualified(name)):
         return None
-    # DESCRIBE DATABASE prints all properties as one text.
+    # DESCRIBE DATABASE prints all properties as one string.
     properties = java_session(spark).sessionState().catalog().getDatabaseMetadata(name).properties()
     return str(properties.apply(MARK)) if properties.contains(MARK) else ""
 

@@ -1,9 +1,9 @@
 """Ctrl-C ends the statement that runs in the main thread, with its Spark jobs and waits; streams continue.
 
-PySpark's own handler cancels *all* jobs, and corrupts the connection to the JVM by using it while the main thread
-waits for an answer on it. During a call to the JVM, this handler only records the interruption. Another thread
-cancels the jobs with the main thread's tag, and KeyboardInterrupt is raised after the call has returned. A call that
-does not return within some seconds is abandoned with its connection; the next statement opens another.
+PySpark's own handler cancels *all* jobs, and corrupts the connection to the JVM by using it while the main thread waits
+for a response on it. During a call to the JVM, this handler only records the interruption. Another thread cancels the
+jobs with the main thread's tag, and KeyboardInterrupt is raised after the call has returned. A call that does not
+return within a few seconds is abandoned with its connection; the next statement opens another.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _cancel(call: int) -> None:
 
 
 def _leave_call() -> None:
-    """Abandons the main thread's connection, whose pending answer is never read."""
+    """Abandons the main thread's connection, whose pending response is never read."""
     _main.is_calling = _main.is_interrupted = _main.is_tagged = False
     connection = _main.client.get_thread_connection()
     if connection is not None:

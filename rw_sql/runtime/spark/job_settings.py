@@ -1,9 +1,9 @@
 """Spark's settings of the sessions for jobs.
 
 The rows of a view, a table or a sink depend on its definition and its input, never on the settings of the process that
-runs its job, because another process, with other settings, may continue the job at any time. The settings that change
-what a query means are therefore fixed here. Settings that change only how Spark computes, such as memory, joins,
-compression and state stores, are left to the user.
+runs its job. Another process, with other settings, may continue the job at any time. The settings that change what a
+query means are therefore fixed here. Settings that change only how Spark computes, such as memory, joins, compression
+and state stores, are left to the user.
 """
 
 from __future__ import annotations

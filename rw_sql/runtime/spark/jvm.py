@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _NEWEST_JOBS = 5
-"""The number of a tag's newest jobs whose tasks are counted; older jobs have ended."""
+"""The number of a tag's latest jobs whose tasks are counted; older jobs have ended."""
 
 _SHORT_NAMES = (
     "ArrowIteratorServer",
@@ -188,7 +188,7 @@ def cpu_time_of(query: StreamingQuery) -> int:
 def save_command(rows: DataFrame, path: str, layout: str, options: dict[str, str]) -> Any:
     """The command with which ``DataFrameWriter.save`` would write new files with a given partitioning.
 
-    It is not run yet.
+    The command is not run yet.
     """
     writer: Any = rows.write.format(layout).mode("error").options(**options)
     return writer._jwrite.saveCommand(java_class(rows.sparkSession, "scala.Option").apply(path))

@@ -112,7 +112,7 @@ def _refused(spark: SparkSession, error: PySparkException, query: str) -> QueryA
 
 
 def _is_same(spark: SparkSession, frame: DataFrame, text: str) -> bool:
-    """True if Spark considers a text equivalent to a query."""
+    """True if Spark considers ``text`` equivalent to a query."""
     from pyspark.errors import PySparkException
 
     try:

@@ -18,7 +18,7 @@ def is_by_row(frame: DataFrame) -> bool:
 
 
 def steps_by_row(frame: DataFrame, *, is_streaming: bool = True) -> tuple[str, ...] | None:
-    """The steps of a stream for which :func:`is_by_row` is true, by Spark's names, last step first; None for other
+    """Spark's names for the steps of a stream for which :func:`is_by_row` is true, last step first; None for other
     streams. ``is_streaming=False``: the frame is not a stream."""
     found: list[str] = []
     plan = analyzed_plan(frame)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
 _EXCLUDED = "spark.sql.optimizer.excludedRules"
 _COMPUTING_RULES = ("ConvertToLocalRelation", "PropagateEmptyRelation")
-"""The rules that would replace the query by its result for the rows with which it is prepared."""
+"""The rules that would replace the query with its result for the rows with which it is prepared."""
 
 _MERGING_RULES = ("CollapseProject", "PushDownPredicates")
 """The rules that merge the steps of a query."""
@@ -53,7 +53,7 @@ _ZONE = "UTC"
 
 @dataclass(slots=True)
 class RowQuery:
-    """A prepared query. ``steps`` are its steps by Spark's names, last step first. Not thread-safe."""
+    """A prepared query. ``steps`` are Spark's names for its steps, last step first. Not thread-safe."""
 
     spark: SparkSession
     query: Callable[[DataFrame], DataFrame]
@@ -169,6 +169,6 @@ def _without(spark: SparkSession, *rules: str) -> Iterator[None]:
 
 
 def _depends_on_time(spark: SparkSession, frame: DataFrame) -> bool:
-    """True if a query has functions such as ``current_timestamp``, which the optimizer replaces by a constant."""
+    """True if a query has functions such as ``current_timestamp``, which the optimizer replaces with a constant."""
     pattern = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern").CURRENT_LIKE()
     return bool(analyzed_plan(frame).containsPattern(pattern))

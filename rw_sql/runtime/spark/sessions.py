@@ -308,7 +308,7 @@ def activate(spark: SparkSession) -> None:
 
 
 def activate_in_jvm(spark: SparkSession) -> None:
-    """Makes a session the active one of this thread in the JVM, which parses types in texts by the settings of the
+    """Makes a session the active one of this thread in the JVM, which parses types in strings with the settings of the
     active session."""
     java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(java_session(spark))
 
@@ -339,7 +339,7 @@ def leave_dead_jvm() -> None:
         warnings.simplefilter("ignore", RuntimeWarning)
         context = active_context()
         if context is not None:
-            # pyspark treats a dead JVM like a JVM with a faulty answer. If the port refuses connections, the first
+            # pyspark treats a dead JVM like a JVM with a faulty response. If the port refuses connections, the first
             # stop() ends early, and only the second stop(), which no longer calls the JVM, releases the rest.
             with suppress(OSError):
                 context.stop()

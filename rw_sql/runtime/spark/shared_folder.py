@@ -1,8 +1,8 @@
 """Checks that every executor shares a warehouse's folder on a local path with the driver.
 
-If Spark's master is not local, an executor writes to the disks of its own host. If the warehouse's path is a
-different folder there, the rows and state that it writes are lost. New executors are therefore checked before a job
-starts and before each large batch: each reads a file that the driver wrote, and writes a file that the driver reads.
+If Spark's master is not local, an executor writes to the disks of its own host. If the warehouse's path is a different
+folder there, the rows and state that it writes are lost. New executors are therefore checked before a job starts and
+before each large batch: each executor reads a file that the driver wrote, and writes a file that the driver reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Progress of Spark's work for a job group, and of a query before its first batch.
 
-The values come from Spark's status store, which includes running tasks as of their newest heartbeat. Even a single
-task that takes an hour therefore shows progress.
+The values come from Spark's status store, which includes running tasks as of their last heartbeat. Even a single task
+that takes an hour therefore shows progress.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NEWEST_JOBS = 3
 
 
 def work_of(group: str) -> tuple[object, ...]:
-    """Values that grow while Spark works for a group: the ids of its newest jobs, and the numbers of finished tasks and
+    """Values that grow while Spark works for a group: the ids of its latest jobs, and the numbers of finished tasks and
     of records read and written."""
     context = active_context()
     if context is None:

@@ -70,7 +70,7 @@ _shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 class SparkViews:
     """The Spark views of one attached warehouse, in the current database of one session.
 
-    The views are refreshed after each change of the catalog.
+    The views are refreshed after each change to the catalog.
     """
 
     def __init__(self, context: Context, spark: SparkSession) -> None:
@@ -114,7 +114,7 @@ class SparkViews:
         _shown[context] = uri
 
     def _create_uncovered(self, text: str) -> None:
-        """Creates the views that a text mentions and that objects of the user no longer hide."""
+        """Creates the views that ``text`` mentions and that objects of the user no longer hide."""
         with self._late.lock:
             for name in [name for name in self._hidden if name.rpartition(".")[2].casefold() in text]:
                 self._can(name, self._create, name, self._hidden[name])
@@ -126,7 +126,7 @@ class SparkViews:
     def refuse_changes(self, text: str) -> None:
         """Raises SqlError, with the statement to use instead, if a Spark statement would change an rw_sql object.
 
-        Changes of the user's own objects are allowed: objects in another database, and objects in the session's
+        Changes to the user's own objects are allowed: objects in another database, and objects in the session's
         database that hide rw_sql's.
         """
         for change in changed_names(text):
@@ -313,7 +313,7 @@ class SparkViews:
         return epoch == self._epoch
 
     def refresh(self) -> None:
-        """Creates, replaces and drops views to match the newest epoch. Cheap if nothing changed.
+        """Creates, replaces and drops views to match the latest epoch. Cheap if nothing changed.
 
         A view whose table does not exist yet is created at a later refresh. If more than AT_ONCE views are to be
         created, a thread creates them.

@@ -54,7 +54,7 @@ class ConnectViews(SparkViews):
         self._of_catalog: set[str] = set()
 
     def before(self, text: str) -> None:
-        """Creates the views of the catalog, of failed records and of rejected rows that a text mentions."""
+        """Creates the views of the catalog, of failed records and of rejected rows that ``text`` mentions."""
         folded = text.casefold().replace("``", "`")  # A backtick within a name is doubled.
         if any(name.rpartition(".")[2].casefold() in folded for name in self._covered):
             self._epoch = -1  # The user may have renamed the object that hid the view.
@@ -68,7 +68,7 @@ class ConnectViews(SparkViews):
                 self._of_catalog.add(name)
 
     def refresh(self) -> None:
-        """Creates, replaces and drops views to match the newest epoch."""
+        """Creates, replaces and drops views to match the latest epoch."""
         snapshot = self._context.metastore.snapshot()
         if self.is_current(snapshot.epoch):
             return
@@ -121,7 +121,7 @@ class ConnectViews(SparkViews):
         self._of_catalog.clear()
 
     def for_spark(self, snapshot: Snapshot, text: str, path: tuple[str, ...]) -> str:
-        """The statement with the names of temporary views. They replace names that are qualified or that only the
+        """Puts the names of temporary views into a statement, in place of names that are qualified or that only the
         search path resolves.
 
         Raises SqlError CONNECT_SESSION if the statement reads a source: only the process that runs the jobs reads

@@ -1,7 +1,7 @@
 """The temporary views of records that a source could not decode, and of rows that a sink's target refused.
 
-They are created when a statement mentions them: ``<source>$errors``, ``<sink>$rejected``. They are temporary, because
-Spark accepts such names only for temporary views. A view that the user has created is kept.
+The views are created when a statement mentions them: ``<source>$errors``, ``<sink>$rejected``. They are temporary,
+because Spark accepts such names only for temporary views. A view that the user has created is kept.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class FailedRecordViews:
             self._drop_rejected(name)
 
     def _show_errors(self, text: str) -> None:
-        """Creates the views of decode errors that a text mentions.
+        """Creates the views of decode errors that ``text`` mentions.
 
-        They are temporary, because Spark accepts such names only for temporary views. A view that the user has created
-        is kept.
+        The views are temporary, because Spark accepts such names only for temporary views. A view that the user has
+        created is kept.
         """
         snapshot = self._context.metastore.snapshot()
         for table in snapshot.all("table"):
@@ -119,7 +119,7 @@ class FailedRecordViews:
         self._errors[name] = (table.id, table.generation, table.definition)
 
     def _show_rejected(self, text: str) -> None:
-        """Creates the views of rejected rows that a text mentions, including temporary ones. A view that the user has
+        """Creates the views of rejected rows that ``text`` mentions, including temporary ones. A view that the user has
         created is kept."""
         for sink in self._context.metastore.snapshot().all("sink"):
             name, table = f"{sink.name}{REJECTED}", (sink.id, sink.generation)

@@ -55,7 +55,7 @@ _OF_SPARKS_READER, _OF_OUR_READERS = frozenset({"topic", "partition", "offset", 
 """The columns that identify a reader's output: those of Spark's Kafka source, and those of rw_sql's readers."""
 
 _OPAQUE = ("ExplainCommand", "UnresolvedExecuteImmediate", "PlanWithUnresolvedIdentifier", "CreateTableLike")
-"""Plan nodes that may refer to relations without showing them: they contain another statement, or compute a name by
+"""Plan nodes that may refer to relations without showing them: they contain another statement, or compute a name with
 an expression."""
 
 _WORD = re.compile(r"\w[\w$]*|`(?:[^`]|``)+`")
@@ -80,7 +80,7 @@ def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
 
 
 _newest: tuple[Snapshot, dict[str, SourceRecord]] | None = None
-"""A cache: the sources of the newest snapshot by their names in lower case, so that a statement need not go through ten
+"""A cache: the sources of the latest snapshot by their names in lower case, so that a statement need not go through ten
 thousand sources."""
 
 
@@ -105,7 +105,8 @@ class SourceScan:
 
     @staticmethod
     def at(context: Context, snapshot: Snapshot, source: SourceRecord) -> SourceScan:
-        """Requests the splits of the upstream. Raises SqlError if it does not answer, or if a split is endless."""
+        """Requests the splits of the upstream. Raises SqlError if the upstream does not respond, or if a split is
+        endless."""
         kind = connector(source.connector)
         if sends_once(source.connector):
             return SourceScan(context=context, source=source, kind=kind, options={}, ranges={}, lives={})
@@ -141,7 +142,7 @@ class SourceScan:
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows, with the source's columns, for queries of ``spark``.
 
-        They are decoded with the settings of jobs, so that they are the rows that a view would read.
+        The rows are decoded with the settings of jobs, so that they are the same rows that a view would read.
         """
         own = self.context.sessions.new()
         activate_in_jvm(own)
@@ -192,7 +193,7 @@ def _partition(split: str) -> str:
 def _starts(
     kind: Connector, options: Mapping[str, str], shown: Mapping[str, str], source: SourceRecord, upstream: Upstream
 ) -> dict[str, int]:
-    """The start of each split by ``scan.startup.mode``; ``latest`` refers to the time of CREATE SOURCE.
+    """The start of each split according to ``scan.startup.mode``; ``latest`` refers to the time of CREATE SOURCE.
 
     If the upstream has lost records before that position since then, the split starts at the first lost offset. Raises
     SqlError.

@@ -48,7 +48,7 @@ def with_spark_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views
 
 
 def _may_need_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views: SparkViews) -> bool:
-    """False if Spark resolves all names of a text itself. Does not parse it."""
+    """False if Spark itself resolves all names in ``text``. Does not parse ``text``."""
     if path != DEFAULT_PATH or SCHEMA_ALIAS in text.lower():
         return True
     has_schemas = bool(snapshot.all("schema"))

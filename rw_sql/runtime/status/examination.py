@@ -50,7 +50,7 @@ WAREHOUSE, OWNER, CATALOG, FOLDER, CHECKPOINT, JOB, OPERATION, LOCK = (
 """The kinds of subjects of findings (:attr:`Finding.about`)."""
 
 _OPERATIONS = 1000
-"""The number of newest unsafe operations whose outcomes are checked."""
+"""The maximum number of unsafe operations, latest first, whose outcomes are checked."""
 
 _OUTCOME_SECONDS = 60.0
 """The age in seconds after which an unsafe operation without an outcome is a finding, because its process no longer
@@ -264,7 +264,7 @@ def _of_jobs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
             is_repairable=True,
         )
     leases, owned = context.metastore.jobs.leases(), owned_groups(context)
-    # Other groups have no owner, or their owner has yet to apply the newest statements.
+    # Other groups have no owner, or their owner has yet to apply the latest statements.
     applied = {group for group, lease in leases.items() if group in owned and lease.applied_epoch >= snapshot.epoch}
     for job, spec in sorted(desired_jobs(snapshot).items()) if applied else ():
         status = statuses.get(job)

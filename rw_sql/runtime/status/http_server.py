@@ -77,7 +77,7 @@ def _text(code: HTTPStatus, said: str, *headers: tuple[str, str]) -> _Answer:
 
 
 def _again(path: str) -> tuple[tuple[str, str], ...]:
-    """The headers that make a browser request the same address again soon, for an answer that is valid only for a
+    """The headers that make a browser request the same address again soon, for a response that is valid only for a
     moment."""
     return ("Retry-After", "2"), *((("Refresh", "5"),) if path == "/" else ())
 
@@ -202,14 +202,14 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answers a request on a new thread; closes the connection if too many requests are in progress."""
+        """Responds to a request on a new thread; closes the connection if too many requests are in progress."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answers a request, then frees its place in the limit of concurrent requests."""
+        """Responds to a request, then frees its place in the limit of concurrent requests."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -227,11 +227,11 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        """Answers a GET request."""
+        """Responds to a GET request."""
         self._respond(has_body=True)
 
     def do_HEAD(self) -> None:
-        """Answers a HEAD request: without a body."""
+        """Responds to a HEAD request: without a body."""
         self._respond(has_body=False)
 
     def _respond(self, *, has_body: bool) -> None:
@@ -239,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             answer = self.server.owner.answer(self.path, headers)
         except Exception:
-            # Without an answer, a probe or scrape would look as if the process had ended.
+            # Without a response, a probe or scrape would look as if the process had ended.
             logger.exception("the answer to a request of the status page failed")
             answer = _text(HTTPStatus.INTERNAL_SERVER_ERROR, "the answer failed; the log shows the reason")
         self.send_response(answer.code)
@@ -263,7 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def is_loopback(host: str) -> bool:
-    """True if an interface, by its name or address, is the loopback."""
+    """True if ``host`` is the name or address of the loopback interface."""
     if host.lower() == "localhost":
         return True
     try:

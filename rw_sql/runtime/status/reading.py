@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OPERATIONS_SHOWN = 50
-"""The maximum number of unsafe operations in the status; the newest ones are shown."""
+"""The maximum number of unsafe operations in the status; the latest ones are shown."""
 RUNS, LATE, SUSPENDED, ENDED = "RUNNING", "LATE", "SUSPENDED", "NONE"
 _LATE_MS = 15_000
 _MEASURE_SECONDS = 5.0
@@ -52,8 +52,8 @@ _FIRST_SECONDS = 0.3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerStatus:
     """The process that runs the jobs. ``state`` is RUNNING, LATE (no heartbeat for a while), SUSPENDED (a signal
-    stopped the process ``pid``), or NONE (no process runs the jobs). ``problem`` is the reason why it cannot write the
-    warehouse, ``resume`` the command that resumes it if it is suspended."""
+    stopped the process ``pid``), or NONE (no process runs the jobs). ``problem`` is the reason why the process cannot
+    write the warehouse, ``resume`` the command that resumes it if it is suspended."""
 
     state: str
     name: str | None = None
@@ -320,7 +320,7 @@ def _is_statement(text: str) -> bool:
 
 
 def _operations(context: Context, snapshot: Snapshot) -> tuple[OperationLine, ...]:
-    """The newest unsafe operations.
+    """The latest unsafe operations.
 
     They are cached, and read again only after a commit or after the owner has applied an epoch.
     """

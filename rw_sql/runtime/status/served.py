@@ -92,6 +92,6 @@ class ServedWarehouse:
         try:
             self.metrics.count_rows()
         except (SqlError, OSError, DeltaError) as error:
-            # The error is ignored, because the jobs must not end if a store does not answer for a moment. The next
+            # The error is ignored, because the jobs must not end if a store does not respond for a moment. The next
             # count includes these rows.
             logger.warning("the rows of the jobs cannot be counted for the metrics now: %s", cause_line(str(error)))

@@ -1,4 +1,4 @@
-"""The texts of a warehouse's status that the terminal and the status page share."""
+"""The text of a warehouse's status that the terminal and the status page share."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def unreadable(error: Exception, shown_ms: int | None, at_ms: int, again_seconds
 
 
 def worst_first(jobs: tuple[JobLine, ...]) -> list[JobLine]:
-    """The jobs that need an operator first, in the order of STATES; jobs of equal rank by lag, the greatest first."""
+    """Sorts jobs: those that need an operator come first, in the order of STATES, and jobs of equal rank by lag, the
+    greatest first."""
     rank = {state: at for at, state in enumerate(STATES)}
     return sorted(jobs, key=lambda job: (rank.get(job.state, len(STATES)), -(job.lag_records or 0)))
 

@@ -1,4 +1,4 @@
 """The lowest layer: fault points, events, threads, secrets, processes, and the files of a warehouse.
 
-Imports: no other package of ``runtime``. Begin with ``warehouse`` (every path) and ``faults``.
+Imports no other package of ``runtime``. Begin with ``warehouse``, which defines every path, and ``faults``.
 """

@@ -39,7 +39,7 @@ _armed = _Armed()
 def arm(point: str, kills: str = "python", tell: Callable[[str], None] | None = None) -> None:
     """Arms one fault point, ``name`` or ``name@n``, and disarms any other.
 
-    ``tell`` is called with the fault point's name right before the kill.
+    ``tell`` is a callback that receives the fault point's name right before the kill.
     """
     name, _, count = point.partition("@")
     with _armed.lock:

@@ -27,7 +27,7 @@ def this_machine() -> str:
 def process_start(pid: int) -> str:
     """The start time of a process on this machine, in the kernel's clock ticks; empty if there is no such process.
 
-    It distinguishes reused process ids (Linux: field 22 of ``/proc/<pid>/stat``). A zombie counts as dead.
+    The start time distinguishes reused process ids (Linux: field 22 of ``/proc/<pid>/stat``). A zombie counts as dead.
     """
     fields = _stat(pid)
     if not fields:

@@ -39,7 +39,7 @@ def seal(name: str, value: str) -> str:
 
 
 def read_secret(secret: SecretRecord) -> str:
-    """A secret's value. Raises SqlError SECRET_UNREADABLE (or SECRET_KEY_MISSING) with a remedy."""
+    """Reads a secret's value. Raises SqlError SECRET_UNREADABLE (or SECRET_KEY_MISSING) with a remedy."""
     options = secret_options(secret.definition)
     match secret.backend:
         case "meta":

@@ -75,7 +75,7 @@ class StallTimeout:
 
 
 def spoken_seconds(seconds: float) -> str:
-    """A duration as text, in the largest unit of which it has at least two: ``90 s``, ``4 min``, ``3 h``."""
+    """A duration as text, in the largest unit that occurs at least twice in it: ``90 s``, ``4 min``, ``3 h``."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

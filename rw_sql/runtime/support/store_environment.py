@@ -27,7 +27,7 @@ def s3_endpoint(environ: Mapping[str, str]) -> str | None:
 
 
 def s3_region(environ: Mapping[str, str]) -> str | None:
-    """The region, by either of its names."""
+    """The region, from the first of its two variables that is set."""
     return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
 
 

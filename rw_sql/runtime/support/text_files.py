@@ -16,7 +16,7 @@ _OTHER_MARKS = (
 
 
 def read_text_file(path: str) -> str:
-    """The text at a path or URI, without a byte-order mark. Raises SqlError FILE_UNREADABLE."""
+    """Reads the text at a path or URI, without a byte-order mark. Raises SqlError FILE_UNREADABLE."""
     import fsspec
 
     try:

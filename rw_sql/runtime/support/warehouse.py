@@ -31,8 +31,9 @@ class Warehouse:
     def at(location: str) -> Warehouse:
         """The warehouse at a path or URI. Paths are made absolute; a URI of the scheme ``file`` becomes a path.
 
-        Raises SqlError INVALID_PARAMETER for a location that not all of the warehouse's libraries read alike, and
-        FILE_UNREADABLE for a path that depends on a folder that does not exist, or that contains a file as a folder.
+        Raises SqlError INVALID_PARAMETER for a location that not all of the warehouse's libraries read alike. Raises
+        FILE_UNREADABLE for a path that depends on a deleted current folder or on a missing home folder, or that
+        contains a file as a folder.
         """
         location = local_location(location)
         if "://" not in location:
@@ -54,7 +55,7 @@ class Warehouse:
         """The warehouse's file system. It caches no listings, because other processes and Spark write to the warehouse
         too.
 
-        It raises OSError if the store does not answer, whatever its client raises.
+        The file system raises OSError if the store does not respond, whatever error the store's client raises.
         """
         system = fsspec.core.url_to_fs(self.uri, use_listings_cache=False)[0]
         return system if self.is_local else cast("AbstractFileSystem", StoreFiles(system))
@@ -106,7 +107,7 @@ class Warehouse:
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}.json"
 
     def read_text(self, path: str) -> str:
-        """The text of a file. Raises FileNotFoundError.
+        """Reads the text of a file. Raises FileNotFoundError.
 
         Uses a single request. Opening the file would first request its size and tag, and fail if the file is
         replaced in between.
@@ -161,7 +162,7 @@ class Warehouse:
     def list_names(self, folder: str) -> list[str]:
         """The names in a folder; empty if it does not exist.
 
-        In an object store, Hadoop marks an empty folder by an object, which the listing includes.
+        In an object store, Hadoop marks an empty folder with an object, which the listing includes.
         """
         own = str(self.files._strip_protocol(folder)).rstrip("/")
         try:

@@ -1,7 +1,8 @@
 """The reasons why nothing can be written to a warehouse, and what ends each of them.
 
-A reason is found in the error of a failed write, or by a check that writes nothing: the flags, the free space and the
-permissions of a local file system, or a write that the object store refuses in any case.
+The error of a failed write shows the reason, or a check that writes nothing finds it. For a local file system, the
+check reads the flags, the free space and the permissions. For an object store, it is a write that the store refuses in
+any case.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _JVM_TEXT = re.compile("|".join(map(re.escape, _JVM_TEXTS)))
 """Matches the text of an operating system's error, which the JVM writes without its number."""
 
 _REFUSED = re.compile(r"Access ?Denied|\b403 Forbidden\b|AuthorizationPermissionMismatch|lacked the necessary")
-"""Matches the answer of an object store to a request without permission."""
+"""Matches the response of an object store to a request without permission."""
 
 _STORE_FULL = re.compile(r"XMinioStorageFull|InsufficientStorage|QuotaExceeded")
-"""Matches the answer of an object store without free space."""
+"""Matches the response of an object store without free space."""
 
 _LEAST_BYTES = 1 << 18
 """The free space in bytes below which a file system counts as full: a heartbeat needs less, a batch more."""
@@ -58,7 +59,7 @@ def obstacle_of(error: object, uri: str) -> Obstacle | None:
     """The obstacle that an error of a write to the warehouse at ``uri`` names; None if it names none. With an empty
     ``uri``, the remedy names no path.
 
-    An error that goes away by itself, such as a store that does not answer, is no obstacle.
+    An error that goes away by itself, such as a store that does not respond, is no obstacle.
     """
     text = str(error)
     if not uri or "://" in uri:
@@ -139,7 +140,7 @@ def refusal(warehouse: Warehouse) -> OSError | None:
     """The error with which an object store refuses all writes of this process; None if it accepts writes.
 
     The request changes nothing: it is a write under the condition that an existing object does not exist. A store that
-    ignores conditions replaces the object by the same bytes.
+    ignores conditions replaces the object with the same bytes.
     """
     folder = f"{warehouse.uri}/{_LEASE}/_delta_log"
     names = [name for name in warehouse.list_names(folder) if name.endswith(".json")]

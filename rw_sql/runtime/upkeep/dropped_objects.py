@@ -26,7 +26,7 @@ def sweep(context: Context, applied_epoch: int) -> bool:
 
     Only the owner may call this function, after the jobs of the dropped objects have stopped. Does nothing if the
     catalog has advanced. Returns False if the call must be repeated, because an upstream that has a slot of a dropped
-    source does not answer.
+    source does not respond.
     """
     warehouse, snapshot = context.warehouse, context.metastore.snapshot()
     is_complete = True

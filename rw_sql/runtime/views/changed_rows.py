@@ -1,4 +1,5 @@
-"""The rows that changes of an input leave in a view whose query filters and projects that input, by Arrow."""
+"""Computes, with Arrow, the rows that changes to an input leave in a view whose query filters and projects that
+input."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def with_removed(fresh: pa.Table, changed: pa.Table, schema: pa.Schema) -> pa.Ta
     """The rows of a view to write, with KEEP.
 
     ``fresh`` are the rows that the view's query returns for changed rows of its input, ``changed`` are the values that
-    these have in the view's key columns, whether or not the query returns them. ``schema`` are the view's columns.
+    the changed rows have in the view's key columns, whether or not the query returns them. ``schema`` are the view's
+    columns.
     """
     keys = changed.column_names
     kept = as_stored(fresh, schema).append_column(pa.field(KEEP, pa.bool_()), _repeated(fresh.num_rows, value=True))

@@ -1,7 +1,7 @@
 """Views of groups whose state is the view's table: the groups of each batch are combined with the table's rows.
 
 The job's query returns each input row as a group of its own (:mod:`rw_sql.syntax.query.combined_groups`), so it is
-computed row by row and has no state in the checkpoint. Few rows are combined by Arrow, many by Spark.
+computed row by row and has no state in the checkpoint. Arrow combines few rows, Spark many.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class GroupTable:
                 self._deriving = RowQuery.of(session, self.schema, self.derived)
 
     def derived(self, groups: DataFrame) -> DataFrame:
-        """Groups with their derived columns, by Spark."""
+        """Groups with their derived columns, which Spark computes."""
         return _derived(groups, self.run.spec)
 
     def combined(self, rows: pa.Table) -> Combination | None:
@@ -226,7 +226,7 @@ class Combined:
 
     @property
     def last(self) -> Planned:
-        """The number of rows that the newest batch reads."""
+        """The number of rows that the last batch reads."""
         return self.lifted.last
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
@@ -250,11 +250,11 @@ class Combined:
             self._write_measured(grouped, batch, expected)
 
     def _write_few(self, grouped: DataFrame, batch: int, expected: Expected) -> bool:
-        """Writes groups that are probably few, by a single job of Spark; returns False if nothing was written."""
+        """Writes groups that are probably few, with a single Spark job; returns False if nothing was written."""
         try:
             rows = grouped.toArrow()
         except (PySparkException, Py4JError):
-            return False  # They may exceed the limit of a result; the other way reports any other error.
+            return False  # The groups may exceed the limit of a result; the other way reports any other error.
         expected.require(RowCount(written=pc.sum(rows[_READ]).as_py() or 0))
         self._were_few = rows.num_rows <= SMALL_ROWS and rows.nbytes <= SMALL_FILE_BYTES
         return not rows.num_rows or self.write_rows(rows, batch)
@@ -297,7 +297,7 @@ class Combined:
         return frame.groupBy(*map(quoted_for_spark, self.groups.keys)).agg(*values, *count)
 
     def _merge(self, added: DataFrame, batch: int) -> None:
-        """Combines groups with the table's rows by Spark."""
+        """Uses Spark to combine groups with the table's rows."""
         columns, keys = list(self.groups.functions), self.groups.keys
         own = rows_now(added.sparkSession, self.run.output.path)
         before = own.alias("t").join(added.alias("s"), same_values("t", "s", keys), "left_semi")

@@ -1,4 +1,4 @@
-"""Reads the rows of an input's commits by Arrow: added rows, rows of one captured table, or changes of rows."""
+"""Reads the rows of an input's commits with Arrow: added rows, rows of one captured table, or changes to rows."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ class CommitRows:
 
     def require_plain(self, version: int, actions: Actions) -> None:
         """Raises LeftToSparkError for a commit that does more than add rows, remove old ones, rewrite files, or change
-        settings that do not matter to a reader. Of a change feed, a commit may contain any changes of rows."""
+        settings that do not matter to a reader. If the input's change feed is read, a commit may contain any changes to
+        rows."""
         has_feed = self.given.is_changing and any("cdc" in action for action in actions)
         adds = any(map(_is_new, actions))
         for action in actions:
@@ -125,7 +126,7 @@ class CommitRows:
                 raise LeftToSparkError(f"version {version} replaces rows")
 
     def planned(self, commits: Sequence[Actions]) -> Planned:
-        """The number of rows that a batch reads which consists of ``commits``."""
+        """The number of rows that a batch of ``commits`` reads."""
         if self.given.is_changing:
             return changes_of_commits(commits)
         return rows_of_commits(
@@ -136,7 +137,7 @@ class CommitRows:
         )
 
     def rows(self, commits: Sequence[Actions]) -> pa.Table:
-        """The rows of commits. Raises MiscountError if they are not those that the commits count."""
+        """The rows of commits. Raises MiscountError if the number of rows contradicts the counts in the commits."""
         parts = [self._rows_of(file, number) for number, actions in enumerate(commits) for file in self._files(actions)]
         rows = self._decodable(pa.concat_tables(parts) if parts else self._columns.empty_table())
         counted = self.planned(commits).most

@@ -33,7 +33,7 @@ _IS_SEEN = "_rw_seen"
 
 
 def empties(rows: pa.Table) -> bool:
-    """True if one of ``rows`` empties the table, by its ``_rw_op``."""
+    """True if one of ``rows`` empties the table, according to its ``_rw_op``."""
     import pyarrow.compute as pc
 
     least = pc.min(rows[OP]).as_py()

@@ -1,4 +1,4 @@
-"""Combines groups in this process's memory, by Arrow.
+"""Combines groups in this process's memory, with Arrow.
 
 A table of groups has key columns, whose values identify a group, and other columns, each with a function that combines
 the values of two groups (:data:`rw_sql.syntax.query.combined_groups.FUNCTIONS`). As in Spark, a NULL in a key equals
@@ -104,7 +104,8 @@ def _positions(rows: pa.Table) -> pa.Array:
 
 def _aggregated(rows: pa.Table, keys: Sequence[str], others: Mapping[str, str]) -> pa.Table | None:
     """One row for each key; None if a sum may exceed its type."""
-    # The names of a result's columns are those of the aggregates, and a key may have such a name. Hence positions.
+    # Columns are named by position, because a result's columns have the names of the aggregates, and a key may have
+    # such a name.
     names = {name: f"c{number}" for number, name in enumerate(rows.column_names)}
     aggregates = [(names[name], function) for name, function in others.items()]
     checked = {name: _limit_of(rows.schema.field(name).type) for name, function in others.items() if function == SUM}

@@ -325,7 +325,7 @@ class View:
             self.context.sessions.release(session)
 
     def _tell_errors(self) -> None:
-        """Counts, for the metrics, the records that the newest reported batch could not decode, and logs a warning,
+        """Counts, for the metrics, the records that the last reported batch could not decode, and logs a warning,
         because no table stores these records."""
         query = self.streaming.query
         if self.readers is None or query is None:
@@ -336,7 +336,7 @@ class View:
             logger.warning("%s: %d records of source %s could not be decoded", self.spec.job, errors, source)
 
     def _then_waiting(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-        """The function that writes a batch, and then waits if the next batch would have no rows to write, or lets a
+        """Wraps ``write``: after each batch, the result waits if the next batch would have no rows to write, or lets a
         thread write the following batches.
 
         The wait is outside the batch, so that a stop does not wait for it.

@@ -40,8 +40,8 @@ _EVENTS, _OLD, _NEW = "_rw_events", "_rw_old", "_rw_new"
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The columns of a query's batches, and whether Arrow groups their records by key as Spark does. They are the same
-    for all batches of a run, and Spark needs milliseconds to determine them."""
+    """The columns of a query's batches, and whether Arrow groups their records by key as Spark does. Both are the same
+    for all batches of a run. They are determined once, because that takes Spark milliseconds."""
 
     columns: tuple[str, ...]
     is_exact: bool
@@ -59,7 +59,7 @@ class Keyed:
     run: ViewRun
     rows: KeyedRows
     last: Planned = field(default_factory=Planned, init=False)
-    """The number of rows that the newest batch reads."""
+    """The number of rows that the last batch reads."""
     _form: _Form | None = field(default=None, init=False)
     _is_idle: bool = field(default=False, init=False)
 

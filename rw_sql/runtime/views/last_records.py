@@ -1,4 +1,4 @@
-"""The last record of each key in a batch, by Spark or, for a small batch, in this process."""
+"""Finds the last record of each key in a batch, with Spark or, for a small batch, in this process."""
 
 from __future__ import annotations
 

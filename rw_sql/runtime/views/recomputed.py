@@ -34,7 +34,7 @@ EXACT_JSON = {
     "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
     "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
 }
-"""The options of ``to_json`` with which only equal rows have equal texts. By default, Spark omits microseconds."""
+"""The options of ``to_json`` with which only equal rows have equal text. By default, Spark omits microseconds."""
 
 
 def same_values(one: str, other: str, names: Sequence[str]) -> Column:
@@ -77,7 +77,7 @@ class Changed:
 
     run: ViewRun
     last: Planned = field(default_factory=Planned, init=False)
-    """The number of rows that the newest batch reads."""
+    """The number of rows that the last batch reads."""
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The changes of the view's rows, deletes included."""
@@ -127,7 +127,7 @@ class Recomputed:
         return spark.sql(each), "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Replaces the affected rows of the view by the query's current result."""
+        """Replaces the affected rows of the view with the query's current result."""
         from pyspark.sql import functions
 
         run, spec = self.run, self.run.spec
@@ -169,7 +169,7 @@ class Recomputed:
 
 
 def exact_text(name: str) -> Column:
-    """A struct as text; only equal values have equal texts."""
+    """A struct as text; only equal values have equal text."""
     from pyspark.sql import functions
 
     return functions.to_json(name, EXACT_JSON)

@@ -1,9 +1,9 @@
 """Computes the small batches of a row-by-row view without a streaming query.
 
-A streaming query plans each batch again, and Delta's source lists and filters the files of each batch by Spark. This
-takes several times as long as reading, computing and writing a few rows. This module reads the files of new commits by
-Arrow, computes the rows by :class:`rw_sql.runtime.spark.row_query.RowQuery`, and stores its progress in the query's
-checkpoint, where a streaming query can continue at any time.
+A streaming query plans each batch again, and Delta's source lists and filters the files of each batch with Spark. This
+takes several times as long as reading, computing and writing a few rows. This module reads the files of new commits
+with Arrow, computes the rows with :class:`rw_sql.runtime.spark.row_query.RowQuery`, and stores its progress in the
+query's checkpoint, where a streaming query can continue at any time.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class RowBatches:
     _pending: list[Actions] = field(default_factory=list)
     """The commits from ``batches.begin`` to ``_read`` with rows to read."""
     _skipped_at: float | None = None
-    """The time, by ``time.monotonic()``, at which the first commit after ``batches.begin`` was read that adds only rows
-    of other tables; None if there is none."""
+    """The time (``time.monotonic()``) when the first commit after ``batches.begin`` that adds only rows of other tables
+    was read; None if there is none."""
 
     @staticmethod
     def may_begin(run: ViewRun) -> bool:

@@ -1,8 +1,8 @@
 """Decides whether a streaming query or a thread writes the batches of a row-by-row view.
 
-The thread writes small batches (:mod:`rw_sql.runtime.views.row_batches`). It and the query take each other's place as
-:mod:`rw_sql.runtime.jobs.batch_mode` describes. A run begins with a query only if the thread cannot continue at the
-checkpoint's position.
+The thread writes small batches (:mod:`rw_sql.runtime.views.row_batches`). The thread and the query take each other's
+place as :mod:`rw_sql.runtime.jobs.batch_mode` describes. A run begins with a query only if the thread cannot continue
+at the checkpoint's position.
 """
 
 from __future__ import annotations

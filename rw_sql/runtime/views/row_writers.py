@@ -73,7 +73,7 @@ class AppendedRows:
 
 @dataclass(slots=True)
 class ReplacedRows:
-    """Replaces the rows of a view by rows with KEEP."""
+    """Replaces the rows of a view with rows that have KEEP."""
 
     run: ViewRun
 
@@ -89,7 +89,7 @@ class ReplacedRows:
 
 @dataclass(slots=True)
 class LastRows:
-    """Replaces the rows of a table by the last record of each key."""
+    """Replaces the rows of a table with the last record of each key."""
 
     run: ViewRun
     keys: tuple[str, ...]

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Streamed:
-    """The strategy for a query over appended rows, or over the changes of a view, each with a sign: 1 for an added row,
+    """The strategy for a query over appended rows, or over the changes to a view, each with a sign: 1 for an added row,
     -1 for a removed row."""
 
     run: ViewRun
     steps: tuple[str, ...] | None = None
-    """The steps of a row-by-row query, by Spark's names; None for other queries."""
+    """Spark's names for the steps of a row-by-row query; None for other queries."""
     last: Planned = field(default_factory=Planned, init=False)
-    """The number of rows that the newest batch reads."""
+    """The number of rows that the last batch reads."""
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The query over its inputs' streams."""

@@ -1,4 +1,4 @@
-"""Replaces the tables of views by rebuilt tables that have caught up with them."""
+"""Replaces the tables of views with rebuilt tables that have caught up with them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ The cache is in memory only: a process that takes over begins with its own first
 def swap_rebuilt(context: Context) -> bool:
     """Swaps rebuilt views that have caught up; returns True if any was swapped.
 
-    Rebuilt views of which one reads another are swapped together.
+    If one rebuilt view reads another, the two are swapped together.
     """
     snapshot = context.metastore.snapshot()
     if not snapshot.all("rebuild"):

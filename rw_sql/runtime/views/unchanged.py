@@ -199,7 +199,7 @@ def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFram
 
 
 def exact_text_of(names: Sequence[str]) -> Column:
-    """Some columns as text that is equal only for equal values."""
+    """The columns ``names`` as text that is equal only for equal values."""
     return f.to_json(f.struct(*(f.col(quoted_for_spark(name)) for name in names)), EXACT_JSON)
 
 

@@ -41,7 +41,7 @@ EQUIVALENTS = {
     "ToChar": Equivalent("function to_char", "date_format(x, 'yyyy-MM-dd') or format_number(x, 2)"),
     "Unnest": Equivalent("function unnest", "FROM t LATERAL VIEW explode(array) AS x"),
 }
-"""Keys are the names of sqlglot's classes."""
+"""Maps the names of sqlglot's classes to the equivalents."""
 
 EPOCH = "unix_micros(x) / 1000000"
 """Spark's equivalent of ``extract(epoch FROM x)``."""
@@ -100,11 +100,11 @@ _TABLE_FUNCTIONS = {
     "jsonb_array_elements": f"FROM t LATERAL VIEW {_JSON_ARRAY} AS x",
     "unnest": "FROM t LATERAL VIEW explode(array) AS x",
 }
-"""Functions for which FROM needs another text than an expression does."""
+"""Functions that FROM must replace differently than an expression does."""
 
 
 def missing_function_hint(name: str, known: Collection[str], *, in_from: bool = False) -> str:
-    """The hint for a function that does not exist; ``known`` are the functions that do."""
+    """The hint for a function that does not exist; ``known`` are the functions that exist."""
     lower = name.lower()
     spark = (_TABLE_FUNCTIONS.get(lower) if in_from else None) or _FUNCTIONS.get(lower)
     if spark is not None:

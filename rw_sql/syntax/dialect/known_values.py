@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def cast_type(node: exp.Expr) -> str | None:
-    """The type of a direct cast, None for other nodes."""
+    """The type of a direct cast; None for other nodes."""
     from sqlglot import exp
 
     while isinstance(node, exp.Paren):
@@ -35,7 +35,7 @@ def is_fraction(node: exp.Expr) -> bool:
 
 
 def is_whole(node: exp.Expr) -> bool:
-    """True if the node is certainly an integer, or a text that must contain an integer."""
+    """True if the node is certainly an integer, or a string that must contain an integer."""
     from sqlglot import exp
 
     if isinstance(node, exp.Literal):

@@ -1,5 +1,5 @@
-"""Lists, by sqlglot's names, the clauses, operators, functions and types that have the same meaning in RisingWave's and
-Spark's SQL."""
+"""Lists the clauses, operators, functions and types that have the same meaning in RisingWave's and Spark's SQL, under
+sqlglot's names."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _FORMATTED = re.compile(r"\{[^{}]*+\}")
 
 
 def without_fields(text: str) -> str:
-    """A statement in which each ``{name}`` outside strings is replaced by a word of the same length."""
+    """The statement, in which a word of the same length replaces each ``{name}`` outside strings."""
     if "{" not in text:
         return text
     for found in _FORMATTED.finditer(_bare(text)):
@@ -27,7 +27,7 @@ def without_fields(text: str) -> str:
 
 
 def with_values(text: str, args: Mapping[str, object] | Sequence[object] | None) -> str:
-    """A statement with its markers replaced by literals, for a parser that does not get the arguments.
+    """The statement with literals in place of its markers, for a parser that does not get the arguments.
 
     Text values are inserted unchanged, because they may name a relation: ``IDENTIFIER(:name)``. Other values become
     NULL.
@@ -48,7 +48,7 @@ def with_values(text: str, args: Mapping[str, object] | Sequence[object] | None)
 
 
 def _bare(text: str) -> str:
-    """A statement with its strings, comments and quoted names replaced by blanks. The length does not change."""
+    """The statement, in which spaces replace strings, comments and quoted names. The length does not change."""
     return _QUOTED.sub(lambda found: " " * len(found[0]), without_strings(text))
 
 

@@ -1,7 +1,7 @@
 """Finds the names that a statement of Spark or Delta Lake would drop, write, alter or create.
 
-This module scans the text itself, because Spark's parser would need a call to the JVM for every statement. A
-statement that only reads is recognized by its first word.
+This module scans the text itself, because Spark's parser would need a call to the JVM for every statement. The first
+word shows whether a statement only reads.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ DROP_DATABASE = "DROP DATABASE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """A name or path that a statement would change. ``verb`` are the statement's words before the name, such as ``DROP
-    VIEW``.
+    """A name or path that a statement would change. ``verb`` are the words of the statement before the name, such as
+    ``DROP VIEW``.
 
     A path in quotes has one part; a path such as ``delta.`/path` `` has two: a format and the path.
     """
@@ -77,7 +77,7 @@ def changed_names(text: str) -> Iterator[Changed]:
         if found is not None:
             yield _changed(text, found)
     elif first["holds"]:
-        # Such a text is a block of several statements, or contains a statement inside a string, so all of it is
+        # This is a block of several statements, or a statement that contains another one in a string, so all of it is
         # searched.
         yield from (_changed(text, found) for found in _TARGET.finditer(text, first.start("holds")))
     elif _INSERT.search(text):

@@ -1,4 +1,4 @@
-"""Converts Spark's errors about a text to rw_sql's form: a code, one sentence, the wrong word, a hint.
+"""Converts Spark's errors about a statement to rw_sql's form: a code, one sentence, the wrong word, a hint.
 
 Spark's error consists of a condition with parameters, a message, and usually a position. Common conditions get their
 own sentences here; for other conditions, the first sentence of Spark's message is kept.
@@ -53,7 +53,7 @@ def _no_others() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkFault:
-    """A Spark error. ``span`` is the position that Spark reports; None if it reports no position in this text."""
+    """A Spark error. ``span`` is the position that Spark reports; None if Spark reports no position in this text."""
 
     condition: str
     message: str
@@ -220,7 +220,7 @@ def _not_grouped(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     written = expression_of(fault.parameters.get("expression", ""))
     span = _place(text, fault, name_parts(written) if _IS_NAME.fullmatch(written) else ())
     if not written:
-        span = _ungrouped(text) or span  # MISSING_GROUP_BY names no column
+        span = _ungrouped(text) or span  # MISSING_GROUP_BY does not name a column
         if span is None or span.end - span.start > _WIDEST:
             hint = "GROUP BY the columns that are not aggregated"
             return SqlError(INVALID_QUERY, "the query aggregates some columns and not others", hint=hint, span=span)
@@ -436,7 +436,7 @@ _SAYERS: dict[str, Callable[[SparkFault, str, KnownNames], SqlError]] = {
 
 def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
     """The position of the last part of a name. The name is searched first at the position that Spark reports, then in
-    the whole text; if it is not found, the result is the position that Spark reports."""
+    the whole text. If the name is not found, the result is the position that Spark reports."""
     if not parts:
         return fault.span
     start, end = (fault.span.start, fault.span.end) if fault.span is not None else (0, len(text))
@@ -444,7 +444,7 @@ def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
 
 
 def _find(text: str, parts: tuple[str, ...], start: int = 0, end: int | None = None) -> Span | None:
-    """The span of a name in a text, outside strings. For a dotted name, the span of its last part."""
+    """The span of a name in ``text``, outside strings. For a dotted name, the span of its last part."""
     shown = without_strings(text)
     inner = [rf"`{re.escape(part.replace('`', '``'))}`|(?<![\w$]){re.escape(part)}(?![\w$])" for part in parts]
     last = rf"(?P<last>{inner[-1]})"

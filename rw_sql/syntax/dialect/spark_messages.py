@@ -1,4 +1,4 @@
-"""Reads the texts in Spark's errors: sentences, names and expressions."""
+"""Reads the messages of Spark's errors: sentences, names and expressions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def name_parts(name: str) -> tuple[str, ...]:
 
 
 def listed_names(names: str) -> list[str]:
-    """The names in a list of names in a message."""
+    """The names in a message's list of names."""
     return _LISTED.findall(names)
 
 
@@ -63,7 +63,7 @@ def visible_names(names: Iterable[str]) -> list[str]:
 
 
 def called_function(shown: str) -> str:
-    """The name of the function called by an expression in a message."""
+    """The name of the function that an expression in a message calls."""
     return expression_of(shown).partition("(")[0].lower()
 
 

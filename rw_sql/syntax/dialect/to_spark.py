@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class SparkQuery:
     """A query in Spark's SQL and the tables that it reads.
 
-    ``time_column`` is the column by which the query forms time windows, if it does.
+    ``time_column`` is the column from which the query forms time windows, if it forms any.
     """
 
     text: str
@@ -56,7 +56,7 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
     """The equivalent query for Spark.
 
     TUMBLE and HOP become Spark's ``window``. EMIT ON WINDOW CLOSE requires such a window; the resulting query must be
-    run in append mode, with the watermark of its source. Raises SqlError NOT_SUPPORTED for constructs with another
+    run in append mode, with the watermark of its source. Raises SqlError NOT_SUPPORTED for constructs that have another
     meaning in Spark.
     """
     from sqlglot import ErrorLevel, exp, parse_one
@@ -79,7 +79,7 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
     writer.name_columns(tree)
     tree = writer.rewrite_windows(tree)
     writer.check(tree)
-    # Works from the leaves up, so that a replacement contains children that are already rewritten.
+    # Works from the leaves up, so that the children in a replacement are already rewritten.
     for node in reversed(list(tree.walk())):
         replacement = writer.rewrite(node)
         if replacement is not node:
@@ -87,8 +87,7 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
     if is_emit_on_window_close and writer.time_column is None:
         writer.refuse("EMIT ON WINDOW CLOSE without TUMBLE or HOP", "group by a window's window_start", tree)
     try:
-        # If the generator only warned, it would omit clauses that it does not know, and so change the meaning of the
-        # query.
+        # A generator that only warned would omit clauses that it does not know, and so change the meaning of the query.
         text = tree.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError as error:
         raise SqlError(
@@ -126,7 +125,7 @@ def watermark_delay(watermark: Watermark) -> str:
 
 
 def _interval_parts(node: exp.Expr | None) -> tuple[int, str] | None:
-    """An interval's number and unit, if it is a single whole number of a unit of fixed length."""
+    """An interval's number and unit, if the interval is a single whole number of a unit of fixed length."""
     from sqlglot import exp
 
     if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
@@ -169,8 +168,8 @@ class _Writer:
     # Names
 
     def name_columns(self, tree: exp.Query) -> None:
-        """Gives unnamed columns the names that RisingWave gives them, such as ``count`` for ``count(*)``, and folds
-        names to lower case."""
+        """Names unnamed columns as RisingWave does, such as ``count`` for ``count(*)``, and folds names to lower
+        case."""
         from sqlglot import exp
 
         for identifier in tree.find_all(exp.Identifier):
@@ -189,7 +188,7 @@ class _Writer:
     # Windows
 
     def rewrite_windows(self, tree: exp.Query) -> exp.Query:
-        """Replaces TUMBLE and HOP in FROM by a ``window`` column; window_start and window_end become its fields."""
+        """Replaces TUMBLE and HOP in FROM with a ``window`` column; window_start and window_end become its fields."""
         from sqlglot import exp
 
         for select in list(tree.find_all(exp.Select)):

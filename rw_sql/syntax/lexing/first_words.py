@@ -1,4 +1,4 @@
-"""Decides by the first words of a text whether it may be an rw_sql statement."""
+"""Decides from the first words of a statement whether it may be rw_sql's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from rw_sql.syntax.lexing.invisible import INVISIBLE
 
-# Invisible characters count as blanks, so that they do not affect routing; rw_sql's parser then reports them.
+# Invisible characters count as spaces, so that they do not affect routing; rw_sql's parser then reports them.
 BLANK = rf"(?:[\s{INVISIBLE}]++|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)"
 CREATE = rf"CREATE{BLANK}++(?:OR{BLANK}++REPLACE{BLANK}++)?+(?:TEMP(?:ORARY)?{BLANK}++)?+"
 KINDS = "SOURCE|SINK|CONNECTION|SECRET|MATERIALIZED"
@@ -29,5 +29,5 @@ _FIRST_WORDS = re.compile(
 
 
 def could_be_ours(text: str) -> bool:
-    """True if the first words show that the text may be an rw_sql statement. Takes less than a microsecond."""
+    """True if, according to its first words, the text may be an rw_sql statement. Takes less than a microsecond."""
     return _FIRST_WORDS.match(text) is not None

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def spaced(token: Token) -> str:
-    """A captured token's text without comments, with white space collapsed to single blanks."""
+    """A captured token's text without comments, with white space collapsed to single spaces."""
     pieces: list[str] = []
     end = -1
     for part in token.parts:

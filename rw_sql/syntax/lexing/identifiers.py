@@ -1,4 +1,4 @@
-"""Names and quoting: reserved words, and functions that quote names and texts."""
+"""Names and quoting: reserved words, and functions that quote names and strings."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ def spark_name(key: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A text in single quotes."""
+    """The text in single quotes."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""Invisible characters: a byte-order mark at the start of a text is ignored; others are errors that name the
+"""Invisible characters: a byte-order mark at the start of the text is ignored; any other is an error that names the
 character.
 
 Such characters often come from editors or web pages. Printed unchanged, they would be invisible in the error message
@@ -19,7 +19,7 @@ INVISIBLE = (
 )
 """The control and format characters, as the content of a regular expression's character class.
 
-Blanks of any width are not included, because they separate words (as in Spark) and occur in stored queries.
+Spaces of any width are not included, because they separate words (as in Spark) and occur in stored queries.
 """
 
 # Characters without a name in ``unicodedata``.

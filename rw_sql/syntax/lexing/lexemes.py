@@ -1,5 +1,5 @@
-"""Finds where strings, quoted names, comments and statements end in a script, by the quoting rules of either rw_sql or
-Spark."""
+"""Finds where strings, quoted names, comments and statements end in a script, with the quoting rules of either rw_sql
+or Spark."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SPARKS = re.compile(
 
 
 def lexeme_at(pattern: re.Pattern[str], text: str, position: int) -> tuple[re.Match[str], int, bool]:
-    """Reads the lexeme that begins at a position. Returns the match of the lexeme's beginning, the position of its end,
-    and whether it is a comment."""
+    """Reads the lexeme that begins at ``position``. Returns the match of the lexeme's beginning, the position of its
+    end, and whether it is a comment."""
     match = pattern.match(text, position)
     assert match is not None
     end = match.end()
@@ -42,7 +42,7 @@ def lexeme_at(pattern: re.Pattern[str], text: str, position: int) -> tuple[re.Ma
 
 
 def lexemes(pattern: re.Pattern[str], text: str, position: int) -> Iterator[tuple[re.Match[str], int, bool]]:
-    """The lexemes of a text from a position on, each in the form returned by :func:`lexeme_at`."""
+    """The lexemes of a text from ``position`` on, each as :func:`lexeme_at` returns it."""
     while position < len(text):
         match, end, is_comment = lexeme_at(pattern, text, position)
         yield match, end, is_comment

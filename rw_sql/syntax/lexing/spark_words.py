@@ -37,7 +37,7 @@ SECOND_WORDS: Mapping[str, frozenset[str]] = {
     "ALTER": _KINDS,
     "SHOW": _SHOWN,
 }
-"""For these first words, all words that can follow. After other first words, any word is accepted."""
+"""Maps some first words to all words that can follow. After other first words, any word is accepted."""
 
 
 CLAUSES = frozenset({
@@ -87,7 +87,7 @@ _EXPLAIN = re.compile(
 
 
 def could_be_sparks(text: str) -> bool:
-    """True if the first words begin a statement of Spark or Delta Lake. For checking without Spark."""
+    """True if the first words begin a statement of Spark or Delta Lake. Used for checking without Spark."""
     found = _WORDS.match(text)
     if found is None or found[1] is None:
         return found is None or text[found.end() : found.end() + 1] in ("", "(")

@@ -44,7 +44,7 @@ class Token:
         return Span(self.start, self.end, self.line, self.column)
 
 
-# The quantifiers are possessive, so that an unterminated string costs one pass and no backtracking.
+# The quantifiers are possessive, so that an unterminated string costs one pass without backtracking.
 _TOKEN = re.compile(
     rf"""(?P<space>\s++)
     |(?P<comment>--[^\n]*+)

@@ -1,4 +1,4 @@
-"""Cuts out free text inside statements (queries, expressions and option keys) where the grammar expects it."""
+"""Combines the tokens of a query, an expression or an option key into a single token where the grammar expects it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ class Place(Protocol):
     last: int
 
     def end(self) -> Token:
-        """The end of the statement as a token."""
+        """The token that marks the end of the statement."""
         ...
 
 
 def option_key(place: Place) -> Token | None:
-    """A dotted key. It may contain any word, including keywords; quoted parts keep their case."""
+    """Cuts out a dotted key, if one begins here. A key may contain any word, including keywords; quoted parts keep
+    their case."""
     tokens, at, last = place.tokens, place.at, place.last
     if at >= last or tokens[at].kind not in (WORD, QUOTED):
         return None
@@ -40,12 +41,12 @@ def option_key(place: Place) -> Token | None:
 
 
 def query(place: Place) -> Token:
-    """The longest query at this position."""
+    """Cuts out the longest query at this position."""
     return _read(place, QueryReader.query)
 
 
 def expression(place: Place) -> Token:
-    """The longest expression at this position."""
+    """Cuts out the longest expression at this position."""
     return _read(place, QueryReader.expression)
 
 
@@ -66,7 +67,7 @@ def _read(place: Place, read: Callable[[QueryReader], None]) -> Token:
 
 
 def _cut(place: Place, first: Token, end: int, value: str) -> Token:
-    """Combines the tokens between ``place`` and ``end`` to one token, and advances the position."""
+    """Combines the tokens between ``place`` and ``end`` into one token, and advances the position."""
     stop = place.tokens[end - 1].end
     cut = Token("capture", place.text[first.start : stop], value, first.start, stop, first.line, first.column)
     cut.parts = place.tokens[place.at : end]

@@ -47,7 +47,7 @@ def _examples() -> tuple[tuple[str, tuple[Token, ...]], ...]:
 
 
 def _without_consent(text: str) -> tuple[str, tuple[Token, ...]]:
-    """An example and its tokens, cut off before a clause that gives consent, such as ALLOW or CASCADE."""
+    """An example and its tokens, both cut off before a clause that gives consent, such as ALLOW or CASCADE."""
     tokens = tuple(token for token in scan(text) if token.text)
     for at, token in enumerate(tokens):
         is_switched = token.upper == "WITH" and any(switch.upper in _SWITCHES for switch in tokens[at + 1 : at + 3])
@@ -57,8 +57,8 @@ def _without_consent(text: str) -> tuple[str, tuple[Token, ...]]:
 
 
 def example_like(before: Sequence[Token]) -> str | None:
-    """The shortest example of the grammar with the same keywords at the beginning, with the statement's names
-    inserted.
+    """The shortest example of the grammar that begins with the same keywords; the statement's names are inserted into
+    it.
 
     None if no example fits, or if the example is long.
     """
@@ -76,7 +76,7 @@ def example_like(before: Sequence[Token]) -> str | None:
 
 
 def _with_names(text: str, tokens: Sequence[Token], statement: Sequence[Token]) -> str:
-    """The example with the statement's names inserted. Texts are not inserted, because they may be secrets."""
+    """The example with the statement's names inserted. Strings are not inserted, because they may be secrets."""
     for mine, other in reversed(list(zip(statement, tokens, strict=False))):
         if other.kind == mine.kind == WORD and not _is_fixed(other) and not mine.text.isupper():
             text = text[: other.start] + mine.text + text[other.end :]
@@ -92,9 +92,9 @@ def _is_fixed(token: Token) -> bool:
 
 
 def _alike(statement: Sequence[Token], example: Sequence[Token]) -> int:
-    """The number of tokens at the beginning that a statement and an example have in common.
+    """The number of tokens at their beginning that a statement and an example have in common.
 
-    Names, texts and numbers count as equal.
+    All names count as equal, and so do all strings and all numbers.
     """
     count = 0
     for mine, other in zip(statement, example, strict=False):

@@ -26,7 +26,7 @@ SIGNS = {
     "(": "LPAR", ")": "RPAR", "[": "LSQB", "]": "RSQB", "<": "LESSTHAN", ">": "MORETHAN", ",": "COMMA", ".": "DOT",
     "=": "EQUAL", "-": "MINUS", "+": "PLUS", "*": "STAR",
 }  # fmt: skip
-"""Lark's names for the quoted signs in the grammar."""
+"""Lark's names for the quoted characters in the grammar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class Tables:
     table.
 
     ``spelled`` maps a word to the keywords that begin with it, the longest first, each with its words: IF →
-    IF_NOT_EXISTS, IF_EXISTS. ``captures`` has, for each state, the terminal whose free text is cut out there.
-    ``starts`` maps a start rule to the state in which it begins, ``accepts`` to the state in which it is complete.
+    IF_NOT_EXISTS, IF_EXISTS. ``captures`` maps a state to the terminal whose free text is cut out there. ``starts``
+    maps a start rule to the state in which the rule begins, ``accepts`` to the state in which it is complete.
     """
 
     actions: tuple[Actions, ...]
@@ -131,7 +131,7 @@ def _spelled(keywords: frozenset[str]) -> Spelled:
 
 
 def build_tables(text: str, starts: tuple[str, ...] = ("statement",)) -> dict[str, Any]:
-    """Builds the tables for a grammar, in a form for JSON. The result is deterministic.
+    """Builds the tables for a grammar, in a form that fits JSON. The result is deterministic.
 
     Raises lark.exceptions.GrammarError if the grammar is ambiguous (``strict``).
     """

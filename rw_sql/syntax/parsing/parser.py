@@ -1,5 +1,5 @@
-"""Parses tokens to a statement: runs the LALR automaton, and classifies each token by what the grammar accepts at
-that point.
+"""Parses tokens into a statement: runs the LALR automaton, and classifies each token according to what the grammar
+accepts at that point.
 
 The automaton's state decides whether a word is a keyword or a name, and whether free text (a query, an expression,
 an option key) is cut out. A word is therefore a keyword only where the grammar expects that keyword, and ``secret =
@@ -88,14 +88,14 @@ class Parser:
                     return self.values[-1]
 
     def captured(self, terminal: str | None) -> tuple[str, Token] | None:
-        """Cuts out the free text at this position, if the grammar expects free text and such a text can begin here."""
+        """Cuts out the free text at this position, if the grammar expects free text and it can begin here."""
         if terminal is None:
             return None
         token = CAPTURE[terminal](self)
         return None if token is None else (terminal, token)
 
     def reduce(self, rule: Reduction) -> None:
-        """Reduces by a rule: replaces the symbols of the rule on the stacks by the rule's value."""
+        """Reduces by a rule: replaces the symbols of the rule on the stacks with the rule's value."""
         states, values, size = self.states, self.values, rule.size
         if size:
             tail = values[-size:]
@@ -140,7 +140,7 @@ class Parser:
         return _KINDS.get(kind, kind), token
 
     def end(self) -> Token:
-        """The end of this statement as a token, right after its last one."""
+        """The token that marks the end of the statement, right after its last token."""
         if self.last == 0 or self.at == 0:
             return self.tokens[self.last]
         before = self.tokens[self.last - 1]
@@ -179,7 +179,7 @@ class Parser:
         return True
 
     def around(self, token: Token) -> tuple[list[Token], list[Token]]:
-        """The statement's tokens before and after one of them."""
+        """The statement's tokens before and after ``token``."""
         others = self.tokens[self.first : self.last]
         before = [other for other in others if other.start < token.start]
         return before, [other for other in others[len(before) :] if other.start > token.start]
@@ -190,7 +190,7 @@ class Parser:
 
 
 def _placed(error: SqlError, token: Token) -> SqlError:
-    """An error that a rule's action raised. If the error has no position, it gets the position of the token after the
+    """The error that a rule's action raised. If it has no position, it gets the position of the token after the
     rule."""
     if error.span is None:
         error.span = token.span

@@ -31,12 +31,12 @@ def parse_script(text: str, file: str | None = None) -> tuple[Statement, ...]:
 
 
 def parse(text: str) -> tuple[Statement, ...]:
-    """All statements of a text, in order. Raises SqlError."""
+    """All statements of ``text``, in order. Raises SqlError."""
     return parse_script(text)
 
 
 def parse_statement(text: str) -> Statement:
-    """The single statement of a text; a ``;`` and comments after it are allowed. Raises SqlError."""
+    """The single statement of ``text``; a ``;`` and comments after it are allowed. Raises SqlError."""
     try:
         tokens = scan(text)
         segments = list(_segments(tokens))
@@ -88,7 +88,7 @@ class ScriptStatement:
     column: int
 
     def locate(self, error: SqlError, script: str, file: str | None = None) -> SqlError:
-        """An error of this statement, relocated to its position in the script."""
+        """Relocates an error of this statement to its position in the script."""
         span = error.span
         if span is not None:
             column = span.column + self.column - 1 if span.line == 1 else span.column
@@ -104,7 +104,7 @@ _INVISIBLE = re.compile(f"[{INVISIBLE}]")
 
 
 def split_script(text: str) -> tuple[ScriptStatement, ...]:
-    """Splits a script into statements, rw_sql's and Spark's, without parsing them.
+    """Splits a script into its statements, rw_sql's and Spark's, without parsing them.
 
     A ``;`` in a string, a quoted name, a comment or dollar quotes does not end a statement. The first words of a
     statement decide which quoting rules apply. Pieces with only comments are skipped, and so is a byte-order mark
@@ -127,7 +127,7 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 
 def _piece(text: str, start: int) -> tuple[int, int | None, int]:
     """The end of the statement that starts here (the position of its ``;``), and the statement's range without
-    surrounding blanks and comments."""
+    surrounding white space and comments."""
     pattern = OURS if could_be_ours(text[start : start + 4096]) else SPARKS
     first, last = None, start
     for match, end, is_comment in lexemes(pattern, text, start):
@@ -141,7 +141,7 @@ def _piece(text: str, start: int) -> tuple[int, int | None, int]:
 
 
 def without_strings(text: str) -> str:
-    """A Spark statement with its strings and comments replaced by blanks. The length does not change."""
+    """A Spark statement, in which spaces replace strings and comments. The length does not change."""
     pieces = []
     for match, end, is_comment in lexemes(SPARKS, text, 0):
         hidden = is_comment or match[0][-1] in "'\"" or match["dollar"]
@@ -174,7 +174,7 @@ def open_bracket(text: str) -> Span | None:
 
 
 def span_of(text: str, start: int, end: int) -> Span:
-    """The span of ``[start, end)`` in a text."""
+    """The span of ``[start, end)`` in ``text``."""
     line_start = text.rfind("\n", 0, start) + 1
     return Span(start, end, text.count("\n", 0, start) + 1, start - line_start + 1)
 
@@ -182,7 +182,7 @@ def span_of(text: str, start: int, end: int) -> Span:
 def refuse_invisible(text: str) -> None:
     """Raises SqlError at an invisible character outside strings and comments of a Spark statement.
 
-    Spark refuses such a character too, but the character is invisible in its message.
+    Spark refuses such a character too, but in its message the character is invisible.
     """
     for match, _, _ in lexemes(SPARKS, text, 0):
         if _INVISIBLE.fullmatch(match[0]):

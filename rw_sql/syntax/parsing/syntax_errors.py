@@ -54,7 +54,7 @@ _PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
         ("UNSAFE RENAME ADD", "a change after ALTER SOURCE"),
     )
 )
-"""Descriptions of the expected construct, each with the terminals that the grammar must accept for it.
+"""Descriptions of the expected construct. Each applies if the grammar accepts the given terminals.
 
 The first match applies.
 """
@@ -115,8 +115,8 @@ def syntax_error(
 
 
 def _clause_slip(token: Token, accepted: set[str], before: Sequence[Token]) -> SqlError | None:
-    """The error for a mistyped clause of a query: the parser takes the mistyped word for an alias, with which the query
-    ends."""
+    """The error for a mistyped clause of a query. The parser takes the mistyped word for an alias, and the query ends
+    there."""
     if not before or "$END" not in accepted or not any(other.upper == "SELECT" for other in before):
         return None
     word = before[-1]
@@ -191,7 +191,7 @@ def _twice(token: Token, accepted: set[str], before: Sequence[Token]) -> str | N
 def _misplaced(
     token: Token, accepted: set[str], expected: str, before: Sequence[Token], after: Sequence[Token]
 ) -> str | None:
-    """The hint if not the unexpected token but something before it is wrong, such as a missing bracket."""
+    """The hint if the unexpected token is right but something before it is wrong, such as a missing bracket."""
     words = [other.upper for other in before]
     if {"RPAR", "COMMA"} <= accepted and (token.kind == END or token.upper in _CLAUSES):
         return "write ) at the end" if token.kind == END else f"write ) before {token.upper}"
@@ -276,7 +276,7 @@ _REST = {
 
 
 def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
-    """The error for a statement that ends before its object's name; None if another part is missing."""
+    """The error for a statement that ends before its object's name; None if some other part is missing."""
     words = " ".join(other.upper if other.kind == WORD else "." for other in before)
     told = _NEEDS_NAME.fullmatch(words)
     if told is None:

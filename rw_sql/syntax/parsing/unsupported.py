@@ -1,4 +1,4 @@
-"""Refuses statements that parse but have no meaning in rw_sql, and names alternatives.
+"""Refuses statements that parse but have no meaning in rw_sql, and suggests alternatives.
 
 Such statements never run. For all other statements, the planner decides.
 """
@@ -65,7 +65,7 @@ _EXPLAIN_HINT = "EXPLAIN alone prints the steps; EXPLAIN (FORMAT JSON), MERMAID 
 
 
 def unsupported(statement: Statement) -> SqlError | None:
-    """The error NOT_SUPPORTED, with a hint, for a statement without a meaning in rw_sql; else None."""
+    """The error NOT_SUPPORTED, with a hint, for a statement without a meaning in rw_sql; None for other statements."""
     if isinstance(statement, ast.Explain):
         if statement.is_analyze or not _EXPLAINED.issuperset(statement.options):
             return _error("EXPLAIN with this option", _EXPLAIN_HINT, statement)

@@ -19,8 +19,8 @@ def canonical_query(text: str, dialect: str = "spark") -> str:
     """The query in canonical form. Two queries with the same form have the same meaning.
 
     An alias that only repeats the relation counts as the relation's name, because RENAME TO writes such aliases into
-    the queries that read the renamed object. If sqlglot cannot parse a query, its text without surrounding blanks is
-    its canonical form.
+    the queries that read the renamed object. If sqlglot cannot parse a query, its canonical form is its text without
+    surrounding white space.
     """
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
@@ -63,7 +63,7 @@ def _fold_relations(tree: exp.Expr) -> None:
 
 
 def _drop_aliases(tree: exp.Expr) -> None:
-    """Replaces the aliases of relations by the relations' names, if each relation is read only once and no other item
+    """Replaces the aliases of relations with the relations' names, if each relation is read only once and no other item
     of FROM has its name or its alias."""
     from sqlglot import exp
 

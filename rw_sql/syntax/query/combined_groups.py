@@ -2,17 +2,17 @@
 
 Each input row is *lifted* to a group of its own: ``count(*)`` becomes 1, ``sum(x)`` and ``max(x)`` become ``x``. The
 result of the aggregation is the combination of all these groups, and two groups with the same key are combined column
-by column, in any order: counts and sums are added, of minima the smaller is taken, of maxima the larger one. (These are
-the functions *lift* and *combine* of K. Tangwongsan et al., "General Incremental Sliding-Window Aggregation", PVLDB 8,
-2015.)
+by column, in any order: counts and sums are added; of two minima, the smaller is taken; of two maxima, the larger.
+(These are the functions *lift* and *combine* of K. Tangwongsan et al., "General Incremental Sliding-Window
+Aggregation", PVLDB 8, 2015.)
 
 A column such as ``round(avg(x), 1)`` cannot be combined. It is *derived*: hidden columns contain the sum and the count,
 and an expression computes the column from them.
 
-The input may also consist of *signed* rows: the rows that a commit adds to a table, with the sign 1, and those that it
-removes, with the sign -1. A removed row is lifted to a group with negative counts and sums. Minima and maxima cannot be
-combined then. A sum needs the number of its values, because it is NULL without values, and a group ends with its last
-row.
+The input may also consist of *signed* rows: the rows that a commit adds to a table, with the sign 1, and the rows that
+it removes, with the sign -1. A removed row is lifted to a group with negative counts and sums. Minima and maxima cannot
+be combined then. A sum needs the number of its values, because it is NULL without values. The number of a group's rows
+is needed too, because the group disappears with its last row.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 KEY, COUNT, SUM, MIN, MAX, DERIVED, ROWS = "key", "count", "sum", "min", "max", "derived", "rows"
 """How two groups are combined in a column: both have the same value (KEY), or the result is a function of their values.
-COUNT adds, as SUM does, but without values a count is 0 and a sum is NULL. DERIVED: computed from the other columns.
-ROWS adds the numbers of rows; a group without rows is removed."""
+COUNT adds like SUM, but without values a count is 0 and a sum is NULL. DERIVED: computed from the other columns. ROWS
+adds the numbers of rows; a group without rows is removed."""
 
 FUNCTIONS = {COUNT: SUM, SUM: SUM, MIN: MIN, MAX: MAX, ROWS: SUM}
 """The aggregate function that combines the values of a column."""
@@ -52,9 +52,9 @@ _TYPES = {
     KEY: _KEY_TYPES,
     SUM: _SUM_TYPES,
 }
-"""The types, besides DECIMAL, whose values Arrow combines as Spark does. FLOAT and DOUBLE are no keys, because Arrow
-groups NaN and the two zeros in another way; of minima and maxima, only those without NaN are combined by Arrow. A
-signed sum is no DOUBLE, because subtraction would not restore the sum of the remaining values."""
+"""The types, besides DECIMAL, whose values Arrow combines as Spark does. FLOAT and DOUBLE cannot be keys, because Arrow
+groups NaN and the two zeros differently. Arrow combines minima and maxima only if they are not NaN. A signed sum cannot
+be DOUBLE, because subtraction would not restore the sum of the remaining values."""
 
 _AVERAGE = "_rw_average_"
 
@@ -63,7 +63,7 @@ _AVERAGE = "_rw_average_"
 class DecomposedAggregation:
     """An aggregation or DISTINCT, decomposed into columns that can be combined and columns derived from them.
 
-    ``columns`` are the names of the query's own columns, ``keys`` those of the columns that identify a group.
+    ``columns`` are the names of the query's own columns, ``keys`` the names of the columns that identify a group.
     ``is_signed``: the input consists of signed rows.
     """
 
@@ -71,7 +71,7 @@ class DecomposedAggregation:
     keys: tuple[str, ...]
     is_signed: bool
     _parts: exp.Select
-    """The aggregation with one column for each key and aggregate. The hidden ones are the last."""
+    """The aggregation with one column for each key and aggregate. The hidden columns are the last."""
     _derived: dict[str, exp.Expr]
     _averages: list[exp.Expr] = field(default_factory=list)
     _rows: str | None = None
@@ -129,7 +129,7 @@ class DecomposedAggregation:
 
     @property
     def typed_text(self) -> str:
-        """A query that returns the combined columns, and further ones that :meth:`lifted` needs the types of."""
+        """A query that returns the combined columns, and further columns whose types :meth:`lifted` needs."""
         from sqlglot import exp
 
         core = copy_of(self._parts)
@@ -188,8 +188,8 @@ class DecomposedAggregation:
         return f"SELECT {', '.join(listed)} FROM {GROUPS_RELATION}"
 
     def _of_group(self, derived: exp.Expr) -> exp.Expr:
-        """A derived column; NULL for a group without rows, which is about to be removed, because the expression may
-        fail for it, as a division by the number of rows does."""
+        """A derived column. It is NULL for a group without rows, which is about to be removed: its expression might
+        fail, like a division by the number of rows."""
         from sqlglot import exp
 
         return derived if self._rows is None else _if_positive(exp.column(self._rows, quoted=True), derived)
@@ -228,12 +228,12 @@ class DecomposedAggregation:
         return function == COUNT if self.is_signed else function is not None
 
     def _average(self, found: exp.Expr, hidden: list[exp.Expr]) -> exp.Expr:
-        """An average by its sum and its count, as Spark computes it for all numbers except decimals."""
+        """An average, computed from its sum and its count, as Spark does for all numbers except decimals."""
         from sqlglot import exp
 
         self._averages.append(found)
         value = (found.this if isinstance(found, exp.Filter) else found).this
-        # Spark adds the values as DOUBLE. Signed ones are added exactly, because removed values are subtracted.
+        # Spark adds the values as DOUBLE. Signed values are added exactly, because removed values are subtracted.
         summed = exp.Sum(this=value.copy() if self.is_signed else exp.cast(value.copy(), "DOUBLE", dialect="spark"))
         total, count = (
             exp.column(_added(_in_place(found, part), hidden), quoted=True) for part in (summed, _count_of(value))
@@ -257,7 +257,7 @@ class DecomposedAggregation:
 class Lifted:
     """A query that returns each input row as a group of its own.
 
-    ``functions`` are how groups are combined, for each column of the view's table. ``derived`` is the query, over
+    ``functions`` says for each column of the view's table how groups are combined. ``derived`` is the query, over
     GROUPS_RELATION, that returns groups with their derived columns; empty if there are none.
     """
 
@@ -283,7 +283,7 @@ def _in_place(found: exp.Expr, call: exp.Expr) -> exp.Expr:
 def _count_of(value: exp.Expr) -> exp.Expr:
     from sqlglot import exp
 
-    return exp.Count(this=value.copy(), big_int=True)  # as a parsed one, which may be the same
+    return exp.Count(this=value.copy(), big_int=True)  # like a parsed count, so that the two compare as equal
 
 
 def _star() -> exp.Expr:
@@ -312,7 +312,7 @@ def _added(call: exp.Expr, hidden: list[exp.Expr]) -> str:
 
 
 def _function_of(found: exp.Expr) -> str | None:
-    """How the values of an aggregate are combined; None if they cannot be."""
+    """How the values of an aggregate are combined; None if they cannot be combined."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found
@@ -349,7 +349,7 @@ def _lifted(found: exp.Expr, signed_as: str | None) -> exp.Expr:
 
 def _with_sign(value: exp.Expr, kind: str) -> exp.Expr:
     """The value of a row that was added, or its negation for a row that was removed. The cast comes first, because the
-    least value of a smaller type has no negation there."""
+    least value of a smaller type has no negation in that type."""
     from sqlglot import exp
 
     given = exp.cast(value, kind, dialect="spark")

@@ -3,7 +3,7 @@
 If the rows of a view are replaced, its table needs the columns that identify a row. If the query does not select an
 identifying column, the form adds it as a hidden column, whose name begins with ``_rw_key_``. The conditions of HAVING,
 and of a WHERE around an aggregation, become the column KEEP, because a row that no longer matches must be removed from
-the table. All texts are Spark's SQL.
+the table. All queries here are in Spark's SQL.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Form:
     """A form of the query, and the columns in it that identify a row."""
 
     def __init__(self, tree: exp.Select, keys: tuple[str, ...]) -> None:
-        """Takes over ``tree``: the caller must not use it afterwards."""
+        """Takes over ``tree``, which the caller must not use afterwards."""
         self.keys = keys
         self._tree = tree
 
@@ -75,9 +75,9 @@ class Form:
 class ViewQuery:
     """A parsed query.
 
-    ``kind`` classifies the query's core; ``why`` is the reason if the kind is OTHER. The forms are derived from
-    :attr:`text`, so they have the meaning of the original query only if :attr:`text` has this meaning. The *core* is
-    the query itself, or the innermost query inside selects that only choose columns and rows.
+    The *core* is the query itself, or the innermost query inside selects that only choose columns and rows. ``kind``
+    classifies the core; ``why`` is the reason if the kind is OTHER. The forms are derived from :attr:`text`, so they
+    have the meaning of the original query only if :attr:`text` has it.
     """
 
     kind: str
@@ -108,7 +108,7 @@ class ViewQuery:
 
     def signed_arguments(self) -> tuple[str, ...] | None:
         """The arguments of count, sum and avg in an aggregation of a single relation; None if the query has other
-        aggregates or is no such aggregation."""
+        aggregates or is not such an aggregation."""
         if self.kind not in (GROUPS, ONE_ROW) or not self.is_direct:
             return None
         found = [signable(call) for call in aggregates_of(self._chain[-1])]
@@ -186,7 +186,7 @@ class ViewQuery:
             items = list(zip(core.expressions, names, strict=True))
             return DecomposedAggregation.of(core, names, items, is_signed=is_signed, has_rows=is_signed)
         groups = [key for key, _ in _group_keys(core)] if self.kind == GROUPS else [exp.Literal.number(0)]
-        # Of a window, only the start is stored, so only the start can be replaced by the key's column.
+        # Only the start of a window is stored, so the key's column can replace only the start.
         keys = [_stored(_bare(_unaliased(core, key, columns))) for key in groups]
         return DecomposedAggregation.of(
             core,
@@ -212,8 +212,8 @@ class ViewQuery:
         return spent_sql(only(core, listed))
 
     def touched_rows(self) -> str | None:
-        """A query that returns the result row of each input row; None if the query is not a DISTINCT over a single
-        relation."""
+        """A query that returns, for each input row, the result row to which it belongs; None if the query is not a
+        DISTINCT over a single relation."""
         if self.kind != DISTINCT or len(self._chain) != 1 or not self.is_direct:
             return None
         core = copy_of(self._chain[0])
@@ -221,8 +221,7 @@ class ViewQuery:
         return spent_sql(core)
 
     def with_keys(self, keys: Sequence[str]) -> Form | None:
-        """The form of a query that filters and projects one relation, with the columns by which the relation's rows are
-        replaced."""
+        """The form of a query that filters and projects one relation, including the relation's key columns."""
         from sqlglot import exp
 
         if self.kind != ROWS or not self.is_direct:
@@ -342,8 +341,8 @@ def _resolve_ordinals(core: exp.Select) -> None:
 
 
 def _unaliased(core: exp.Select, key: exp.Expr, columns: Sequence[str]) -> exp.Expr:
-    """A group key in which the names of select items are replaced by the items' expressions. As in Spark, a name that
-    is also a column of the input means that column."""
+    """A group key in which the expressions of select items replace the items' names. As in Spark, a name that is also a
+    column of the input means that column."""
     from sqlglot import exp
 
     known = {column.lower() for column in columns}
@@ -359,14 +358,14 @@ def _unaliased(core: exp.Select, key: exp.Expr, columns: Sequence[str]) -> exp.E
 
 
 def _renames(core: exp.Select) -> bool:
-    """True if the FROM clause gives the columns of its relation other names, or makes columns."""
+    """True if the FROM clause renames the columns of its relation, or makes columns."""
     relation = read_by(core)
     alias = relation.args.get("alias")
     return bool(relation.args.get("pivots") or (alias is not None and alias.args.get("columns")))
 
 
 def _bare(key: exp.Expr) -> exp.Expr:
-    """A key without the parentheses around the whole of it."""
+    """A key without the parentheses that enclose all of it."""
     from sqlglot import exp
 
     while isinstance(key, exp.Paren):
@@ -380,11 +379,11 @@ def _group_keys(core: exp.Select) -> list[tuple[exp.Expr, str | None]]:
 
 
 def _add_keys(core: exp.Select, keys: Sequence[tuple[exp.Expr, str | None]]) -> list[str]:
-    """The names that the keys have as columns of a select. Keys that are not selected are added to the select as hidden
-    columns.
+    """Adds the keys that a select does not contain to it as hidden columns. Returns the names that all keys have as
+    columns of the select.
 
-    Each key is paired with its relation's name or with None. With a name, a select item also counts as the key if it is
-    a column with the key's name and either no qualifier or this name as its qualifier.
+    Each key is paired with its relation's name or with None. If there is a name, a select item also counts as the key
+    if it is a column with the key's name that has no qualifier or that name as its qualifier.
     """
     from sqlglot import exp
 

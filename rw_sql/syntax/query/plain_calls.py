@@ -32,8 +32,8 @@ _HIDDEN = "\ue000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
-    """One of sqlglot's parsers, and the words that have a special meaning for the parser: ``calls`` only before a
-    bracket, ``words`` anywhere.
+    """One of sqlglot's parsers, and the words that have a special meaning for it: ``calls`` only before a bracket,
+    ``words`` anywhere.
 
     A subclass with fewer functions would be simpler, but a Python class cannot inherit from sqlglot's compiled classes,
     which ``sqlglot[c]`` and ``sqlglot[rs]`` install.

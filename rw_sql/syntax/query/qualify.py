@@ -1,4 +1,4 @@
-"""Replaces the names of relations in a query; the rest of its text is left unchanged."""
+"""Replaces the names of relations in a query, and leaves the rest of its text unchanged."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def with_schemas(text: str, dialect: str, name_of: Callable[[str, int, int], str
 
 
 def written_relations(text: str) -> list[tuple[tuple[str, ...], int, int, bool]]:
-    """The relations in a Spark statement, in the order of the text: for each, the parts of its name (folded unless
-    quoted), the name's range, and whether the relation has an alias. Empty for a text that sqlglot cannot parse."""
+    """The relations in a Spark statement, in the order of the text. For each: the parts of its name (folded unless
+    quoted), the name's range, and whether the relation has an alias. Empty if sqlglot cannot parse the statement."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 

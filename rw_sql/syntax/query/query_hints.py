@@ -15,8 +15,8 @@ def without_from(name: str) -> str:
 
 
 def ambiguous(name: str) -> str:
-    """The hint for an ambiguous column name: several relations of the same name have the column, or several expressions
-    of one relation have this name."""
+    """The hint for a column name that is ambiguous because several relations of the same name have the column, or
+    because several expressions of one relation have this name."""
     return f"give each relation an alias of its own, and write an_alias.{name}"
 
 

@@ -52,7 +52,7 @@ def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str
 
 
 def _written(name: str, dialect: str) -> str:
-    """A column name for use in an expression: quoted, unless the bare word is a valid column name."""
+    """A column name for use in an expression: quoted, unless the plain word is a valid column name."""
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 
@@ -68,7 +68,7 @@ def _written(name: str, dialect: str) -> str:
 
 
 def _named(tree: exp.Expr, column: str, relation: str) -> list[tuple[int, int, bool]]:
-    """The ranges at which the column occurs. For each range, the flag is true if the name becomes part of a value
+    """The ranges at which the column occurs, each with a flag. The flag is true if the name becomes part of a value
     there, as in ``struct(a)``."""
     from sqlglot import exp
 

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 SIGN = "_rw_sign"
-"""The column with 1 for a row added to an input, -1 for a removed row."""
+"""The column that is 1 for a row that was added to an input and -1 for a removed row."""
 
 
 def count_distinct_by_sets(core: exp.Select) -> bool:
-    """Rewrites count(DISTINCT …) to the size of a set; returns False if another aggregate uses DISTINCT."""
+    """Rewrites count(DISTINCT …) as the size of a set; returns False if another aggregate uses DISTINCT."""
     from sqlglot import exp
 
     for found in aggregates_of(core):
@@ -65,8 +65,8 @@ _WHOLE = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 def signed(found: exp.Expr, types: Mapping[str, str]) -> exp.Expr | None:
-    """An aggregate over signed changes, which subtracts removed rows. None for number types for which subtraction is
-    not exact."""
+    """Rewrites an aggregate for signed changes: removed rows are subtracted. None if subtraction may be inexact for the
+    type of the aggregate's argument."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @cache
 def dialect_of(name: str) -> Dialect:
-    """sqlglot's dialect of this name. It keeps no state between texts."""
+    """sqlglot's dialect of this name. It keeps no state between queries."""
     from sqlglot import Dialect
 
     return Dialect.get_or_raise(name)
@@ -20,7 +20,7 @@ def dialect_of(name: str) -> Dialect:
 def spark_tokens(query: str) -> list[Token]:
     """The tokens of a query in Spark's SQL, which the caller may modify. Raises SqlglotError.
 
-    They are cached, because several parsers read the same text in succession.
+    The tokens are cached, because several parsers read the same query in succession.
     """
     from sqlglot import Token
 

@@ -42,7 +42,7 @@ def _tree(query: str) -> exp.Expr:
 def shared_tree(query: str) -> exp.Expr:
     """The tree of a query, which the caller must not modify.
 
-    It is cached, because several functions analyze the same text in succession.
+    The tree is cached, because several functions analyze the same query in succession.
     """
     return parse_spark(query)
 
@@ -132,7 +132,7 @@ def repeated_tables(query: str) -> frozenset[str]:
 
 
 def may_use_column(query: str, column: str) -> bool:
-    """True if a query may use a column of its input: that is assumed if the query contains the column's name (ignoring
+    """True if a query may use a column of its input. That is assumed if the query contains the column's name (ignoring
     case) or ``*``.
 
     A ``*`` in count() is ignored. The query must be valid.

@@ -90,7 +90,7 @@ def kind_of(core: exp.Select) -> tuple[str, str]:
 
 
 def has_query(select: exp.Select) -> bool:
-    """True if an expression of a select, or the condition of a join, contains a query."""
+    """True if an expression of a select or the condition of a join contains a query."""
     from sqlglot import exp
 
     return any(True for part in _parts(select) for _ in part.find_all(exp.Query))
@@ -155,7 +155,7 @@ def is_true(condition: exp.Expr) -> exp.Expr:
 def guarded(item: exp.Expr, keep: exp.Expr) -> exp.Expr:
     """A select item that is computed only for rows that match the condition.
 
-    For other rows, it might fail, for example by a division that the condition guards.
+    For other rows, the item might fail, for example in a division that the condition guards.
     """
     from sqlglot import exp
 

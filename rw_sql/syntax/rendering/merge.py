@@ -1,4 +1,4 @@
-"""Merges an ALTER into a stored statement: the named options change, everything else is kept as written."""
+"""Merges an ALTER into a stored statement: the options that it names change, and everything else is kept as written."""
 
 from __future__ import annotations
 

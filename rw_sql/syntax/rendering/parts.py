@@ -82,7 +82,7 @@ def keys_text(keys: Sequence[OptionKey]) -> list[str]:
 
 
 def given(flag: bool, words: str) -> str:
-    """The words with a leading blank if the flag is set; otherwise empty."""
+    """The words with a leading space if the flag is set; otherwise empty."""
     return f" {words}" if flag else ""
 
 

@@ -53,8 +53,8 @@ def canonical_type(data_type: DataType) -> str:
 def spark_type(data_type: DataType) -> str:
     """The type in Spark's DDL: TIMESTAMP becomes TIMESTAMP_NTZ, TIMESTAMP WITH TIME ZONE becomes TIMESTAMP.
 
-    JSONB becomes STRING (its text), NUMERIC without precision DECIMAL(38, 10). Raises SqlError UNSUPPORTED_TYPE for
-    TIME and decimals of more than 38 digits.
+    JSONB becomes STRING (its text), and NUMERIC without a precision becomes DECIMAL(38, 10). Raises SqlError
+    UNSUPPORTED_TYPE for TIME and decimals of more than 38 digits.
     """
     name = data_type.name
     if name == "ARRAY" and data_type.element is not None:

@@ -116,7 +116,7 @@ class Cursor:
         self.ended = ended
         self.depth = 0
         self.closed = -1
-        """The position after a closing parenthesis that no field may follow."""
+        """The position after a closing parenthesis, if no field may follow it."""
         self.mentioned: list[Token] = []
         """The first words of the column names seen so far."""
         self.has_lambda = False
@@ -128,12 +128,12 @@ class Cursor:
         return self.tokens[at] if at < self.last else self.ended
 
     def word(self, ahead: int = 0) -> str:
-        """The word at that position in upper case; empty for other tokens."""
+        """The word ``ahead`` positions further, in upper case; empty for other tokens."""
         token = self.peek(ahead)
         return token.upper if token.kind == WORD else ""
 
     def operator(self) -> str:
-        """The longest operator at this position: signs without blanks between them."""
+        """The longest operator at this position: characters without spaces between them."""
         token = self.peek()
         if token.kind != PUNCTUATION:
             return ""
@@ -149,12 +149,12 @@ class Cursor:
         return best
 
     def is_sign(self, sign: str) -> bool:
-        """True if the next token is that single sign."""
+        """True if the next token is this single character."""
         token = self.peek()
         return token.kind == PUNCTUATION and token.text == sign
 
     def take_sign(self, sign: str) -> bool:
-        """Skips the sign if it comes next; returns True if it did."""
+        """Skips the character if it comes next; returns True if it did."""
         if self.is_sign(sign):
             self.at += 1
             return True
@@ -176,7 +176,7 @@ class Cursor:
         return ""
 
     def expect_sign(self, sign: str) -> None:
-        """Skips the sign. Raises SqlError INVALID_EXPRESSION if it is not next."""
+        """Skips the character. Raises SqlError INVALID_EXPRESSION if it does not come next."""
         if not self.take_sign(sign):
             self.fail(sign)
 
@@ -211,11 +211,11 @@ class Cursor:
         raise SqlError(INVALID_EXPRESSION, message, hint=hint, span=token.span)
 
     def refuse_comma(self, comma: Token, following: str) -> NoReturn:
-        """Raises SqlError INVALID_EXPRESSION at a comma with nothing after it."""
+        """Raises SqlError INVALID_EXPRESSION at a comma that has no item after it."""
         raise SqlError(INVALID_EXPRESSION, trailing_comma(following), hint=WITHOUT_COMMA, span=comma.span)
 
     def is_name(self, ahead: int = 0) -> bool:
-        """True if a name is at that position: quoted, or a word that is not reserved."""
+        """True if a name is ``ahead`` positions further: a quoted name, or a word that is not reserved."""
         token = self.peek(ahead)
         return token.kind in _NAME_KINDS and (token.kind != WORD or token.upper not in RESERVED)
 
@@ -242,7 +242,7 @@ class Cursor:
             self.at += 2
 
     def string(self) -> None:
-        """Skips a text in single quotes."""
+        """Skips a string in single quotes."""
         if self.peek().kind != STRING:
             self.fail("literal string")
         self.at += 1

@@ -1,4 +1,4 @@
-"""Expressions: operators by their precedence, calls, and forms with keywords inside."""
+"""Expressions: operators according to their precedence, calls, and forms with keywords inside."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ExpressionReader(FormReader):
         self.depth -= 1
 
     def _power(self) -> int:
-        """The precedence of the next operator; 0 if none is next."""
+        """The precedence of the operator that comes next; 0 if no operator comes next."""
         word = self.word()
         if word:
             return self._word_power(word)
@@ -238,8 +238,8 @@ class ExpressionReader(FormReader):
         return ahead == 0 or self._is_set_operation(ahead)
 
     def _is_set_operation(self, ahead: int) -> bool:
-        """True if the query in the parentheses that begin here is one side of a UNION, EXCEPT or INTERSECT, or is
-        followed by ORDER BY or LIMIT."""
+        """True if the query in the parentheses that begin here is one side of a UNION, EXCEPT or INTERSECT, or if ORDER
+        BY or LIMIT follows it."""
         depth = 0
         at = self.at
         while at < self.last:
@@ -387,8 +387,8 @@ class ExpressionReader(FormReader):
             else:
                 self.name()
         if is_apart or self.peek().start > self.tokens[self.at - 1].end:
-            # In ``a (b).c`` and ``a(b) .c``, Spark reads ``.c`` as a field of the call's result; in other dialects,
-            # such a text lacks a comma.
+            # In ``a (b).c`` and ``a(b) .c``, Spark reads ``.c`` as a field of the call's result; in other dialects, a
+            # comma is missing there.
             self.closed = self.at
 
     def _arguments(self) -> None:
@@ -420,7 +420,7 @@ class ExpressionReader(FormReader):
             self.at += 2
 
     def wildcard(self) -> bool:
-        """Skips ``*`` or ``t.*`` with EXCEPT (…) if it is next; True if it was."""
+        """Skips ``*`` or ``t.*`` with EXCEPT (…) if it comes next; True if it did."""
         ahead = 0
         while self.peek(ahead).kind in (WORD, QUOTED, BACKQUOTED) and self.peek(ahead + 1).text == ".":
             ahead += 2

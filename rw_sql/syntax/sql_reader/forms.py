@@ -75,7 +75,7 @@ class FormReader(TypeReader):
             self.fail("date/time field")
 
     def _lacks_unit(self) -> bool:
-        """True if a word follows that is a misspelled unit, not an alias, as in ``INTERVAL '1' huors``."""
+        """True if the next word is a misspelled unit and not an alias, as in ``INTERVAL '1' huors``."""
         return self.tokens[self.at - 1].value.strip().isdecimal() and bool(self.word()) and self.is_name()
 
     def _precision(self) -> None:
@@ -115,8 +115,8 @@ class FormReader(TypeReader):
             self.expression()
 
     def _begins_arguments(self) -> bool:
-        """True if the arguments of Spark's array function EXISTS follow, as in ``EXISTS (xs, x -> x > 1)``, not a
-        query."""
+        """True if the arguments of Spark's array function EXISTS follow and not a query, as in ``EXISTS (xs, x -> x >
+        1)``."""
         following = self.peek(1).text
         return (self.is_name() and following in (",", ".")) or (self.word() == "ARRAY" and following in ("(", "["))
 

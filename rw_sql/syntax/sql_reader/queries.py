@@ -189,7 +189,7 @@ class QueryReader(TableReader):
             else:
                 self.label()
         elif self._is_alias():
-            # ``'text' SECOND`` is an interval without the word INTERVAL, not a text with the alias ``second``.
+            # ``'text' SECOND`` is an interval without the word INTERVAL, not a string with the alias ``second``.
             if before.kind == STRING and self.word() in _UNITS:
                 self.fail("AS")
             self.at += 1

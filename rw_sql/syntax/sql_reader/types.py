@@ -170,7 +170,7 @@ class TypeReader(Cursor):
 
 
 _STUCK_TO = frozenset("<>=*/~!@#%^&|`?")
-"""Signs that would form an operator with a preceding >."""
+"""Characters that would form an operator with a preceding >."""
 _FIELDS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _WITH_SCALE = frozenset({"numeric", "decimal", "dec"})
 _WITH_COLLATION = frozenset({"string", "varchar", "char"})

@@ -11,7 +11,8 @@ NOWHERE = Span(start=0, end=0, line=1, column=1)
 
 
 def at() -> Span:
-    """Declares a field for the position of a statement or part in its text. Equality ignores the field."""
+    """Declares a field for the position of a statement, or of a part of one, in the text. Equality ignores the
+    field."""
     return field(default=NOWHERE, compare=False, repr=False)
 
 
@@ -81,7 +82,7 @@ class StructField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
-    """An expression in canonical text. ``sql_reader`` has checked that it is exactly one expression."""
+    """An expression as canonical text. ``sql_reader`` has checked that it is exactly one expression."""
 
     text: str
     span: Span = at()
@@ -89,7 +90,8 @@ class Expression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A query's text as written, without outer blanks. ``sql_reader`` has checked that it is exactly one query.
+    """A query's text as written, without surrounding white space. ``sql_reader`` has checked that it is exactly one
+    query.
 
     Queries with equal ``words`` are equal, because layout, comments and the case of keywords are ignored.
     """
@@ -113,7 +115,7 @@ class TextValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberValue:
-    """A number as written, sign included."""
+    """A number as written, including its sign."""
 
     text: str
     span: Span = at()
@@ -121,7 +123,7 @@ class NumberValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordValue:
-    """A bare word: ``true``, ``false`` or a name."""
+    """An unquoted word: ``true``, ``false`` or a name."""
 
     text: str
     span: Span = at()
@@ -158,7 +160,7 @@ OptionValue = TextValue | NumberValue | WordValue | SecretValue | ConnectionValu
 class Option:
     """``key = value``. The key is folded and unquoted: ``properties.bootstrap.server``.
 
-    ``key_span`` is the position of the key; NOWHERE for an option that was not parsed from a text.
+    ``key_span`` is the position of the key; NOWHERE for an option that was not parsed.
     """
 
     key: str
@@ -222,8 +224,8 @@ class ColumnDefinition:
     ``field`` is the name in ``FROM field``: the record field from which a table's column is read, if its name differs
     from the column's.
 
-    ``other_constraints`` are in canonical text: UNIQUE, CHECK, REFERENCES, COLLATE and named constraints. They are
-    parsed but not enforced.
+    ``other_constraints`` are canonical text: UNIQUE, CHECK, REFERENCES, COLLATE and named constraints. They are parsed
+    but not enforced.
     """
 
     name: str

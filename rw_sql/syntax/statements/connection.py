@@ -28,7 +28,7 @@ class DropConnection(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionChange:
-    """One change of ALTER CONNECTION: ``verb`` is SET (with options), DROP or RESET (with keys)."""
+    """One change in an ALTER CONNECTION: ``verb`` is SET (with options), DROP or RESET (with keys)."""
 
     verb: str
     options: tuple[Option, ...] = ()

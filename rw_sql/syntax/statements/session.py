@@ -42,7 +42,7 @@ class Confirm(Statement):
 class Flush(Statement):
     """``FLUSH``: waits until all records that exist at the call have reached every running dependent.
 
-    FLUSH does not wait for paused objects, nor for jobs that stay STALLED for some seconds and several retries; the
+    FLUSH does not wait for paused objects, nor for jobs that stay STALLED for a few seconds and several retries; the
     result lists them.
     """
 
@@ -92,7 +92,7 @@ class Rollback(Statement):
 class UnsafeBlock(Statement):
     """``BEGIN UNSAFE [REASON 'text']; …; COMMIT``: the block that COMMIT runs.
 
-    It is built by the session, never by the parser.
+    The session builds it, never the parser.
     """
 
     statements: tuple[Statement, ...]
@@ -111,7 +111,8 @@ class UndoOperation(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait(Statement):
-    """``WAIT [{TABLE | MATERIALIZED VIEW | SINK | INDEX} n]``; ``kind`` and ``name`` are None without an object."""
+    """``WAIT [{TABLE | MATERIALIZED VIEW | SINK | INDEX} n]``; ``kind`` and ``name`` are None if the statement names no
+    object."""
 
     kind: str | None = None
     name: Name | None = None

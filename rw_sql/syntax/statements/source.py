@@ -154,7 +154,7 @@ class InjectFromGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectFromCheckpoint:
-    """``FROM CHECKPOINT 'path'``: the newest committed offsets of a Structured Streaming checkpoint."""
+    """``FROM CHECKPOINT 'path'``: the last committed offsets of a Structured Streaming checkpoint."""
 
     path: str
     span: Span = at()
@@ -186,7 +186,8 @@ class InjectToOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectToTimestamp:
-    """``TO TIMESTAMP '2026-01-31 08:00:00+01:00'``: the first record at or after it. The zone is required."""
+    """``TO TIMESTAMP '2026-01-31 08:00:00+01:00'``: the first record at or after this time. The time zone is
+    required."""
 
     timestamp: str
     span: Span = at()
@@ -202,7 +203,7 @@ class InjectShift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectBack:
-    """``BACK BY INTERVAL 'text'``: to the first record at or after the current time minus the interval."""
+    """``BACK BY INTERVAL 'text'``: the first record at or after the current time minus the interval."""
 
     interval: str
     span: Span = at()
@@ -243,9 +244,9 @@ class InjectCheckpointOffsets(Statement):
     """``INJECT CHECKPOINT OFFSETS 'path' target …``: moves the positions of a job that rw_sql does not run.
 
     The other fields come from WITH: ``options`` are the options for the brokers (``properties.…`` and ``connection``),
-    ``tables`` the Delta tables that the job reads. ``is_exactly`` removes all Kafka splits that are not named.
-    ``watch`` is the time for which the checkpoint's files must stay unchanged. ``is_assumed_stopped`` asserts that the
-    job is stopped.
+    ``tables`` the Delta tables that the job reads. ``is_exactly`` removes all Kafka splits that the statement does not
+    name. ``watch`` is how long the checkpoint's files must stay unchanged. ``is_assumed_stopped`` asserts that the job
+    is stopped.
     """
 
     path: str

@@ -28,7 +28,7 @@ class Argument:
 
 
 class ArgumentError(Exception):
-    """An error in an argument, with the range of the text at which the error points."""
+    """An error in an argument, and the range of the text at which it points."""
 
     def __init__(self, error: SqlError, start: int, end: int) -> None:
         super().__init__(error.message)

@@ -68,10 +68,10 @@ def expand(
 ) -> Expanded:
     """Replaces the variables and executes the backslash commands of a script.
 
-    ``variables`` are the variables set in advance; the mapping is not modified. ``file`` is the origin of the text:
-    paths of ``\\ir`` are relative to it. ``braced`` are the values of ``${name}``; without them, ``${name}`` is left
-    unchanged. Raises SqlError, located in the file with the error. If ``on_error`` is given, it receives the errors
-    instead, and the faulty text is left unchanged (:attr:`Expanded.faults` has the positions).
+    ``variables`` are the variables that are set in advance; this mapping is not modified. ``file`` is the file of the
+    text: paths of ``\\ir`` are relative to it. ``braced`` are the values of ``${name}``; without them, ``${name}`` is
+    left unchanged. Raises SqlError, located in the file with the error. If ``on_error`` is given, it receives the
+    errors instead, and the faulty text is left unchanged (:attr:`Expanded.faults` has the positions).
     """
     expander = _Expander(_Scope(variables or {}), read_file, on_error, braced)
     expander.file(Origin(file=file, text=text), ())
@@ -80,7 +80,7 @@ def expand(
 
 def has_variables(text: str) -> bool:
     """True if a statement contains variables or backslash commands outside strings. Such a statement may not parse
-    until these are replaced."""
+    before they are replaced."""
     for match, end, is_comment in lexemes(OURS, text, 0):
         at, piece = match.start(), match[0]
         if is_comment:
@@ -158,7 +158,7 @@ class _Expander:
         )
 
     def file(self, origin: Origin, within: tuple[str, ...]) -> bool:
-        """Expands one file and the files that it includes; returns True if its last statement lacks a ``;``."""
+        """Expands one file and the files that it includes; returns True if the last statement lacks a ``;``."""
         text = origin.text
         self._append("", origin, 0, 0, is_copied=True)
         branches: list[_Branch] = []

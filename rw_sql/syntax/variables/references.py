@@ -1,4 +1,4 @@
-"""The syntax of variables, and the conversion of their values: ``:v``, ``:'v'``, ``:"v"``, ``:{?v}`` and ``${v}``."""
+"""The syntax of variables and the conversion of their values: ``:v``, ``:'v'``, ``:"v"``, ``:{?v}`` and ``${v}``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Style = Literal["ours", "spark"]
-"""The quoting style for values: that of rw_sql statements, or that of Spark statements and queries of views."""
+"""The quoting style for values: the style of rw_sql statements, or the style of Spark statements and of views'
+queries."""
 
 NAME = re.compile(r"\w+\Z")
 
 BRACED = re.compile(r"\$\{([^}\n'\"]*)\}")
-"""Matches a variable of an environment, ``${name}``, which may be part of a name or of a quoted text."""
+"""Matches a variable of an environment, ``${name}``, which may be part of a name or of a quoted string."""
 
 ENVIRONMENT = "env"
 """The variable whose value is the name of the environment."""
@@ -36,7 +37,7 @@ _BEFORE = re.compile(r"[\w$:)\]}\"'`]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A reference to a variable, at ``[start, end)`` of a text."""
+    """A reference to a variable, at ``[start, end)`` of the text."""
 
     name: str
     kind: Literal["raw", "literal", "name", "test"]
@@ -45,7 +46,7 @@ class Reference:
 
 
 def reference_at(text: str, at: int) -> Reference | None:
-    """The reference that begins with the colon at a position; None if the colon has another meaning."""
+    """The reference that begins with the colon at the position ``at``; None if the colon has another meaning."""
     if at > 0 and _BEFORE.match(text, at - 1):
         return None
     found = _REFERENCE.match(text, at)

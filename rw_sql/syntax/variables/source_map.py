@@ -31,7 +31,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A section of the expanded text that begins at ``at`` and ends at the next section.
+    """A section of the expanded text. It begins at ``at`` and ends at the next section.
 
     A copied section consists of the characters of its file from ``start`` on. Any other section replaces ``[start,
     end)`` of the file as a whole.
@@ -46,7 +46,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Echo:
-    """The text printed by ``\\echo``, and its position in the expanded text."""
+    """The text that ``\\echo`` prints, and its position in the expanded text."""
 
     at: int
     text: str

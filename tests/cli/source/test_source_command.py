@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from rw_sql.cli.interface.exit_codes import REFUSED
 from rw_sql.cli.main import app
 from rw_sql.cli.source.running import offsets_of
-from rw_sql.errors import SqlError
+from rw_sql.errors import CONFIRMATION_NEEDED, SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.model.offset_files import read_offsets
 from rw_sql.session.sparkless import answer, sparkless
@@ -210,7 +210,7 @@ def test_an_operator_moves_a_source_from_the_shell(tmp_path: Path) -> None:
     ran = run(sys.executable, "-c", COMMANDS, json.dumps(words))
     assert ran.returncode == 0, ran.stderr
     refused, done, exported = json.loads(ran.stdout)
-    assert refused[:2] == [REFUSED, ""]
+    assert (refused[0], json.loads(refused[1])["error"]["code"]) == (REFUSED, CONFIRMATION_NEEDED.code)
     assert "DUPLICATES 12" in refused[2]
     assert "--yes needs --allow duplicates" in refused[2]
     assert done[0] == 0, done[2]

@@ -41,7 +41,7 @@ C = TypeVar("C", bound=Pooled)
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Idle(Generic[A, C]):
-    """An idle client, with its address and the time of its creation by ``time.monotonic()``."""
+    """An idle client, with its address and the time of its creation (``time.monotonic()``)."""
 
     address: A
     client: C

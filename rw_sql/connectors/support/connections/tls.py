@@ -1,5 +1,5 @@
 """Makes TLS contexts from the options ``tls.ca``, ``tls.client_cert`` and ``tls.client_key``, whose values are paths or
-PEM texts."""
+PEM text."""
 
 from __future__ import annotations
 

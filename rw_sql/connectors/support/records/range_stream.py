@@ -40,7 +40,8 @@ class Stretches(Protocol):
 
 
 def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) -> dict[str, tuple[int, int]]:
-    """The ranges of the next batch, removed from the front of ``left``. Takes at least one range, if there is any."""
+    """Removes the ranges of the next batch from the front of ``left``, and returns them. Takes at least one range, if
+    there is any."""
     taken: dict[str, tuple[int, int]] = {}
     room = most_offsets
     at = 0

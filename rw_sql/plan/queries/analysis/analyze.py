@@ -29,7 +29,7 @@ def analyze(
     ``inputs`` maps the names of the relations that the query may read to their columns (None: the relation exists, but
     its columns are not known). Names are compared without case. ``is_relation`` returns whether Spark has a relation
     with a name that is not in ``inputs``; names may be qualified as in the query. Without ``is_relation``, such a name
-    is a finding, unless it has a schema other than ``public``. ``is_function`` returns whether a function with a folded
+    is a finding if it has no schema or the schema ``public``. ``is_function`` returns whether a function with a folded
     name exists that is not built into Spark. With ``is_stored``, the columns become a table's columns, so each needs a
     unique name. With ``dialect`` ``"risingwave"``, functions are left unchecked.
 

@@ -39,7 +39,7 @@ _NAMES = {kind: name for name, kind in reversed(_PLAIN.items())}
 
 @lru_cache(maxsize=4096)
 def data_type(ddl: str) -> exp.DataType | None:
-    """The type for a DDL text of Spark; None if the text cannot be parsed."""
+    """The sqlglot type for a type in Spark's DDL; None if the DDL cannot be parsed."""
     plain = _PLAIN.get(ddl.strip().upper())
     if plain is not None:
         return exp.DataType(this=plain, nested=False)
@@ -78,7 +78,7 @@ def is_integer(kind: exp.DataType | None) -> bool:
 
 
 def is_scalar(kind: exp.DataType) -> bool:
-    """True if values of the type have no fields to select by a dot."""
+    """True if values of the type have no fields that can be selected with a dot."""
     return kind.this in _SCALARS
 
 

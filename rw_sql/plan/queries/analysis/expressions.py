@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SELECT, WHERE, ON, GROUP_BY, HAVING, ORDER_BY, FROM = "SELECT", "WHERE", "ON", "GROUP BY", "HAVING", "ORDER BY", "FROM"
 WITHIN = "an aggregate"
-"""The place of an expression as messages name it: one of the clauses above or, for an argument of an aggregate, this
-text."""
+"""The place of an expression that is an argument of an aggregate, as messages name it. The other places are the clauses
+above."""
 
 _NO_AGGREGATES = (WHERE, ON, GROUP_BY)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
@@ -103,7 +103,7 @@ class ExpressionChecker(NameChecker):
         return None
 
     def condition(self, node: exp.Expr, scope: Scope, place: str, clause: str) -> None:
-        """Checks an expression that must be true or false. ``clause`` is the clause's name in the message."""
+        """Checks an expression that must be BOOLEAN. ``clause`` is the clause's name in the message."""
         self._require_condition(node, self.expression(node, scope, place), clause)
 
     def _require_condition(self, node: exp.Expr, kind: exp.DataType | None, clause: str) -> None:
@@ -248,7 +248,7 @@ class ExpressionChecker(NameChecker):
             self._mismatch(first, mismatches.first_argument(name, kinds[0], self._written(first)))
 
     def _is_of_user(self, name: str) -> bool:
-        """True if a function may be user-defined and not Spark's."""
+        """True if the function may be user-defined instead of Spark's."""
         return not self.known.has_functions or (self.known.is_function is not None and self.known.is_function(name))
 
     def _arguments(self, node: exp.Anonymous, scope: Scope, place: str) -> list[exp.DataType | None]:
@@ -275,7 +275,8 @@ class ExpressionChecker(NameChecker):
         return kind
 
     def _is_of_outer(self, node: exp.Expr) -> bool:
-        """True if the columns in an aggregate belong to an outer query. The aggregate then belongs to that query."""
+        """True if the columns in an aggregate belong to an outer query, so that the aggregate belongs to that query
+        too."""
         columns = [self.resolved.get(id(column)) for column in node.find_all(exp.Column)]
         return bool(columns) and all(column is not None and column.is_outer for column in columns)
 

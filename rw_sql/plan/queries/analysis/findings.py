@@ -35,8 +35,8 @@ class Finding:
 class Analysis:
     """The findings of a query, in the order of its text, and its output columns (None: not known).
 
-    ``is_complete`` is False if a whole part of the query was left unchecked: an unrecognized form, or a relation with
-    unknown columns.
+    ``is_complete`` is False if a whole part of the query was left unchecked: an unrecognized construct, or a relation
+    with unknown columns.
     """
 
     findings: tuple[Finding, ...] = ()

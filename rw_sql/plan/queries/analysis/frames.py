@@ -27,7 +27,7 @@ class Attribute:
     is_hidden: bool = False
 
     def moved(self, **changes: object) -> Attribute:
-        """The same column with some properties replaced."""
+        """A copy of the attribute with some properties replaced."""
         values = {name: getattr(self, name) for name in ("name", "qualifier", "data_type", "origin", "is_hidden")}
         return Attribute(**(values | changes))
 
@@ -36,7 +36,7 @@ class Attribute:
 class Output:
     """The columns of a query or relation.
 
-    ``is_open``: there may be further columns that are not known, between the known ones too.
+    ``is_open``: there may be further, unknown columns, even between the known ones.
 
     A column without a name has the name ``""``. ``is_missing``: no such relation exists.
     """
@@ -91,7 +91,7 @@ class Frame:
         self._by_name = None
 
     def merge(self, other: Frame) -> None:
-        """Adds the relations of another FROM."""
+        """Adds the relations of another frame."""
         self.replace([*self.attributes, *other.attributes])
         for qualifier, is_open in other.relations.items():
             self.relations[qualifier] = self.relations.get(qualifier, False) or is_open
@@ -118,7 +118,7 @@ class Frame:
     def find(self, parts: Sequence[str]) -> tuple[list[Attribute], int] | str | None:
         """The attributes to which the folded name ``a.b.c`` may refer, and how many of its parts name the column.
 
-        OPEN if it may refer to an unknown column, None if it refers to nothing.
+        OPEN if the name may refer to an unknown column, None if it refers to nothing.
         """
         if len(parts) > 1:
             for used in (2, 3):
@@ -132,8 +132,8 @@ class Frame:
         found = self.visible(parts[0])
         if found:
             return found, 1
-        # If some columns are unknown, ``a.b`` may also be a field of an unknown column that is called like the relation
-        # ``a``.
+        # If some columns are unknown, ``a.b`` may also be a field of an unknown column that has the same name as
+        # relation ``a``.
         is_of_known = len(parts) > 1 and self.relations.get(parts[0]) is False
         return OPEN if (self.is_unsure if is_of_known else self.is_open) else None
 
@@ -166,7 +166,7 @@ class Scope:
         self.windows: dict[str, object] | None = None
 
     def parameter(self, name: str) -> tuple[str, exp.DataType | None] | None:
-        """The parameter of an enclosing lambda, by its folded name."""
+        """The parameter of an enclosing lambda that has the given folded name."""
         return next((found for found in reversed(self.parameters) if found[0] == name), None)
 
     def with_outputs(self, columns: Iterable[Attribute], *, first: bool) -> Scope:

@@ -13,7 +13,7 @@ CASTS = frozenset({
     "bigint", "binary", "boolean", "date", "decimal", "double", "float", "int", "smallint", "string", "timestamp",
     "tinyint",
 })  # fmt: skip
-"""Functions that are casts; the output column has the name of the argument."""
+"""Functions that are casts. The output column gets the name of the argument."""
 
 _SYNTAX = frozenset({
     "cast", "collate", "date_diff", "dateadd", "datediff", "extract", "identifier", "map", "named_struct", "overlay",

@@ -44,7 +44,7 @@ class Groups:
                         self._parts.add(_identity(found.attribute.origin))
 
     def check(self, node: exp.Expr, *, is_whole: bool = True) -> None:
-        """Reports each column of an expression that is neither grouped by nor aggregated."""
+        """Reports each column of an expression that is not in GROUP BY and not inside an aggregate."""
         if isinstance(node, exp.Alias | exp.Paren | exp.Ordered):
             self.check(node.this, is_whole=is_whole)
             return
@@ -64,7 +64,8 @@ class Groups:
             self._parts_of(node)
 
     def star(self, node: exp.Expr, attributes: Iterable[tuple[str, object]]) -> None:
-        """Reports a star that expands to a column outside GROUP BY; the column is given by name and origin."""
+        """Reports a star that expands to a column outside GROUP BY. ``attributes`` are the columns of the star, each as
+        its name and origin."""
         for name, origin in attributes:
             if ("column", _identity(origin)) not in self._keys:
                 self._refuse(self._text.first_place(node), name, name)

@@ -46,7 +46,7 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeE
 _PATTERNS = (exp.Like, exp.ILike, exp.RegexpLike)
 
 _WIDEST = 40
-"""A message names a type without its parts if the full name is longer than this number of characters."""
+"""If the full name of a type is longer than this number of characters, messages name the type without its parts."""
 
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 _INTERVAL = re.compile(r"\s*(?:interval\s+)?(?:[+-]?\s*\d+(?:\.\d*)?\s+(?P<unit>[a-z]+)\s*)+", re.IGNORECASE)
@@ -68,7 +68,7 @@ def condition(kind: exp.DataType | None, written: str, place: str) -> tuple[str,
 def operation(
     node: exp.Expr, kinds: Sequence[exp.DataType | None], written: Sequence[str]
 ) -> tuple[int, str, str] | None:
-    """The error of an operator's operands, if any: the number of the wrong operand, the message and the hint."""
+    """The error in an operator's operands, if any: the number of the wrong operand, the message and the hint."""
     sign = next((sign for kind, sign in _ARITHMETIC.items() if type(node) is kind), None)
     if sign is not None or isinstance(node, exp.Neg):
         for number, kind in enumerate(kinds):

@@ -41,7 +41,8 @@ class Known:
 class Resolved:
     """The meaning of a column's name: an attribute, and the fields selected from its value.
 
-    ``is_outer``: the attribute belongs to an outer query; ``is_output``: to the select's own output.
+    ``is_outer``: the attribute belongs to an outer query. ``is_output``: the attribute belongs to the select's own
+    output.
     """
 
     attribute: Attribute
@@ -51,7 +52,7 @@ class Resolved:
 
 
 class NameChecker:
-    """Checks names, and records the meaning of each column by the identity of its node."""
+    """Checks names, and records the meaning of each column under the identity of its node."""
 
     def __init__(self, text: Text, known: Known, report: Report) -> None:
         self.text = text
@@ -91,7 +92,7 @@ class NameChecker:
         return None
 
     def fields(self, kind: exp.DataType | None, parts: Sequence[exp.Identifier]) -> exp.DataType | None:
-        """The type of ``value.a.b``; reports a field that a struct does not have."""
+        """Determines the type of ``value.a.b``; reports a field that a struct does not have."""
         for part in parts:
             if kind is None:
                 return None

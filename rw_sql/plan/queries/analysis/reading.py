@@ -1,4 +1,4 @@
-"""Parses the text of a query to a tree, and determines the positions of names and calls."""
+"""Parses the text of a query into a tree, and determines the positions of names and calls."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Text:
         return min(filter(None, map(self.place, node.walk())), default=None)
 
     def keyword(self, before: tuple[int, int] | None, kinds: Iterable[TokenType]) -> tuple[int, int] | None:
-        """The position of the last word of these kinds that precedes a position; if there is none, the given
-        position."""
+        """The position of the last word of these kinds before the given position; the given position if there is no
+        such word."""
         if before is None:
             return None
         wanted = tuple(kinds)

@@ -28,7 +28,7 @@ _NARROW = ("SEMI", "ANTI")
 
 
 def _where_else(name: str, others: Sequence[str]) -> str | None:
-    """The hint for an unknown relation whose name exists in other schemas."""
+    """The hint for an unknown relation if other schemas have a relation of that name."""
     if not others:
         return None
     written = [other if "." in other else f"{PUBLIC}.{other}" for other in others]
@@ -143,7 +143,7 @@ class RelationChecker(ExpressionChecker):
         self._add(frame, self.relation(node), node, node.name)
 
     def relation(self, node: exp.Table) -> Output:
-        """The columns of a relation by its name."""
+        """The columns of the relation that a node names."""
         name, schema = node.name.lower(), node.db.lower()
         if not schema:
             for named in reversed(self.named_queries):
@@ -313,7 +313,7 @@ class RelationChecker(ExpressionChecker):
     ) -> None:
         """Joins by columns with the same names.
 
-        Each of these columns appears once, before all others. The right side's columns can only be used with their
+        Each of these columns appears once, before all others. A query can use the right side's columns only with their
         relation as qualifier.
         """
         if is_natural:

@@ -159,7 +159,7 @@ class QueryChecker(RelationChecker):
             if found is not None and not found.fields and not found.is_outer:
                 origin = found.attribute.origin
         if isinstance(item, exp.Alias):
-            # A column that gets another name gets a new origin.
+            # A column that gets another name also gets a new origin.
             same = origin if isinstance(inner, exp.Column) and inner.name.lower() == item.alias.lower() else object()
             return Output([Attribute(item.alias, "", kind, same)])
         return Output([Attribute(_name_of(inner), "", kind, origin)])

@@ -21,7 +21,7 @@ _UNNAMED = (
     exp.Add, exp.And, exp.Case, exp.DPipe, exp.Div, exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Mod, exp.Mul, exp.NEQ,
     exp.Neg, exp.Not, exp.Or, exp.Sub,
 )  # fmt: skip
-"""Expressions that Spark names by their text, with brackets and blanks."""
+"""Expressions whose name in Spark is their text, which contains brackets and spaces."""
 
 _MOST_WORDS = 3
 """The maximum number of an expression's words in a suggested column name."""
@@ -62,7 +62,7 @@ def _short(item: exp.Expr) -> str:
 
 
 def called_as_in_risingwave(query: exp.Expr, output: Output) -> Output:
-    """The columns, named as RisingWave names calls: ``count`` for ``count(*)``."""
+    """The columns, in which each unnamed call gets the name that RisingWave gives it: ``count`` for ``count(*)``."""
     select = _first_select(query)
     if select is None or output.is_open or len(select.expressions) != len(output.columns):
         return output

@@ -107,7 +107,7 @@ def _moment(milliseconds: int) -> datetime | None:
 def lower_inject_checkpoint_offsets(
     statement: InjectCheckpointOffsets, snapshot: Snapshot, inspector: Inspector
 ) -> Plan:
-    """INJECT CHECKPOINT OFFSETS: rewrites the newest committed entry of the offset log. Operator state is kept."""
+    """INJECT CHECKPOINT OFFSETS: rewrites the last committed entry of the offset log. Operator state is kept."""
     watch_seconds = _watch_seconds(statement)
     written = read_written(statement, inspector)
     context = look_around(statement, snapshot, inspector, (*statement.splits, *(entry.split for entry in written)))
@@ -340,7 +340,8 @@ def _plan(
 
 
 def _unallowed(statement: InjectCheckpointOffsets, rows: tuple[SplitPreview, ...]) -> tuple[str, ...]:
-    """The words that ALLOW lacks. A word is needed for a predicted effect, and for an effect that cannot be counted."""
+    """The words that ALLOW lacks. ALLOW needs a word for each predicted effect, and for each effect that cannot be
+    counted."""
     gaps = duplicates = False
     for row in rows:
         if row.old is None or row.old == row.new:
@@ -358,7 +359,7 @@ def _offsets(
     moved: tuple[NewPosition, ...],
     dropped: tuple[Target, ...],
 ) -> dict[str, str | None]:
-    """The new offset of each moved source in Spark's form, which contains all splits of the source."""
+    """The new offset of each moved source in Spark's form, in which an offset contains all splits of the source."""
     made: dict[str, str | None] = {}
     for source in context.checkpoint.sources:
         to = {each.target.local: each.position for each in moved if each.target.source == source.name}
@@ -392,9 +393,9 @@ def lower_undo_checkpoint(
     watch_seconds: float = WATCH_SECONDS,
     is_assumed_stopped: bool = False,
 ) -> Plan:
-    """Reverts the newest rewrite of a checkpoint, if the job has not planned a batch since.
+    """Reverts the last rewrite of a checkpoint, if the job has not planned a batch since.
 
-    ``of`` is the statement that made the rewrite to undo: raises SqlError if another statement made the newest rewrite.
+    ``of`` is the statement whose rewrite is to be undone. Raises SqlError if another statement made the last rewrite.
     """
     look = inspector.checkpoints.look(path)
     checkpoint = look.checkpoint

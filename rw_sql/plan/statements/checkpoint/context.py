@@ -39,7 +39,7 @@ NO_TABLE = "no table"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One split named in a statement: its source, and the split's name in that source.
+    """One split that a statement names: its source, and the split's name in that source.
 
     ``position`` is None for a new split.
     """
@@ -53,7 +53,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectContext:
-    """A checkpoint and its upstreams. ``upstream`` is None if no brokers are given.
+    """A checkpoint and its upstreams. ``upstream`` is None if the statement specifies no brokers.
 
     ``tables`` maps the names of Delta sources to their tables, ``lists`` the names of file sources to their lists of
     files.
@@ -105,7 +105,7 @@ class InjectContext:
         )
 
     def resolve(self, written: SplitId) -> Target:
-        """The split that a name in a statement refers to. Raises SqlError UNKNOWN_SPLIT, whose hint lists the existing
+        """The split to which a name in a statement refers. Raises SqlError UNKNOWN_SPLIT, whose hint lists the existing
         splits.
 
         A partition that the checkpoint does not contain is accepted if only one Kafka source reads its topic, or if
@@ -138,7 +138,7 @@ class InjectContext:
         )
 
     def _by_number(self, targets: Iterable[Target], number: str) -> list[Target]:
-        """The split for a bare partition number, if the checkpoint reads a single topic and nothing else."""
+        """The split for a plain partition number, if the checkpoint reads a single topic and nothing else."""
         targets = list(targets)
         topics = {(target.source, target.local.rpartition(":")[0]) for target in targets}
         if len(topics) != 1 or targets[0].kind != KAFKA:
@@ -215,7 +215,7 @@ def look_around(
 
 
 def require_brokers(context: InjectContext, statement: InjectCheckpointOffsets) -> None:
-    """Raises SqlError UPSTREAM_UNREACHABLE if the statement names brokers that do not answer."""
+    """Raises SqlError UPSTREAM_UNREACHABLE if the statement names brokers that do not respond."""
     upstream = context.upstream
     if upstream is not None and not upstream.is_reachable:
         raise SqlError(
@@ -237,7 +237,7 @@ def _require_bootstrap(statement: InjectCheckpointOffsets | ShowCheckpoint, opti
 
 
 def _topics(checkpoint: Checkpoint, named: tuple[SplitId, ...]) -> tuple[str, ...]:
-    """The topics of the checkpoint, and further topics named in the statement."""
+    """The topics of the checkpoint, and further topics that the statement names."""
     known = [split for source in checkpoint.sources if source.kind == KAFKA for split in source.splits]
     written = [split.id.strip().rpartition("/")[2] for split in named] if known else []
     return tuple(dict.fromkeys(name.rpartition(":")[0] for name in (*known, *written) if ":" in name))
@@ -246,8 +246,8 @@ def _topics(checkpoint: Checkpoint, named: tuple[SplitId, ...]) -> tuple[str, ..
 def _tables(
     statement: InjectCheckpointOffsets | ShowCheckpoint, inspector: Inspector, checkpoint: Checkpoint
 ) -> dict[str, DeltaTable]:
-    """Maps the name of each source to the given Delta table that it reads. The table's id in the source's offset
-    determines which table that is."""
+    """Maps the name of each Delta source to the table that it reads, out of the tables that the statement names. The
+    source's offset contains the id of its table."""
     tables: dict[str, DeltaTable] = {}
     for path in statement.tables:
         try:

@@ -188,7 +188,7 @@ def _written(
 
 
 def _number(context: InjectContext, target: Target, entry: Written) -> int:
-    """Reads a position: a bare number, or a state as JSON, either in rw_sql's form or in Spark's form for that kind of
+    """Reads a position: a plain number, or a state as JSON, either in rw_sql's form or in Spark's form for that kind of
     source."""
     text = (entry.text or "").strip()
     if text.lstrip("+-").isdecimal() or target.kind == KAFKA:
@@ -323,7 +323,7 @@ def _source(
 def _at(
     inspector: Inspector, context: InjectContext, chosen: tuple[Target, ...], milliseconds: int, span: Span
 ) -> ResolvedTarget:
-    """The position of the first record (Kafka) or of the first version (Delta) at or after a time."""
+    """The position of the first record (Kafka) or of the first version (Delta) at or after the given time."""
     found: dict[Target, int] = {}
     kafka = [each for each in chosen if each.kind == KAFKA]
     for each in chosen:

@@ -115,7 +115,7 @@ def _of_delta(inspector: Inspector, context: InjectContext, target: Target, new:
 
 
 def _of_numbers(context: InjectContext, target: Target, new: int) -> Verdict:
-    """The verdict on a move whose rows cannot be counted: names the files or versions that are read again or
+    """The verdict on a move whose rows cannot be counted. It names the files or versions that are read again or
     skipped."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
@@ -155,7 +155,7 @@ def _subscription(context: InjectContext, moved: tuple[NewPosition, ...], droppe
 
 
 def state_notices(checkpoint: Checkpoint, rows: Iterable[SplitPreview]) -> tuple[str, ...]:
-    """Notices about the effect of repeated records, given that the job keeps the state of its operators."""
+    """Notices about the effect of repeated records on the state of the job's operators, which the job keeps."""
     is_back = any(row.old is not None and row.new is not None and row.new < row.old for row in rows)
     if not is_back:
         return ()

@@ -1,5 +1,5 @@
-"""Common operations on sources and sinks, the objects that can use a connection: reads and checks a definition, and
-makes the changed record."""
+"""Common operations on sources and sinks, which are the objects that can use a connection: reading and checking a
+definition, and making the changed record."""
 
 from __future__ import annotations
 

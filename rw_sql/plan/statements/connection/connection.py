@@ -154,7 +154,7 @@ def _record(snapshot: Snapshot, id_: int, statement: CreateConnection, name: str
 
 
 def lower_create_connection(statement: CreateConnection, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """CREATE CONNECTION: the brokers must answer, unless the statement has WITH (…, VALIDATE = false)."""
+    """CREATE CONNECTION: contacts the system and logs in, unless the statement has WITH (…, VALIDATE = false)."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("connection", name):
         return nothing(statement, name, f'connection "{name}" already exists')
@@ -189,8 +189,8 @@ def _require_answer(
         return
     if is_of_sources(kind):
         if captures_changes(connection_source(kind)) and "database.name" not in dict(planned):
-            # A connection without a database cannot be tested yet, because a login needs one; a source that uses the
-            # connection names it.
+            # A connection without a database cannot be tested yet, because a login needs a database; the sources that
+            # use the connection name one.
             return
         upstream = inspector.upstreams.look(connection_source(kind), planned)
         if not upstream.is_reachable:
@@ -205,7 +205,7 @@ def _require_answer(
 
 
 def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """VALIDATE {CONNECTION | SOURCE | SINK} n: raises SqlError if the server does not answer, or lacks an object that
+    """VALIDATE {CONNECTION | SOURCE | SINK} n: raises SqlError if the server does not respond, or lacks an object that
     the definition names."""
     if statement.kind == "SOURCE":
         source = find_source(snapshot, statement.name)
@@ -255,8 +255,9 @@ def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Plan
 def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: ConnectorSpec) -> CreateConnection:
     """The connection's definition after the changes. DROP and RESET both restore the default.
 
-    Setting an option removes the options that are alternatives to it. The parser ensures that each option is changed
-    only once. Raises SqlError if an option is set while an alternative to it is dropped, or if the type is changed.
+    Setting an option removes the options that are alternatives to it. The parser ensures that a statement changes each
+    option only once. Raises SqlError if an option is set while an alternative to it is dropped, or if the type is
+    changed.
     """
     sets = {option.key: option for change in statement.changes for option in change.options}
     drops = {dropped.key: dropped.span for change in statement.changes for dropped in change.keys}
@@ -341,8 +342,8 @@ def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: S
 
 
 def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER CONNECTION: before the commit, validates the changed connection, and every object that uses it with the
-    changed options.
+    """ALTER CONNECTION: before the commit, validates the changed connection and, with the changed options, every object
+    that uses it.
 
     If the change may lead to another cluster, the statement is an unsafe operation: it shows a preview and needs a
     confirmation.

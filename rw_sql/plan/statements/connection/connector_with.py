@@ -1,4 +1,4 @@
-"""Lowers CONNECTOR WITH, which changes properties that each connector's spec marks as alterable."""
+"""Lowers CONNECTOR WITH, which changes the properties that the connector's spec marks as alterable."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _refuse_references(options: tuple[Option, ...]) -> None:
 
 
 def _is_null(content: OptionValue | None) -> bool:
-    """True for ``NULL``, which RisingWave requires if the backend stores the value."""
+    """True for ``NULL``, which RisingWave requires as the content of a secret whose value the backend stores."""
     return isinstance(content, WordValue) and content.text == "null"
 
 
@@ -210,7 +210,7 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
 
 
 def _has(options: PlannedOptions, secret: SecretRecord) -> bool:
-    """True if the options contain the secret. For a sink, also checks the options of its sources."""
+    """True if the options contain the secret. (A sink also depends on a secret that only its sources use.)"""
     return any(reference.id == secret.id for reference in secrets_in(options).values())
 
 

@@ -97,7 +97,7 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
 
 
 def _detached(current: Definition, old: ConnectionRecord | None) -> Definition:
-    """The definition without the connection: the connection's properties are written out in place of its name."""
+    """The definition with the connection's properties in place of the connection's name."""
     names = names_in_connection(current)
     given = connection_definition(old.definition).options if old is not None else ()
     moved = [replace(each, key=names.get(each.key, each.key)) for each in given]
@@ -111,7 +111,7 @@ def _attached(
     statement: AlterSetConnection, snapshot: Snapshot, current: Definition, new: ConnectionRecord
 ) -> Definition:
     """The definition with the connection's name in place of the properties that the connection sets. Raises SqlError if
-    the definition and the connection set a property to different values."""
+    the definition and the connection have different values for a property."""
     given = dict(options_given(snapshot, new, names_in_connection(current)))
     own = dict(own_options(snapshot, current))
     if other := [key for key in own if key in given and own[key] != given[key]]:

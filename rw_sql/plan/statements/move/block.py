@@ -171,12 +171,13 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector
 
 
 def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
-    """The positions that a block sets for paused sources, as a text that becomes part of the confirmation token.
+    """The positions that a block sets for paused sources, as a string that becomes part of the confirmation token.
 
     The token therefore becomes invalid if, for example, TO LATEST resolves to other offsets when the block is run
     again.
 
-    Running sources are left out: their positions change until the commit, so the token would never be valid.
+    The string does not contain running sources: their positions change until the commit, so the token would never be
+    valid.
     """
     put = (change for change in changes if isinstance(change, PutSplitStates))
     return ";".join(
@@ -187,8 +188,8 @@ def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
 
 
 def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> tuple[str, ...]:
-    """The words that name the predicted effect of the whole block, and that a statement of the block lacks in its
-    ALLOW."""
+    """The words that the predicted effect of the whole block requires, and that are missing from the ALLOW of a
+    statement of the block."""
     comes = predicted_words(split for move in moves for split in move.preview.splits)
     lacking = {word for plan in collected.plans for word in plan.unallowed}
     return tuple(word for word in comes if word in lacking)
@@ -211,7 +212,8 @@ def _moved(effect: Effect, snapshot: Snapshot, then: Snapshot) -> tuple[int, ...
 
 
 def _holds(effect: Effect, snapshot: Snapshot, told: set[int]) -> tuple[ResultRow, ...]:
-    """The result rows about pauses that the block adds or removes, for sources that have no other result row."""
+    """The result rows about pauses that the block adds or removes. Sources that have another result row are left
+    out."""
     rows = []
     for id_, record in effect.objects.items():
         hold = record if record is not None else snapshot.get(id_)

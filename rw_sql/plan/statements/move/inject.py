@@ -1,6 +1,6 @@
 """Lowers INJECT SOURCE OFFSETS, which sets positions of a paused source.
 
-Either all given positions are set or none; other splits keep their positions.
+Sets all the requested positions or none; other splits keep their positions.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
 
 
 def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source: SourceRecord) -> None:
-    """Raises SqlError unless a source is paused, its readers have stopped, and there is a reader to receive offsets."""
+    """Raises SqlError unless the source is paused, its readers have stopped, and it has a reader that can receive
+    offsets."""
     hint = f"PAUSE SOURCE {sql_name(source.name)} first, RESUME SOURCE {sql_name(source.name)} afterwards"
     if not pauses_of(snapshot, source.id):
         raise SqlError(
@@ -162,7 +163,7 @@ def _checked(
     else:
         state = _decoded(statement, kind, split, entry)
     seen, old = upstream.splits.get(split), positions.states.get(split)
-    # If the upstream does not answer, the split is assumed to be the incarnation that was read last.
+    # If the upstream does not respond, the split is assumed to have the incarnation that was read last.
     is_of = seen or (
         None
         if old is None

@@ -1,5 +1,5 @@
-"""Resolves the target of an INJECT to a position for each split. A target is written values, a file, a consumer group,
-a checkpoint, a time, and so on."""
+"""Resolves the target of an INJECT to a position for each split. A target is a list of values, a file, a consumer
+group, a checkpoint, a time, and so on."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def read_target(statement: InjectSourceOffsets, inspector: Inspector, context: I
 
 
 def shorten(names: Iterable[str]) -> str:
-    """A short list of names: the first few, and the number of the others."""
+    """A short list of names: the first few, and how many others there are."""
     return first_names(names, _MOST_NAMED)
 
 
@@ -249,9 +249,9 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: Inj
 
 
 def _new(missing: Iterable[str], offsets: Iterable[str], context: InjectContext) -> str:
-    """The end of the notice about splits without a position in the checkpoint: names those that were added to a topic
-    after the checkpoint's query had stopped. The query would read such a split from the first record, but the source
-    may have started at its end."""
+    """The end of the notice about splits without a position in the checkpoint. It names the splits that were added to a
+    topic after the checkpoint's query had stopped. The query would read such a split from the first record, but the
+    source may have started at the split's end."""
     topics = {context.kind.split_topic(split) for split in offsets}
     new = [split for split in missing if context.kind.split_topic(split) in topics]
     if not new:

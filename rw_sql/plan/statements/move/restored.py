@@ -86,9 +86,8 @@ def _in_its_group(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
 
 
 def _as_named_now(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """The record, unless it is the earlier record of a pause: that record gets the present name of the paused source.
-    Raises ValueError if this source was dropped, because no statement could remove the pause of a source that does not
-    exist."""
+    """The record; the record of a pause gets the present name of the paused source. Raises ValueError if this source
+    was dropped, because no statement could remove the pause of a source that does not exist."""
     if not isinstance(record, PauseRecord) or record.source_id is None:
         return record
     source = snapshot.get(record.source_id)

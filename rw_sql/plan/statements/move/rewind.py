@@ -1,8 +1,8 @@
 """Lowers REWIND SOURCE, which restores a source and its dependents to their state just before an operation.
 
-The changes of the catalog (definition, assignments, positions) are those of an UNDO of the operation and of all later
-ones. Rows and operator state come from the rewind point that the owner created for the operation. The owner restores
-them before any reader continues.
+The changes to the catalog (definition, assignments, positions) are the same as for an UNDO of the operation and of all
+later ones. Rows and operator state come from the rewind point that the owner created for the operation. The owner
+restores them before any reader continues.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 _NAMING = ("RENAME ", "SET SCHEMA ", "SWAP ")
-"""The first words of the kinds of operations that only give an object another name."""
+"""The first words of the kinds of operations that only change an object's name."""
 
 
 def rewind_statement(source: SourceRecord, operation: int) -> str:
@@ -67,8 +67,8 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
     The source then continues.
 
     Refused if there is no rewind point, if the data of the rewind point no longer exist, or if the upstream no longer
-    has the records to continue with. Also refused if a sink has sent rows since the operation, unless ALLOW DUPLICATES
-    is given.
+    has the records to continue with. Without ALLOW DUPLICATES, also refused if a sink has sent rows since the
+    operation.
     """
     source = find_source(snapshot, statement.name)
     require_movable(source, statement.name.span)
@@ -155,8 +155,8 @@ def _before(
 ) -> BeforeImage:
     """The state to restore: the source's record, splits and positions as they were just before the operation.
 
-    Every split that had a position gets the position that it had reached then, even if no later operation has set its
-    position.
+    Every split that had a position gets the position that it had reached then, even if no later operation has set the
+    split's position.
     """
     fragment = ingest_fragment(source.id)
     objects: dict[int, ObjectRecord | None] = {}
@@ -195,8 +195,8 @@ def _require_same_name(
     records: Sequence[OperationRecord],
     images: Sequence[BeforeImage],
 ) -> None:
-    """Raises SqlError if the source had another name before the operation, because its readers use the present name,
-    and another object may now have the former name."""
+    """Raises SqlError if the source had another name before the operation. Its readers use the present name, and
+    another object may now have the former one."""
     if given_back.name == source.name:
         return
     history = History.of(records)
@@ -277,7 +277,8 @@ def _require_one_group(
 
 
 def _require_known(statement: RewindSource, late: Sequence[ObjectRecord]) -> None:
-    """Raises SqlError if a dependent was created after the operation, because there is no saved state for it."""
+    """Raises SqlError if a dependent was created after the operation, because there is no saved state for that
+    dependent."""
     late = [record for record in late if isinstance(record, MaterializedViewRecord | SinkRecord)]
     if not late:
         return
@@ -395,7 +396,7 @@ def _plan(
 
 
 def _taken_back(snapshot: Snapshot, source: SourceRecord, look: RewindLook) -> tuple[str, ...]:
-    """Notices about the rows of each table: how many the rewind removes, and how many the table has afterwards."""
+    """Notices about the rows of each table: how many rows the rewind removes, and how many the table has afterwards."""
     rows = []
     for table in look.tables:
         record = snapshot.get(table.object_id)

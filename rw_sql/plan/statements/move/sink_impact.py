@@ -1,4 +1,4 @@
-"""Determines how changes of the catalog affect sinks, for the previews of UNDO and of blocks."""
+"""Determines how changes to the catalog affect sinks, for the previews of UNDO and of blocks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def sink_impacts_of(
     snapshot: Snapshot, then: Snapshot, inspector: Inspector, ids: Iterable[int]
 ) -> tuple[SinkImpact, ...]:
     """How the change affects the sinks among these objects, and the sinks that use one of these objects as a
-    connection; sorted by name.
+    connection. Sorted by name.
 
     ``then`` is the catalog after the changes. Sinks whose properties do not change are left out.
     """

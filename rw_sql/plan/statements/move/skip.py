@@ -39,7 +39,7 @@ def lower_skip_record(statement: SkipRecord, snapshot: Snapshot, inspector: Insp
     source = find_source(snapshot, statement.name)
     require_movable(source, statement.name.span)
     if has_wide_offsets(source.connector):
-        # Offsets are not consecutive, so the position after the skipped record is not known.
+        # The offsets do not count records, so the position after the skipped record is not known.
         raise SqlError(
             NOT_SUPPORTED,
             f"the offsets of a {source.connector} source do not count records: the record after a position is unknown",
@@ -121,8 +121,8 @@ def _behind_transaction(
     old: SplitState,
     end: int,
 ) -> int:
-    """The position after the transaction that a change data capture source would read next. SKIP RECORD identifies the
-    transaction by the position before it: positions count bytes, and a transaction is read as a whole."""
+    """The position after the transaction that a change data capture source would read next. SKIP RECORD specifies the
+    transaction as the position before it: positions count bytes, and a transaction is read as a whole."""
     source = reader.source
     name, split = sql_name(source.name), literal(old.split)
     if statement.offset != old.offset:

@@ -1,4 +1,4 @@
-"""Lowers UNDO OPERATION, which reverts an operation by a new operation."""
+"""Lowers UNDO OPERATION, which reverts an operation with a new operation."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def undone_by(record: OperationRecord) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Tells which operations are in effect. ``undoes`` maps each undo to the operation that it undoes.
+    """Determines which operations are in effect. ``undoes`` maps each undo to the operation that it undoes.
 
     An undone operation is not in effect, unless its undo was undone too.
     """
@@ -159,8 +159,8 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
 
 
 def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozenset[int]:
-    """The sources that may read a different upstream since an operation, because it changed unsafe properties of the
-    source or of its connection."""
+    """The sources that may read a different upstream since the operation, because the operation changed unsafe
+    properties of the source or of its connection."""
     put = put_records(changes_from_json(record.changes))
     found: set[int] = set()
     for id_, old in before_from_json(record.before).objects.items() if record.is_unsafe else ():
@@ -173,7 +173,7 @@ def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozense
 
 
 def _left_sources(record: OperationRecord) -> frozenset[int]:
-    """The sources of which an operation removed splits, as RESET SOURCE SPLITS does after a move to other topics.
+    """The sources that lost splits in an operation, as happens at RESET SOURCE SPLITS after a move to other topics.
 
     After an undo of that move, the source would lack these splits.
     """
@@ -207,7 +207,7 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector
             statement, inspector, record.objects[0], of=record.statement, reason=statement.reason
         )
     before = _with_positions(record, snapshot, inspector)
-    # The definitions of tables are derived from those of their sources.
+    # A table's definition is derived from that of its source.
     back = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))
     return _plan(statement, snapshot, inspector, record, before, back)
 
@@ -229,7 +229,7 @@ def _require_undoable(
     if undo is not None:
         raise _refused(statement, f"operation {undo} has already undone it", f"{UNDO} {undo} restores it")
     if record.kind in UNDONE_REBUILDS or _changes_names(record):
-        return  # whether these can be undone is checked with the current catalog
+        return  # whether these operations can be undone is checked with the current catalog
     keys, moved = touched_keys(record), _redirected_sources(record, snapshot)
     later = [
         found
@@ -237,9 +237,9 @@ def _require_undoable(
         if found.epoch > record.epoch
         and found.kind != DISCOVERY
         and history.is_in_effect(found.epoch)
-        # Leaves out the undo of an operation that came after ``record``, because such an undo only removed that
-        # operation's effect. The undo of an operation that came before ``record`` counts, because it may have changed
-        # what ``record`` had changed.
+        # Leaves out the undo of an operation after ``record``, because such an undo only removed that operation's
+        # effect. The undo of an operation before ``record`` counts, because this undo may have changed what ``record``
+        # had changed.
         and history.undoes.get(found.epoch, 0) <= record.epoch
         and not _only_changes_group(found)
         and (keys & touched_keys(found) or moved & _left_sources(found))
@@ -278,8 +278,8 @@ def _only_changes_group(record: OperationRecord) -> bool:
 
 
 def _with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspector) -> BeforeImage:
-    """The before-image in which splits have the positions that they had reached before the operation, not the positions
-    that statements had last set."""
+    """The before-image, in which the position of a split is the one that it had reached before the operation, not the
+    one that a statement had last set."""
     before = before_from_json(record.before)
     predicted = prediction_from_json(record.prediction)
     states: dict[str, dict[str, StoredState | None]] = {}
@@ -377,8 +377,8 @@ def _require_readable(
 ) -> tuple[str, ...]:
     """Raises SqlError if a source could not continue at its restored positions.
 
-    Returns notices. One kind is about a source that an earlier operation moved to another cluster: that operation must
-    be undone too before the source can continue. The other kind is about a source whose brokers do not report their
+    Returns notices. One kind is about a source that an earlier operation moved to another cluster: the source cannot
+    continue until that operation is undone too. The other kind is about a source whose brokers do not report their
     cluster.
     """
     notices: list[str] = []
@@ -406,8 +406,8 @@ def _require_readable(
 
 
 def _positions_before(record: OperationRecord, move: SourceImpact) -> Iterator[str]:
-    """A notice with the statement that sets the positions which a source had before an operation, if the operation
-    stored these positions."""
+    """A notice with the statement that restores the positions of a source before an operation, if the operation stored
+    these positions."""
     known = prediction_from_json(record.prediction).get(move.reader.fragment)
     kind = connector(move.source.connector)
     stood = {} if known is None else {split: kind.decode_state(split, text) for split, text in known.stood.items()}
@@ -424,7 +424,7 @@ def _positions_before(record: OperationRecord, move: SourceImpact) -> Iterator[s
 def _later_moves(
     snapshot: Snapshot, inspector: Inspector, record: OperationRecord, move: SourceImpact
 ) -> list[OperationRecord]:
-    """The operations after ``record`` that moved a source, newest first.
+    """The operations after ``record`` that moved a source, latest first.
 
     The source's present upstream or positions come from these operations, so the source could not continue after an
     undo of ``record`` alone.
@@ -443,7 +443,7 @@ def _later_moves(
 
 
 def _set_positions(record: OperationRecord) -> frozenset[str]:
-    """The fragments of which an operation set positions."""
+    """The fragments whose positions an operation set."""
     return frozenset(before_from_json(record.before).states)
 
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import UndoOperation
 
 KINDS = (ALTER_QUERY, REBUILD, SWAP)
-"""The operations that this module undoes: those that start a rebuild of a view (with a new query or the same one), and
-the owner's swap that completes a rebuild."""
+"""The operations that this module undoes: the statements that start a rebuild of a view (with a new query or the same
+one), and the owner's swap that completes a rebuild."""
 
 Made = TypeVar("Made", MaterializedViewRecord, RebuildRecord)
 
@@ -56,8 +56,8 @@ def lower_undo_rebuild(
     """Cancels a rebuild whose table has not been swapped in yet; after the swap, reactivates the table that the swap
     has replaced.
 
-    ``records`` are the operations since the one to undo. If neither is possible, raises the error that ``refused``
-    builds from the reason.
+    ``records`` are the operations since the one to undo. ``refused`` builds an error from a reason. Raises this error
+    if neither is possible.
     """
     if record.kind == SWAP:
         return _back(statement, snapshot, inspector, record, records, kind, refused)
@@ -77,7 +77,7 @@ def _put(record: OperationRecord, wanted: type[Made]) -> list[Made]:
 
 
 def _serves(record: OperationRecord, begun: dict[int, int]) -> bool:
-    """True if an operation is the swap by which views got these generations of their tables."""
+    """True if an operation is the swap that gave views these generations of their tables."""
     served = {view.id: view.generation for view in _put(record, MaterializedViewRecord)}
     return record.kind == SWAP and all(served.get(id_) == generation for id_, generation in begun.items())
 
@@ -89,7 +89,7 @@ def _given_up(statement: UndoOperation, snapshot: Snapshot, rebuilds: Sequence[R
         changes.append(DropObject(id=rebuild.id))
         view = snapshot.get(rebuild.view_id)
         if isinstance(view, MaterializedViewRecord):
-            # The folder of the cancelled generation may contain rows, so the view's next table needs a later
+            # The folder of the cancelled generation may contain rows, so the view's next table needs a higher
             # generation.
             last = max(view.last_generation, rebuild.generation)
             changes.append(PutObject(record=replace(view, last_generation=last)))
@@ -106,8 +106,8 @@ def _back(
     kind: str,
     refused: Refused,
 ) -> Plan:
-    """The plan that reactivates the tables that a swap replaced. These tables are kept until the next swap, but at most
-    for the time in ``rollback_window``."""
+    """The plan that reactivates the tables that a swap replaced. These tables are kept until the next swap, but no
+    longer than ``rollback_window``."""
     before = before_from_json(swap.before).objects
     pairs: list[tuple[MaterializedViewRecord, MaterializedViewRecord]] = []
     for served in _put(swap, MaterializedViewRecord):

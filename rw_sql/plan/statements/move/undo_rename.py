@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import UndoOperation
 
 _KINDS = ("table", "materialized_view", "source", "sink", "connection", "secret")
-"""The kinds of objects that have a name, tables before sources: an operation that renames a table also renames the
+"""The kinds of objects that have a name. Tables are before sources: an operation that renames a table also renames the
 table's source, but counts as a rename of the table."""
 
 _RECORDS = SourceRecord | MaterializedViewRecord | SinkRecord | ConnectionRecord | SecretRecord
@@ -76,8 +76,8 @@ def lower_undo_rename(
     kind: str,
     refused: Callable[[str, str | None], SqlError],
 ) -> Plan:
-    """The plan that gives the object its former name. Raises the error that ``refused`` builds from the reason if the
-    object has yet another name by now, if its former name is taken, or if its former schema does not exist."""
+    """The plan that gives the object its former name. ``refused`` builds an error from a reason. Raises this error if
+    the object has yet another name by now, if its former name is taken, or if its former schema does not exist."""
     record = snapshot.get(renaming.id)
     if not isinstance(record, _RECORDS):
         raise refused(f'"{renaming.new}" was dropped since', None)

@@ -67,7 +67,8 @@ if TYPE_CHECKING:
 
 
 def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: CreateSource) -> None:
-    """Raises SqlError if an option is given twice, is ``connector``, or is to be unset although it is not set."""
+    """Raises SqlError if the statement contains an option twice, contains ``connector``, or unsets an option that is
+    not set."""
     seen: set[str] = set()
     named: tuple[Option | OptionKey, ...] = (*statement.set_options, *statement.unset_options)
     refuse_sharing(statement.name.key, named)
@@ -326,7 +327,7 @@ def _rediscovered(
     again = cdc_tables(snapshot, source) if fresh else ()
     if again:
         # The tables lack the changes between the old and the new position; only a new snapshot shows which rows these
-        # are.
+        # changes concern.
         changes.append(PutObject(record=replace(source, snapshot=snapshot.epoch + 1)))
     answers = [ResultRow(object=source.name, change="FORGOTTEN", detail=split) for split in gone]
     for split in taken:

@@ -1,4 +1,4 @@
-"""CREATE OR REPLACE: finds the statements that convert one definition to another, and plans them as one operation.
+"""CREATE OR REPLACE: finds the statements that convert one definition into another, and plans them as one operation.
 
 Imports: the packages of the statements that change an object in place. Begin with ``least_change``.
 """

@@ -1,5 +1,5 @@
 """Compares two column lists of a table: finds the columns to rename, drop and add, or the reason why such changes
-cannot turn one list into the other."""
+cannot convert one list into the other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ColumnChanges:
 
 
 def column_changes(name: Name, current: CreateTable, wanted: CreateTable) -> ColumnChanges:
-    """The statements that change the columns of a table to those of another definition."""
+    """The statements that change the columns of a table to the columns of another definition."""
     old, new = _by_name(current), _by_name(wanted)
     renamed = _renamed(old, new)
     statements: list[AlterTableRenameColumn | AlterTableDropColumn | AlterAddColumn] = [

@@ -56,14 +56,14 @@ _OF_VIEWS = (RATE_LIMIT, GROUP_OPTION)
 """The options of a view that ALTER … SET changes in place."""
 
 _PARAMETERS = (SOURCE_RATE_LIMIT, BARRIER_INTERVAL, GROUP_OPTION)
-"""The properties that are changed by ALTER … SET."""
+"""The properties that ALTER … SET changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastChange:
     """Statements that alter an object in place, in the order in which they are run; empty if nothing has to change.
 
-    ``refusal`` is the reason why the object cannot be altered in place; ``needs_rebuild``: a rebuild can make the
+    ``refusal`` is the reason why the object cannot be altered in place. ``needs_rebuild``: a rebuild can make the
     change.
     """
 
@@ -88,11 +88,11 @@ class _OptionChanges:
 
 
 def least_change(current: Create, wanted: Create, connections: Mapping[str, CreateConnection]) -> LeastChange:
-    """The statements that convert one definition to another of the same kind and name, or the reason why there are
+    """The statements that convert one definition into another of the same kind and name, or the reason why there are
     none.
 
-    ``connections`` has, by name, the definitions that connections will have. If a definition takes its columns from a
-    schema, the columns that the object took over at its creation are used instead.
+    ``connections`` maps names to the definitions that the connections will have. If a definition takes its columns from
+    a schema, the columns that the object took over at its creation are used instead.
     """
     # There are two branches so that the type checker knows that both statements are of the same class.
     if isinstance(current, CreateSource) and isinstance(wanted, CreateSource):  # noqa: SIM114
@@ -189,7 +189,7 @@ def _set(kind: str, name: Name, parameter: str, option: Option | None) -> AlterS
         return AlterSet(kind=kind, name=name, parameter=parameter)
     if isinstance(option.value, SecretValue | ConnectionValue):
         raise TypeError(f"the value of {parameter} is a secret or a connection")
-    # WITH also accepts a number in quotes (as variables in a folder are written); SET does not.
+    # Unlike SET, WITH also accepts a number in quotes, as variables in a folder are written.
     is_number = isinstance(option.value, TextValue) and parameter != GROUP_OPTION
     value = NumberValue(text=option.value.text.strip()) if is_number else option.value
     return AlterSet(kind=kind, name=name, parameter=parameter, values=(value,), parameter_span=option.span)
@@ -249,8 +249,8 @@ def _option_changes(
     taken: set[str] = set()
     if (before.key if before else None) != (after.key if after else None):
         found.connection = (after,)
-        # SET CONNECTION removes from the object the options that the new connection provides, and adds the options that
-        # the old connection provided.
+        # SET CONNECTION removes the object's options that the new connection provides, and adds the options that the
+        # old connection provided.
         old = {**_given(connections, before, wanted), **old} if after is None else old
         taken = set(_given(connections, after, wanted))
     written = {option.key: option for option in wanted.options}

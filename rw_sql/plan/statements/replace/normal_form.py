@@ -123,8 +123,8 @@ def _folded(known: OptionSpec, text: str) -> object:
 def as_written_before(
     current: CreateSource | CreateTable, wanted: CreateSource | CreateTable
 ) -> CreateSource | CreateTable:
-    """``wanted``, in which omitted parts are taken from ``current``: the names of the objects that the reader creates
-    upstream, the columns for which ``*`` stands, and the names of INCLUDE columns."""
+    """``wanted``, with omitted parts taken from ``current``: the names of the objects that the reader creates upstream,
+    the columns that ``*`` stands for, and the names of INCLUDE columns."""
     kind = names_upstream(connector_of(wanted) or "") if isinstance(wanted, CreateSource) else None
     if kind is not None and isinstance(current, CreateSource) and connector_of(current) == connector_of(wanted):
         written = {option.key for option in wanted.options}
@@ -147,8 +147,8 @@ def plain_column(column: ColumnDefinition) -> ColumnDefinition:
 
 
 def with_taken_columns(current: TakingT, wanted: TakingT) -> TakingT:
-    """``wanted``. If it takes its columns from a schema, they are replaced by the columns that ``current`` took over at
-    its creation."""
+    """``wanted``. If it takes its columns from a schema, the columns that ``current`` took over at its creation replace
+    them."""
     if stored_schema(current) is None or not has_schema(wanted):
         return wanted
     if any(column.generated is None for column in wanted.columns):

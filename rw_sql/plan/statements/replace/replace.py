@@ -1,4 +1,4 @@
-"""Lowers CREATE OR REPLACE as one operation: it creates the object, or alters it in place by the least change."""
+"""Lowers CREATE OR REPLACE as one operation: it creates the object, or alters it in place with the least change."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def lower_create_or_replace(
     if record is None or (kind == "source" and snapshot.table_of(record.id) is not None):
         created = lower(replace(statement, or_replace=False), snapshot, inspector)
         return replace(created, statement=statement)
-    # For a view that is being rebuilt, the future definition is compared.
+    # If a view is being rebuilt, its future definition is compared.
     to_be = next((r.view for r in snapshot.all("rebuild") if r.view_id == record.id and r.view is not None), record)
     current = definition_of(getattr(to_be, "definition"))  # noqa: B009 - every kind above has one
     connections = {found.name: connection_definition(found.definition) for found in snapshot.all("connection")}
@@ -119,7 +119,7 @@ def lower_create_or_replace(
 def _as_one(
     statement: Replaceable, snapshot: Snapshot, inspector: Inspector, statements: tuple[Statement, ...], lower: Lower
 ) -> Plan:
-    """Combines several statements to one operation.
+    """Combines several statements into one operation.
 
     Each statement is lowered on the catalog that results from the statements before it.
     """

@@ -52,7 +52,7 @@ _CLUSTER = (
 
 
 def lower_alter_resource_group(statement: AlterSet | AlterReset, snapshot: Snapshot) -> Plan:
-    """ALTER … SET RESOURCE_GROUP TO g, RESET RESOURCE_GROUP: the owner of the old group stops the object's job, then
+    """ALTER … SET RESOURCE_GROUP TO g, RESET RESOURCE_GROUP: the owner of the old group stops the object's job; then
     the owner of the new group starts it.
 
     A table and its source move together.
@@ -73,7 +73,7 @@ def lower_alter_resource_group(statement: AlterSet | AlterReset, snapshot: Snaps
     if all(new.resource_group == old.resource_group for old, new in zip(found, moved, strict=True)):
         return nothing(statement, first.name, f"it is already in resource group {first.resource_group}")
     ids = {record.id for record in found}
-    # The records of rebuilds change too, because a swap replaces the view's record by the one in its rebuild.
+    # The records of rebuilds change too, because a swap replaces the view's record with the one in its rebuild.
     rebuilds = [
         replace(rebuild, view=_moved(rebuild.view, wanted, snapshot))
         for rebuild in snapshot.all("rebuild")
@@ -152,7 +152,7 @@ def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> N
     its dependents to another resource group, or creates or rebuilds a dependent.
 
     During the REWIND, the owner of the source's group replaces the tables and checkpoints of these jobs, so no other
-    owner may run them. A new dependent would begin to read the log before the commit that restores the log, and no
+    owner may run the jobs. A new dependent would begin to read the log before the commit that restores the log, and no
     stream can read past that commit.
     """
     rewinds = snapshot.all("rewind")
@@ -177,8 +177,8 @@ def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> N
 
 
 def _meets_rewind(record: ObjectRecord, snapshot: Snapshot, concerned: set[int]) -> str:
-    """The change that the new record makes, as part of an error message, if a REWIND that affects the objects
-    ``concerned`` forbids it; otherwise an empty text."""
+    """Says what the new record would change, as part of an error message, if a REWIND of the objects ``concerned``
+    forbids that change. Otherwise empty."""
     if isinstance(record, RebuildRecord):
         is_new = snapshot.get(record.id) != record
         inputs = () if record.view is None else record.view.inputs
@@ -192,7 +192,7 @@ def _meets_rewind(record: ObjectRecord, snapshot: Snapshot, concerned: set[int])
 
 
 def lower_show_cluster(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW CLUSTER: lists each resource group that has objects or ever had an owner, with its newest owner."""
+    """SHOW CLUSTER: lists each resource group that has objects or ever had an owner, with its last owner."""
     owners = inspector.jobs.owners()
     jobs: dict[str, int] = {}
     for record in grouped(snapshot):

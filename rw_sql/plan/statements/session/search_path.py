@@ -1,4 +1,4 @@
-"""Resolves unqualified names in a statement by the search path of the session.
+"""Resolves unqualified names in a statement with the search path of the session.
 
 A statement is resolved once, before it is lowered. Stored definitions do not depend on the session: an unqualified
 name in a definition always refers to the schema ``public``.
@@ -47,7 +47,7 @@ def path_text(schemas: Sequence[str]) -> str:
 
 
 def _parts(text: str) -> list[str]:
-    """Parses names separated by commas; unquoted names are folded. Raises ValueError for other texts."""
+    """Parses names separated by commas; unquoted names are folded. Raises ValueError for anything else."""
     found: list[str] = []
     rest = text.strip()
     while rest:
@@ -78,7 +78,7 @@ def path_set(statement: ast.SetParameter) -> tuple[str, ...] | None:
     found: list[str] = []
     for value in (statement.value, *statement.more_values):
         try:
-            # An unquoted word is a single name; a quoted text may be a list, which some drivers send.
+            # An unquoted word is a single name; a quoted string may be a list, which some drivers send.
             found += [value.text] if isinstance(value, ast.WordValue) else _parts(value.text)
         except ValueError as error:
             raise SqlError(INVALID_PARAMETER, f'parameter "{SEARCH_PATH}" {error}', span=value.span) from error
@@ -122,7 +122,7 @@ class _Resolver:
         self._dialect = query_dialect
 
     def statement(self, statement: ast.Statement) -> ast.Statement:
-        """The statement with each name replaced by that of the object that the search path finds."""
+        """The statement, in which each name is the full name of the object that the search path finds."""
         made: ast.Statement = self._parts(statement)
         return made
 
@@ -163,7 +163,7 @@ class _Resolver:
                 return value
 
     def _made(self, name: ast.Name) -> ast.Name:
-        """The name of a new object, qualified by the first existing schema of the path."""
+        """The name of a new object, qualified with the first existing schema of the path."""
         if len(name.parts) > 1:
             return name
         if not self._path:
@@ -177,12 +177,12 @@ class _Resolver:
         return _in(self._path[0], name)
 
     def _named(self, name: ast.Name, kinds: tuple[str, ...]) -> ast.Name:
-        """The name of an existing object, qualified by the first schema of the path that contains it."""
+        """The name of an existing object, qualified with the first schema of the path that contains the object."""
         if len(name.parts) > 1:
             return name
         schema = self._schema_with(name.last, kinds)
-        # If no schema of the path contains the name, the name is qualified all the same, so that it does not refer to
-        # an object of ``public``.
+        # If no schema of the path contains the name, it is qualified all the same, so that it does not refer to an
+        # object of ``public``.
         return _in(schema or (PUBLIC if PUBLIC in self._path or not self._path else self._path[0]), name)
 
     def _schema_with(self, last: str, kinds: tuple[str, ...]) -> str | None:
@@ -239,8 +239,8 @@ def _kinds(statement: Any, field: str) -> tuple[str, ...]:
 
 
 def explicit(statement: ast.Statement, snapshot: Snapshot, query_dialect: str) -> ast.Statement:
-    """A stored definition with unqualified names qualified by ``public``, so that its meaning does not depend on the
-    search path."""
+    """A stored definition whose unqualified names are qualified with ``public``, so that its meaning does not depend on
+    the search path."""
     return _Explicit(snapshot, DEFAULT_PATH, query_dialect).statement(statement)
 
 

@@ -1,10 +1,10 @@
 """SHOW SOURCE CONTINUITY compares the gaps and duplicates that were predicted for operations with those that the log
 shows.
 
-The log's commits show which offsets each run read, in the order of the runs. An operation divides the runs: those that
-started at its epoch or later show its effect. Duplicates are offsets that these later runs read again. A gap consists
-of the offsets between the newest record read before the operation and the first record read after it, as far as they
-were never read. Between two operations there must be neither gaps nor duplicates.
+The log's commits show which offsets each run read, in the order of the runs. An operation divides the runs: the runs
+that started at its epoch or later show its effect. Duplicates are offsets that these later runs read again. A gap
+consists of the never-read offsets between the last record read before the operation and the first record read after it.
+Between two operations, there must be neither gaps nor duplicates.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ UNBROKEN = "UNBROKEN"
 BROKEN = "BROKEN"
 
 READING = "READING"
-"""In rows that describe what was read between two operations, the column for the kind of operation has this value."""
+"""The value in the column for the kind of operation, in rows that describe what was read between two operations."""
 
 COLUMNS = (
     ("operation", "BIGINT"),
@@ -68,7 +68,7 @@ SplitIdentity = tuple[str | None, str | None]
 
 @dataclass(slots=True)
 class _Read:
-    """What has been read from a split so far: for each incarnation, the ranges of offsets and the end of the newest
+    """What has been read from a split so far: for each incarnation, the ranges of offsets and the end of the last
     range.
 
     ``last`` is the last offset read.
@@ -83,7 +83,7 @@ class _Read:
 class _Stretch:
     """What the runs between two operations read from one split.
 
-    ``first`` is the first offset read, ``next`` the offset after the newest read. ``duplicates`` and ``gaps`` compare
+    ``first`` is the first offset read, ``next`` the offset after the last one read. ``duplicates`` and ``gaps`` compare
     the offsets read with those read before the first of the two operations; ``inner_duplicates`` and ``inner_gaps``
     compare consecutive reads with each other.
     """
@@ -183,8 +183,8 @@ def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snap
 
 
 def _shown(column: str, value: object) -> object:
-    """A value as shown for a source whose offsets do not fit into 64 bits: an offset becomes a text, a difference of
-    offsets becomes NULL."""
+    """A value as shown for a source whose offsets do not fit into 64 bits: an offset becomes a string, and a difference
+    of offsets becomes NULL."""
     if column in _OFFSETS:
         return None if value is None else str(value)
     return None if column in ("duplicates", "gaps") and isinstance(value, int) and value >= MOST_COUNTED else value

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """A job with its state and the reason for this state. ``status`` is the status that the job's owner reported,
-    if any."""
+    """A job with its state and the reason for this state. ``status`` is what the job's owner reported, if anything."""
 
     job: str
     kind: str
@@ -38,8 +37,8 @@ class JobState:
 def job_states(
     snapshot: Snapshot, statuses: Mapping[str, JobStatus], made: Mapping[str, BackfillProgress]
 ) -> Iterator[JobState]:
-    """The states of all jobs: those of shared sources, tables, views and sinks, and those of rebuilds. ``made`` are the
-    unfinished backfills."""
+    """The states of all jobs: the jobs of shared sources, tables, views and sinks, and the jobs of rebuilds. ``made``
+    are the unfinished backfills."""
     records: tuple[SourceRecord | MaterializedViewRecord | SinkRecord, ...] = (
         *snapshot.all("source"),
         *snapshot.kept,
@@ -48,7 +47,7 @@ def job_states(
     for record in records:
         if isinstance(record, SourceRecord):
             job = ingest_fragment(record.id)
-            if not record.is_shared:  # A source that is not shared is read by the jobs of its views.
+            if not record.is_shared:  # If a source is not shared, the jobs of its views read it.
                 continue
             state, reason = source_state(snapshot, record, statuses)
         elif isinstance(record, SinkRecord):

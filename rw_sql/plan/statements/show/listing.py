@@ -19,8 +19,8 @@ def listing(statement: Statement, columns: tuple[tuple[str, str], ...], rows: li
 
 
 def matches(statement: ShowObjects, snapshot: Snapshot, name: str) -> bool:
-    """True if an object is selected by FROM and by the pattern. The pattern may match the object's name with or without
-    the schema."""
+    """True if FROM and the pattern both select the object. The pattern may match the object's name with or without the
+    schema."""
     if statement.schema is not None and schema_of(snapshot, name) != statement.schema:
         return False
     return is_like(statement, name) or is_like(statement, bare_name(snapshot, name))
@@ -34,7 +34,7 @@ def is_like(statement: ShowObjects, name: str) -> bool:
 
 
 def _pattern(like: str) -> str:
-    """A pattern of LIKE as a regular expression; a character after a backslash has no special meaning."""
+    """Converts a pattern of LIKE to a regular expression. A character after a backslash has no special meaning."""
     words = {"%": ".*", "_": "."}
     letters = re.findall(r"\\.|.", like, re.DOTALL)
     return "(?s:" + "".join(words.get(letter, re.escape(letter[-1])) for letter in letters) + ")"

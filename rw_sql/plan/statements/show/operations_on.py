@@ -1,5 +1,5 @@
-"""Finds the operations on an object under all names that the object has had: the log has, for each operation, the name
-that the object had at that time."""
+"""Finds the operations on an object under all names that the object has had, because the log contains the name that the
+object had at the time of each operation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
 
 _NAMING = ("RENAME ", "SET SCHEMA ", "SWAP ", "UNDO ")
-"""The first words of the kinds of operations that may give an object another name."""
+"""The first words of the kinds of operations that may change an object's name."""
 
 
 def operations_on(
     inspector: Inspector, record: ObjectRecord, *, is_unsafe: bool | None = None
 ) -> tuple[OperationRecord, ...]:
-    """The operations on an object, newest first. ``is_unsafe`` selects the unsafe or the safe ones (None: all)."""
+    """The operations on an object, latest first. ``is_unsafe`` selects the unsafe or the safe ones (None: all)."""
     found: dict[int, OperationRecord] = {}
     name: str | None = record.name
     below: int | None = None
@@ -33,7 +33,7 @@ def operations_on(
 
 
 def _name_before(operation: OperationRecord, id_: int) -> str | None:
-    """The name of an object before an operation that may have given it another name; None for other operations."""
+    """The name of an object before an operation that may have changed this name; None for other operations."""
     if not operation.kind.startswith(_NAMING):
         return None
     old = before_from_json(operation.before).objects.get(id_)

@@ -76,8 +76,8 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, in
 
 
 def _shown(column: str, value: object) -> object:
-    """A value as shown for a source whose offsets do not fit into 64 bits: an offset becomes a text, a difference of
-    offsets becomes NULL."""
+    """A value as shown for a source whose offsets do not fit into 64 bits: an offset becomes a string, and a difference
+    of offsets becomes NULL."""
     if column in _OFFSETS:
         return None if value is None else str(value)
     return None if column == "lag" and isinstance(value, int) and value >= MOST_COUNTED else value
@@ -108,7 +108,7 @@ def _rows_of(
     assigned, stored = snapshot.splits(fragment), snapshot.states(fragment)
     named = frozenset(named_splits(snapshot, source, assigned))
     # If a topic is missing upstream, the state of its splits is unknown. They do not count as orphans, which are splits
-    # that the source no longer names.
+    # of topics that the source no longer names.
     tells = upstream.is_reachable and not upstream.missing
     lags = {split: _records_waiting(positions.states.get(split), seen) for split, seen in upstream.splits.items()}
     waiting = {split: positions.states[split].offset for split, lag in lags.items() if lag}
@@ -139,7 +139,8 @@ def _rows_of(
 
 
 def _records_waiting(state: SplitState | None, seen: UpstreamSplit) -> int | None:
-    """The number of unread offsets; None if the split is not read, has no end, or has another identity upstream."""
+    """The number of unread offsets; None if the split is not read, has no end upstream, or has another identity
+    there."""
     if state is None or seen.is_endless or identity_status(state, seen) != OK:
         return None
     return seen.behind(state.offset)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _find(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The object with a name, of a kind that unsafe operations can change."""
+    """The object with the given name, if unsafe operations can change objects of its kind."""
     return (
         snapshot.find("table", name)
         or snapshot.find("source", name)
@@ -34,7 +34,7 @@ def _find(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW UNSAFE OPERATIONS [FOR n]: lists the unsafe operations, newest first. ``n`` may be the name of a dropped
+    """SHOW UNSAFE OPERATIONS [FOR n]: lists the unsafe operations, latest first. ``n`` may be the name of a dropped
     source.
 
     Operations on an existing object are listed under all names that it has had.
@@ -86,7 +86,8 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
 
 
 def _rewinds(snapshot: Snapshot, record: OperationRecord, points: Iterable[RewindPoint]) -> str | None:
-    """The statements that rewind to just before an operation, including rows; None without a rewind point."""
+    """The statements that restore the state, including rows, from just before an operation; None without a rewind
+    point."""
     sources = [
         source
         for point in points

@@ -56,7 +56,7 @@ def lower_refresh_source_schema(statement: AlterRefreshSchema, snapshot: Snapsho
 
 
 def schema_rows(name: str, change: SchemaChange) -> tuple[ResultRow, ...]:
-    """The result rows about a change of the schema: one per new column."""
+    """The result rows about a change to the schema: one per new column."""
     if not change.added:
         return (
             ResultRow(

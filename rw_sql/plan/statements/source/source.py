@@ -159,7 +159,7 @@ def _with_upstream_names(
 
 
 def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspector) -> CreateSource:
-    """The definition. If it omits the columns and the connector can list the upstream's columns, these are added."""
+    """The definition. If it omits the columns and the connector can list the upstream's columns, they are added."""
     if statement.columns or not lists_columns(statement):
         return statement
     blank = columns_of({"no_column_yet": "INT"}, statement.name.span)
@@ -278,7 +278,7 @@ def _kept_upstream(snapshot: Snapshot, source: SourceRecord | None) -> tuple[Res
 
 
 def lower_pause_source(statement: PauseSource, snapshot: Snapshot) -> Plan:
-    """PAUSE SOURCE: stops the source's readers, also across restarts."""
+    """PAUSE SOURCE: stops the source's readers. They stay stopped across restarts."""
     return _pause(statement, snapshot, find_source(snapshot, statement.name))
 
 
@@ -288,8 +288,8 @@ def lower_pause_all_sources(statement: PauseAllSources, snapshot: Snapshot) -> P
 
 
 def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """RESUME SOURCE: removes the source's own pause, and adopts splits that the source does not read yet, such as those
-    of topics that were added to its properties during the pause."""
+    """RESUME SOURCE: removes the source's own pause, and adopts splits that the source does not read yet, such as the
+    splits of topics that were added to its properties during the pause."""
     source = find_source(snapshot, statement.name)
     own = [record for record in snapshot.all("pause") if record.source_id == source.id]
     held = [record for record in snapshot.all("pause") if record.source_id is None]
@@ -318,7 +318,7 @@ def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: 
 
 
 def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
-    """The topics in a source's properties of which the source does not read any split yet."""
+    """The topics in a source's properties from which a reader of the source reads no split yet."""
     kind = connector(source.connector)
     named = kind.named_topics(visible(source_options(snapshot, source)))
     read = [

@@ -1,4 +1,4 @@
-"""CREATE, ALTER, REFRESH and DROP TABLE, changes of columns, and RENAME of any object.
+"""CREATE, ALTER, REFRESH and DROP TABLE, changes to columns, and RENAME of any object.
 
 A table is a source and a view with the same name: ``source_of_table`` keeps their definitions consistent.
 

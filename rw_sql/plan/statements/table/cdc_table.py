@@ -49,7 +49,7 @@ def lower_create_cdc_table(
 ) -> Plan:
     """Checks everything, including the upstream, and creates the table in one commit.
 
-    ``*`` is replaced by the upstream table's columns.
+    The upstream table's columns replace ``*``.
     """
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("table", name):
@@ -72,8 +72,8 @@ def lower_create_cdc_table(
     fragment = ingest_fragment(source.id)
     since = max((row.epoch for row in snapshot.states(fragment).values()), default=0)
     offset = max((state.offset for state in positions.states.values()), default=0)
-    # ``live_from`` contains the hour before the current one. This process's clock is precise enough for that, because
-    # the clocks of two processes differ by less than an hour.
+    # ``live_from`` contains the hour before the current one. The clock of this process is precise enough for that,
+    # because the clocks of two processes differ by less than an hour.
     hour = inspector.clock() // _MS_PER_HOUR
     record = replace(
         table_record(snapshot, inspector, source, stored, query_dialect),

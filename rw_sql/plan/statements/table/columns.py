@@ -79,8 +79,8 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
     if statement.if_not_exists and column.name in (name for name, _ in table_columns(written)):
         return nothing(statement, table.name, f'column "{column.name}" already exists')
     _check_column(column)
-    # After the addition, a table of a database is read again, so values that the log has of an earlier column with this
-    # name do not matter.
+    # After the addition, a table of a database is read again, so the log's values of an earlier column with this name
+    # do not matter.
     gone = {name.lower() for name in (*table.dropped_columns, *table.dropped_fields) if not is_captured}
     if column.generated is None and field_of(column).lower() in gone:
         raise SqlError(
@@ -91,7 +91,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
         )
     definition = replace(written, columns=(*written.columns, column))
     if is_captured:
-        # Checks only the new column. If another column is missing upstream, the source is stalled already; that must
+        # Checks only the new column. If another column is missing upstream, the source is already stalled. That must
         # not prevent this addition.
         require_upstream_column(definition, field_of(column), snapshot, inspector, source)
     else:
@@ -332,8 +332,8 @@ def _no_such_column(
 
 
 def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: CreateTable, left: CreateTable) -> None:
-    """Raises SqlError if a column cannot be dropped: it identifies rows or versions, is the only column that is read
-    from records, or is NOT NULL in the files."""
+    """Raises SqlError if a column cannot be dropped because it identifies rows or versions, is the only column that is
+    read from records, or is NOT NULL in the files."""
     name, of_table = statement.column, f'table "{table.name}"'
     refused = (
         (name in primary_key(written), f'column "{name}" identifies the rows of {of_table}'),
@@ -356,7 +356,7 @@ def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: 
 
 def _required(schema: str) -> frozenset[str]:
     """The columns that are not nullable in a table's files. Only tables that older versions of rw_sql created have such
-    columns: those with a DEFAULT."""
+    columns, namely the columns with a DEFAULT."""
     return frozenset(field["name"] for field in json.loads(schema)["fields"] if not field["nullable"])
 
 
@@ -425,8 +425,8 @@ def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTab
 
 
 def _queries(record: ObjectRecord) -> tuple[str, ...]:
-    """The query of a view or sink and, for a view, the queries of its maintenance, in which the columns of its keys
-    occur too."""
+    """The query of a view or sink. For a view, also the queries of its maintenance, which contain the columns of its
+    keys too."""
     if isinstance(record, MaterializedViewRecord):
         kept = record.maintenance
         return tuple(query for query in (record.query, kept.query, kept.touched) if query)

@@ -1,4 +1,4 @@
-"""Plans the change of one object's name, for RENAME TO, SET SCHEMA and the undo of both."""
+"""Plans a change to one object's name, for RENAME TO, SET SCHEMA and the undo of both."""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ def renamed(snapshot: Snapshot, names: Mapping[int, str], span: Span) -> tuple[l
 
 
 def _own(snapshot: Snapshot, record: Named, new: str) -> list[Change]:
-    """The changes of the records that contain an object's name: the object's own record and, for example, those of its
-    rebuilds and pauses."""
+    """The changes to the records that contain an object's name: the object's own record and, for example, the records
+    of its rebuilds and pauses."""
     match record:
         case TableRecord():
             return _table(snapshot, record, new)
@@ -105,7 +105,7 @@ def _source(snapshot: Snapshot, source: SourceRecord, new: str) -> list[Change]:
 
 
 def _table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
-    """The changes of a table, its source, and the records of their pauses, all of which contain the table's name."""
+    """The changes to a table, its source, and the records of their pauses, all of which contain the table's name."""
     definition = replace(table_definition(table.definition), name=Name.of(new))
     kept = table.maintenance
     changed = replace(
@@ -185,7 +185,7 @@ def _with_names(text: str, names: Mapping[str, str], dialect: str, *, is_stored:
     if len(names) == 1:
         ((old, new),) = names.items()
         return renamed_relation(text, old, new, dialect, is_stored=is_stored)
-    # Two objects may swap their names, so all old names are replaced by placeholders first.
+    # Two objects may swap their names, so placeholders first replace all old names.
     for at, old in enumerate(names):
         text = renamed_relation(text, old, _STAND_IN.format(at), dialect, is_stored=is_stored)
     for at, new in enumerate(names.values()):

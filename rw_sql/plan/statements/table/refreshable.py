@@ -176,7 +176,7 @@ def lower_create_refreshable(
 ) -> Plan:
     """Creates the table, its source and its refresh state (IDLE) in one commit. Does not read rows from upstream.
 
-    With ``must_fit``, the upstream must answer and have the columns with compatible types.
+    With ``must_fit``, the upstream must respond and have the columns with compatible types.
 
     ``make`` returns the record of the table, given the record of the source.
     """

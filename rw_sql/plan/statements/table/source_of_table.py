@@ -1,4 +1,4 @@
-"""Keeps a table's definition consistent with the changes of its source."""
+"""Keeps a table's definition consistent with the changes to its source."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def without_tables(changes: tuple[Change, ...]) -> tuple[Change, ...]:
 
 
 def follows_source(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
-    """True if nothing but a table's definition changed, as after a change of the properties of the table's source."""
+    """True if nothing but a table's definition changed, as after a change to the properties of the table's source."""
     if not isinstance(old, TableRecord) or not isinstance(new, TableRecord):
         return False
     return replace(old, definition=new.definition) == new

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import AlterSwap, Name, Statement
 
 SWAP_NAMES = "SWAP {}"
-"""The template for the kind of the operation, which names the kind of the two objects: SWAP TABLE."""
+"""The template for the kind of the operation, which contains the kind of the two objects: SWAP TABLE."""
 
 
 def lower_alter_swap(statement: AlterSwap, snapshot: Snapshot) -> Plan:

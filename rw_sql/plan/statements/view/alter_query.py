@@ -1,4 +1,4 @@
-"""Lowers ALTER MATERIALIZED VIEW … AS: gives a view another query.
+"""Lowers ALTER MATERIALIZED VIEW … AS: replaces a view's query.
 
 Queries read the old rows until the new table has caught up.
 """
@@ -155,8 +155,8 @@ def _rebuilds(
     under_way: Mapping[int, RebuildRecord],
     now: int,
 ) -> list[RebuildRecord]:
-    """The records of the rebuilds, each with the view's new definition and with the histories that the rebuild reads.
-    They replace the records of rebuilds that are in progress."""
+    """The records of the rebuilds, each with the view's new definition and the histories that the rebuild reads. These
+    records replace the records of rebuilds that are in progress."""
     found: list[RebuildRecord] = []
     next_id = then.next_id
     for old, new, histories in remade:

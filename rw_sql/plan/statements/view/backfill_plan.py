@@ -61,7 +61,7 @@ class ViewOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedHistories:
-    """The histories to store in the catalog. An input whose log the view reads from the beginning has none.
+    """The histories to store in the catalog. An input has no history if the view reads its log from the beginning.
 
     ``offsets`` is the number of offsets that the backfill reads.
     """
@@ -106,9 +106,10 @@ Limited = TypeVar("Limited", bound="CreateMaterializedView | CreateTable")
 
 
 def with_rate_limit(statement: Limited, limit: str) -> Limited:
-    """The statement with the session's rate limit, if there is one and the statement has none.
+    """The statement with the session's rate limit. The statement is unchanged if it has its own limit or if the session
+    has none.
 
-    Of tables, only those of a change data capture source have a backfill: their snapshot.
+    Among tables, only those of a change data capture source have a backfill: their snapshot.
     """
     is_filled = not isinstance(statement, CreateTable) or statement.cdc_table is not None
     if limit == NO_LIMIT or not is_filled or any(option.key == RATE_LIMIT for option in statement.options):
@@ -143,7 +144,7 @@ def _parallelism(option: Option) -> int:
 
 
 def startup_of(statement: CreateMaterializedView) -> dict[str, Span]:
-    """The positions of the startup options in a statement."""
+    """The places of the startup options in a statement."""
     return {option.key: option.key_place for option in statement.options}
 
 
@@ -254,7 +255,7 @@ def _without_lost(
     ``missing`` are the offsets without rows in the log. If a deleted row had a record that the upstream has lost, the
     record that is now at this offset in the upstream is not part of the history, because the source did not read it.
     ``is_started``: the view has a startup mode of its own. If this mode begins at or after the first lost offset of a
-    split, the log's rows of lost records belong to the time before the view's beginning.
+    split, the log's rows from lost records belong to the time before the view's beginning.
     """
     if upstream is None:
         return [replace(split, term=positions.states[split.split].term) for split in splits], 0
@@ -330,8 +331,8 @@ def _starts(
     upstream: Upstream | None,
 ) -> dict[str, int]:
     """The start of each split's history."""
-    # The offsets at which the source began to read: those to which its startup mode was resolved at that time, or the
-    # positions that were set before the first record was read.
+    # The offsets at which the source began to read: either its startup mode, resolved at that time, or the positions
+    # that were set before the first record was read.
     began = {
         split: min([positions.states[split].offset, *(piece.start for piece in of_split)])
         for split, of_split in pieces.items()
@@ -362,7 +363,7 @@ def _starts(
 def _latest(
     source: SourceRecord, began: Mapping[str, int], seen: Mapping[str, UpstreamSplit], cuts: Mapping[str, int]
 ) -> dict[str, int]:
-    """The offset for ``latest``, per split.
+    """The offset that ``latest`` stands for, per split.
 
     For a split that existed at CREATE SOURCE, this is the end offset at that time or, if the upstream has since lost
     records before that end, the first lost offset. For a partition that was added to a topic later, it is the offset of
@@ -422,7 +423,7 @@ def _term(state: SplitState, upstream: Upstream) -> int | None:
 
 
 def _gone(missing: Spans, state: SplitState, upstream: Upstream) -> Spans:
-    """The offsets that are missing both in the log and in the upstream."""
+    """The offsets that are missing from both the log and the upstream."""
     seen = upstream.splits.get(state.split)
     if seen is None or identity_status(state, seen) != OK:
         return missing

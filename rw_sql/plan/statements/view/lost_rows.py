@@ -1,4 +1,4 @@
-"""Finds the rows of a source's log whose records the upstream has lost and replaced by other records at the same
+"""Finds the rows of a source's log whose records the upstream has lost and replaced with other records at the same
 offsets."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostRange:
-    """Offsets ``[start, end)`` of a split at which the source's newest reading found records that the upstream has lost
+    """Offsets ``[start, end)`` of a split at which the source's last reading found records that the upstream has lost
     since. ``cut`` is the first lost offset, which may be before ``start``."""
 
     split: str
@@ -39,7 +39,7 @@ def lost_ranges(
     wanted: Mapping[str, Spans],
     upstream: Upstream,
 ) -> tuple[LostRange, ...]:
-    """The offsets in ``wanted`` at which the source's newest reading found records that the upstream has lost since.
+    """The offsets in ``wanted`` at which the source's last reading found records that the upstream has lost since.
 
     ``readings`` are the pieces of the log that belong to the current incarnations of the splits. The upstream is
     contacted only for pieces that were read in an earlier term (Kafka: leader epoch) than the present one.

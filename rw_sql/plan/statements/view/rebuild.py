@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 REBUILD = "REBUILD MATERIALIZED VIEW"
 SWAP = "SWAP REBUILT"
-"""The kind of the owner's operation that replaces a view's table by the rebuilt one."""
+"""The kind of the owner's operation that replaces a view's table with the rebuilt one."""
 
 
 def lower_rebuild_materialized_view(
@@ -41,7 +41,7 @@ def lower_rebuild_materialized_view(
 
     With CASCADE, also rebuilds the views that read it.
 
-    Refused if sinks depend on the view, or if views depend on it and CASCADE is missing: such dependents have read rows
+    Refused if sinks depend on the view, or if views depend on it and CASCADE is missing. Such dependents have read rows
     that the rebuilt view may not have.
     """
     view = find_view(snapshot, statement.name)
@@ -148,8 +148,8 @@ def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
     groups: list[tuple[RebuildRecord, ...]] = []
     then = rebuilt(snapshot)
     places = {view.id: at for at, view in enumerate(in_reading_order(then.all("materialized_view")))}
-    # The rebuild of a view comes after those of the views that it reads, so that the groups that it joins already
-    # exist.
+    # The rebuild of a view comes after the rebuilds of the views that it reads, so that the groups that this rebuild
+    # joins already exist.
     for rebuild in sorted(snapshot.all("rebuild"), key=lambda found: places.get(found.view_id, 0)):
         joined = [
             group
@@ -162,7 +162,7 @@ def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
 
 
 def swap_operation(snapshot: Snapshot, rebuilds: Iterable[RebuildRecord], actor: str) -> Operation:
-    """The operation that replaces the tables of views by the rebuilt tables."""
+    """The operation that replaces the tables of views with the rebuilt tables."""
     changes: list[Change] = []
     names = []
     for rebuild in rebuilds:

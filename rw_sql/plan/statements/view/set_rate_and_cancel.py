@@ -168,6 +168,6 @@ def _told(view: MaterializedViewRecord, progress: BackfillProgress) -> str:
 
 
 def progress_text(progress: BackfillProgress) -> str:
-    """The progress of a view in RisingWave's form: ``reading history: 45.00% (450/1000)``."""
+    """The progress of a view in RisingWave's format: ``reading history: 45.00% (450/1000)``."""
     share = 100 * progress.done / progress.total if progress.total else 100.0
     return f"{progress.phase}: {share:.2f}% ({progress.done}/{progress.total})"

@@ -1,4 +1,4 @@
-"""Change formats: upstream records that describe changes of rows.
+"""Change formats: upstream records that describe changes to rows.
 
 ``rows.change_rows`` converts each record's changes to rows with the source's columns. ``_rw_op`` is 1 for a new or
 updated row, and -1 for a deleted key; such a row has only the key. A record may contain no change, or several (a row

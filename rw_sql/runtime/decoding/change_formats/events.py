@@ -147,7 +147,7 @@ def debezium_changes(records: StepsT, key: EventKey, *, ignore_key: bool, has_ty
 def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
     """Handles a record without a value (tombstone), which follows a delete event.
 
-    It is ignored if its key is not a JSON object.
+    The record is ignored if its key is not a JSON object.
     """
     if ignore_key:
         return f.array().cast(_NONE)
@@ -156,8 +156,8 @@ def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
         part(f.try_element_at(told, f.lit("payload")), _FIELDS),
         lambda wrapped: _holding(f.coalesce(last_of_each(wrapped), told), key.columns),
     )
-    # A text that begins like an object but is not an object is an error. For any other key, the delete event has
-    # already deleted the row.
+    # A key that begins like an object but is not an object is an error. For any other key, the delete event has already
+    # deleted the row.
     is_other = told.isNull() & ~characters(f.col("key")).rlike(r"^\s*[{]")
     return (
         f.when(f.col("key").isNull(), _failed(NO_VALUE))

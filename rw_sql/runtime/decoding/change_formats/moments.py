@@ -43,9 +43,9 @@ _NANOS = ("io.debezium.time.NanoTimestamp",)
 
 
 def count(text: Column) -> Column:
-    """The whole number in a text; NULL if it is not one.
+    """The whole number that ``text`` denotes; NULL if ``text`` is not a whole number.
 
-    A pattern is checked before the cast, because casting a text that is not a number throws an exception internally;
+    A pattern is checked before the cast, because casting a string that is not a number throws an exception internally;
     these exceptions took four fifths of the decoding time. Callers should store the result in a separate column,
     because the expressions for times reference it often.
     """
@@ -95,13 +95,13 @@ def timestamptz(text: Column, number: Column, mode: str, type_name: Column | Non
 
 
 def _in_utc(text: Column) -> Column:
-    """The point in time that a text without a zone denotes in UTC."""
+    """The point in time that a string without a zone denotes in UTC."""
     rest = f.when(f.length(text) == 10, f.lit(" 00:00:00Z")).when(f.length(text) == 16, f.lit(":00Z"))
     return f.concat(text, rest.otherwise(f.lit("Z"))).try_cast("timestamp")
 
 
 def _as_spark_reads(text: Column) -> Column:
-    """Adds the seconds to a text if they are missing, because Spark requires them before a zone, and removes a suffix
+    """Adds the seconds to a time if they are missing, because Spark requires them before a zone, and removes a suffix
     after the UTC offset."""
     bare = f.regexp_replace(text, f.lit(rf"^({_DATE}{_TIME}{_ZONE})({_MORE})\z"), f.lit("$1"))
     has_seconds = (f.length(text) < 17) | (f.substring(text, 17, 1) == ":")
@@ -119,7 +119,7 @@ def _in_range(moment: Column) -> Column:
 def _micros_of(number: Column, mode: str, type_name: Column | None) -> Column:
     """Converts a number to microseconds since 1970; NULL if it is out of range.
 
-    The unit is that of the field's type or, if the type has none, that of the mode.
+    The field's type determines the unit. If the type has no unit, the mode determines it.
     """
     found = _micros(number, mode)
     if type_name is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WIDEST = 38
 """The maximum number of digits of Spark's decimals."""
 
-# Possessive, because a pattern that tries again needs minutes for a text of many digits that is not a number.
+# Possessive, because a pattern that backtracks needs minutes for a string of many digits that is not a number.
 _WHOLE = r"^\s*+[+-]?[0-9]++\s*+\z"
 _NUMBER = r"^\s*+[+-]?(?:[0-9]++[.]?[0-9]*+|[.][0-9]++)(?:[eE][+-]?[0-9]++)?\s*+\z"
 _INFINITY = r"^\s*[+-]?(Infinity|inf|INF|Inf)\s*$"
@@ -90,7 +90,7 @@ def has_long_number(text: Column, digits: int) -> Column:
     """True if a JSON text may contain a number with more digits after the point than ``digits``, or one with an
     exponent so large that Java would compute for minutes.
 
-    The numbers in the text are found by a pattern, so digits inside a string may count too.
+    A pattern finds the numbers in the text, so digits inside a string may count too.
     """
     point = rf"(?<=[.])[0-9]{{{max(0, digits - 8)}}}(?:[0-9]{{9}}|[0-9]*+[eE]-)"
     exponent = r"(?<=[0-9.][eE])(?:-[0-9]{2}|[+]?[0-9]{4})[0-9]*+(?=[ \t\r\n\"\],}])"

@@ -122,7 +122,7 @@ def rows_of(
 
 
 def _with_unchanged(rows: StepsT, statement: CreateSource, key: EventKey, placeholder: Placeholder) -> StepsT:
-    """Removes the placeholders for unchanged values from the texts, and adds ``_rw_unchanged``."""
+    """Removes the placeholders for unchanged values from the columns' text, and adds ``_rw_unchanged``."""
     texts, paths = [], []
     for column in statement.columns:
         text = f.col(_TEXTS)[column.name]
@@ -138,7 +138,7 @@ def _with_unchanged(rows: StepsT, statement: CreateSource, key: EventKey, placeh
 
 
 def _prepared(rows: StepsT, statement: CreateSource, *, has_types: bool) -> StepsT:
-    """Adds ``_rw_prepared``: texts in the form that ``value_of`` expects."""
+    """Adds ``_rw_prepared``: strings in the form that ``value_of`` expects."""
     texts = []
     for column in statement.columns:
         told = None

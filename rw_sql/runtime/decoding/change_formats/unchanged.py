@@ -1,12 +1,11 @@
 """Detects values that a record omits because they did not change. Spark expressions only.
 
 Debezium writes a placeholder for a value that the database did not provide, such as a value that PostgreSQL stores out
-of line (TOAST), or a large object in Oracle. The placeholder has the form of its column's type: a text; base64 or
-hexadecimal digits of its bytes; an array of the text or of its base64 alone; an array of its bytes as numbers; an
-array of the UUID of its bytes; a map from the text to the text; or that map as JSON in a text. An array or a map with
-other elements is data: Debezium writes the placeholder in place of a whole value. Only the path of such a column is
-recorded;
-``rw_sql/runtime/views/unchanged.py`` fills in the row's value.
+of line (TOAST), or a large object in Oracle. The placeholder has the form of its column's type: a string; base64 or
+hexadecimal digits of the string's bytes; an array of only the string or its base64; an array of the bytes as numbers;
+an array of only the UUID of the bytes; a map from the string to itself; or that map as JSON in a string. An array or a
+map with other elements is data: Debezium writes the placeholder in place of a whole value. Only the path of an
+unchanged value is recorded; ``rw_sql/runtime/views/unchanged.py`` fills in the row's value.
 """
 
 from __future__ import annotations
@@ -48,7 +47,8 @@ class Placeholder:
 
     @property
     def map(self) -> str:
-        """The map from the text to the text as JSON, as a MAP or, with ``hstore.handling.mode = json``, as a text."""
+        """JSON of the map from the placeholder's text to itself, for a MAP and, if ``hstore.handling.mode`` is
+        ``json``, for a string."""
         return _dump({self.text: self.text})
 
     @property

@@ -1,7 +1,7 @@
 """Converts the text of a JSON value or CSV field to a column's value: exactly, or NULL. Spark expressions only.
 
-All formats use these rules; ``docs/reference/formats.md`` lists them. A text that does not fit its column results in
-NULL; :func:`misfit` distinguishes this case from a NULL text.
+All formats use these rules; ``docs/reference/formats.md`` lists them. A string that does not fit its column results in
+NULL; :func:`misfit` distinguishes this case from a NULL string.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ValueRules:
 class Told:
     """The type of a value in the record's embedded schema: the type's name, and the scale of a decimal.
 
-    Either may be NULL.
+    Each of the two may be NULL.
     """
 
     type: Column
@@ -87,7 +87,7 @@ def value_of(
 ) -> Column:
     """The value of a type, read from a JSON value's text (for a string, its content); NULL if it does not fit.
 
-    Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`); other texts
+    Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`); other strings
     contain no marks. ``told`` is the type of a time, or of an array's items, in the record's embedded schema.
     ``number`` is the result of :func:`moments.count` for the text, if the caller has computed it as a column. ``text``
     should be a plain column, because the expression references it many times.
@@ -124,7 +124,7 @@ def value_of(
 
 
 def misfit(column: ColumnDefinition, text: Column, value: Column, shown: str | None = None) -> Column:
-    """The reason why a text does not fit a column; NULL if it fits or is NULL.
+    """The reason why ``text`` does not fit a column; NULL if it fits or is NULL.
 
     ``shown`` is the column's name in the message, if it differs from the field's name.
     """

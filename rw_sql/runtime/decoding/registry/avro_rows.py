@@ -1,4 +1,4 @@
-"""Reads Avro records in Confluent's frame as rows, by Spark's own reader of Avro.
+"""Reads Avro records in Confluent's frame as rows, with Spark's own reader of Avro.
 
 Each record is resolved from the schema of its id to the source's schema. A record that cannot be read is a row without
 values, with the reason.
@@ -36,10 +36,10 @@ Spark returns a record without any values if it cannot read a record; this field
 _MOST_BYTES = 2**31 - 1
 
 _LIMITS = {"bytes.maxLength": 2**27, "string.maxLength": 2**27, "collectionItems.maxLength": 10_000_000}
-"""The maximum lengths that Avro accepts within a record, in bytes and in items, by the last part of the system
-property's name.
+"""The maximum lengths that Avro accepts within a record, in bytes and in items; the keys are the last parts of the
+system properties' names.
 
-Avro allocates memory for a length before it reads on, so a broken record could otherwise end the JVM. Avro reads the
+Avro allocates memory for a length before it reads on, so a broken record could otherwise crash the JVM. Avro reads the
 properties when a JVM first decodes a record.
 """
 

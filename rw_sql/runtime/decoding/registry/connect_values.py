@@ -1,6 +1,6 @@
 """Converts values of the types of Kafka Connect and Debezium to the declared types of columns: exactly, or NULL.
 
-Spark's reader of Avro returns such values as the plain numbers, texts and records that represent them
+Spark's reader of Avro returns such values as the plain numbers, strings and records that represent them
 (:mod:`rw_sql.connectors.schemas.connect_types`). Spark expressions only.
 """
 
@@ -205,7 +205,7 @@ def _of_name(name: str, data_type: DataType) -> Callable[[Column], Column] | Non
 
 
 def _of_text(data_type: DataType) -> Callable[[Column], Column] | None:
-    """The conversion from a text that has no name; None if the column is a text."""
+    """The conversion from a string type without a name; None if no conversion is needed."""
     precision = precision_of(data_type)
     if precision is not None:
         return lambda value: numbers.decimal(value, *precision)

@@ -162,7 +162,7 @@ def _has_no_value() -> Column:
 
 
 def _with_keys(row: Column, key: Column, columns: Sequence[ColumnDefinition], names: Sequence[str]) -> Column:
-    """Replaces a row's primary key columns by those of the record's key."""
+    """Replaces a row's primary key columns with those of the record's key."""
     return f.struct(
         *(
             (key[column.name] if column.name in names else row[column.name])

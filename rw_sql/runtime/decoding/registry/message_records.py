@@ -70,7 +70,7 @@ class MessageRecords:
         return MessageRecords(statement, reader, writers, subjects_of(statement, options))
 
     def add_versions(self) -> None:
-        """Loads all versions of the topics' subjects. Raises StalledError if the registry does not answer."""
+        """Loads all versions of the topics' subjects. Raises StalledError if the registry does not respond."""
         if self.writers is not None:
             for subject in self.subjects:
                 self.writers.add_versions(subject)
@@ -91,19 +91,19 @@ class MessageRecords:
     def unknown_in(self, faults: Iterable[str | None]) -> frozenset[bytes]:
         """The heads that ``faults`` report as unknown but that the registry knows.
 
-        Raises StalledError if the registry does not answer.
+        Raises StalledError if the registry does not respond.
         """
         return unknown_heads(faults, () if self.writers is None else (self.writers,))
 
     def decoded(self, records: pa.Table, heads: frozenset[bytes]) -> pa.Table:
-        """Decodes records in this process. Raises StalledError if the registry does not answer."""
+        """Decodes records in this process. Raises StalledError if the registry does not respond."""
         return self._by(heads).read(records)
 
     def rows(self, records: DataFrame, heads: frozenset[bytes]) -> DataFrame:
         """The records with ``_rw_row`` and ``_rw_fault``, and for a change format ``_rw_op``. Records that
         :meth:`decoded` has decoded in this process are not decoded again.
 
-        Raises StalledError if the registry does not answer.
+        Raises StalledError if the registry does not respond.
         """
         if ROW not in records.columns:
             records = self._by(heads).read_in_spark(records)

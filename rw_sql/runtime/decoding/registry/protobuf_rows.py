@@ -1,7 +1,7 @@
 """Reads Protobuf messages as rows with the ``protobuf`` library: in Spark's Python processes, or in this process for
 small batches.
 
-The schema that a record's id refers to only shows which message type the record has. All messages are read by the
+The schema that a record's id refers to only shows which message type the record has. All messages are read with the
 source's schema.
 """
 

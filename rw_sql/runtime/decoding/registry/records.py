@@ -78,7 +78,7 @@ class SchemaRecords:
         return SchemaRecords(statement, value, key, subjects_of(statement, options), {})
 
     def add_versions(self) -> None:
-        """Loads all versions of the topics' subjects. Raises StalledError if the registry does not answer."""
+        """Loads all versions of the topics' subjects. Raises StalledError if the registry does not respond."""
         for subject in self.subjects:
             self.value.writers.add_versions(subject)
 
@@ -107,7 +107,7 @@ class SchemaRecords:
     def unknown_in(self, faults: Iterable[str | None]) -> frozenset[bytes]:
         """The heads that ``faults`` report as unknown, but whose schemas the registry has.
 
-        Raises StalledError if the registry does not answer.
+        Raises StalledError if the registry does not respond.
         """
         readers = (self.value, *([self.key] if self.key is not None else []))
         return unknown_heads(faults, [reader.writers for reader in readers])
@@ -119,7 +119,7 @@ class SchemaRecords:
     def rows(self, records: DataFrame, heads: frozenset[bytes]) -> DataFrame:
         """The records with ``_rw_row`` and ``_rw_fault``, and for a change format ``_rw_op`` and ``_rw_unchanged``.
 
-        Raises StalledError if the registry does not answer.
+        Raises StalledError if the registry does not respond.
         """
         values = self.value.writers.known(heads)
         keys = () if self.key is None else self.key.writers.known(heads)
@@ -188,7 +188,7 @@ class SchemaRecords:
 
 
 def schema_records(statement: CreateSource, options: Mapping[str, str]) -> SchemaRecords | MessageRecords | None:
-    """The reader that decodes a source's records by their schemas; None if the records are read without schemas.
+    """The reader that decodes a source's records with their schemas; None if the records are read without schemas.
 
     ``options`` are the source's resolved options.
     """

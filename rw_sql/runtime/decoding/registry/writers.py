@@ -60,8 +60,8 @@ def head_of(id_: int) -> bytes:
 
 
 _GREATEST_ID = 2**31 - 1
-"""Registries number schemas by signed integers. Some of them answer a request for a greater id with an error that looks
-like a wrong address."""
+"""Registries number schemas with signed 32-bit integers. Some of them respond to a request for a greater id with an
+error that looks like a wrong address."""
 
 
 def id_of(head: bytes) -> int | None:
@@ -114,7 +114,8 @@ class Writers:
 
         Every call looks up the ids that the registry lacked before, because their schemas may have been registered
         since. If the registry was re-created and has another schema under an id, the id's writer changes. Raises
-        StalledError if the registry does not answer, because records must not become errors while the registry is down.
+        StalledError if the registry does not respond, because records must not become errors while the registry is
+        down.
         """
         asked = sorted(set(heads))
         missing = [head for head in asked if not self._look_up(head)]
@@ -133,7 +134,7 @@ class Writers:
 
     def _look_up(self, head: bytes) -> bool:
         """False if the registry lacks the schema of a head. True for a head without a schema to look up: it is not a
-        frame, or its id is greater than any that a registry gives."""
+        frame, or its id is greater than any id that a registry assigns."""
         id_ = id_of(head)
         if id_ is None or id_ > _GREATEST_ID:
             return True
@@ -202,7 +203,7 @@ def heads_of(records: DataFrame, columns: Sequence[str]) -> frozenset[bytes]:
 def unknown_heads(faults: Iterable[str | None], readers: Sequence[Writers]) -> frozenset[bytes]:
     """The heads that ``faults`` report as unknown but that a registry knows.
 
-    Raises StalledError if the registry does not answer.
+    Raises StalledError if the registry does not respond.
     """
     ids = {int(m[1]) for fault in set(faults) if fault is not None and (m := re.fullmatch(_NOT_KNOWN, fault))}
     asked = frozenset(head_of(id_) for id_ in ids)

@@ -3,7 +3,7 @@ its parts.
 
 A rule without a function returns its only value, or None if it has none.
 
-Imports: ``statements``, ``sql_reader``, ``lexing``. Begin with the module of a kind of statements: ``source``,
+Imports: ``statements``, ``sql_reader``, ``lexing``. Begin with the module for one kind of statement: ``source``,
 ``table``, ``sink``, …
 """
 

@@ -1,6 +1,6 @@
 """ALTER statements that several kinds of objects support.
 
-Each action returns a function of the object's kind and name.
+Each action returns a function that makes the statement from the object's kind and name.
 """
 
 from __future__ import annotations

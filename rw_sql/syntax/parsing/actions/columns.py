@@ -298,7 +298,7 @@ def watermark(column_name: Token, text: Token, is_with_ttl: bool | None) -> Wate
 
 
 def one_of(token: Token, known: tuple[str, ...], message: str) -> str:
-    """The word as listed in ``known``, ignoring case.
+    """The word as it is spelled in ``known``; case is ignored.
 
     Raises SqlError SYNTAX_ERROR, with a hint that names similar words or all known words.
     """

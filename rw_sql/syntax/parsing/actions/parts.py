@@ -105,7 +105,7 @@ def number_value(token: Token) -> NumberValue:
 
 
 def word_value(token: Token) -> WordValue | TextValue:
-    """A value written as a bare word, or in double quotes, which count as string quotes where a value is expected."""
+    """A value that is a plain word or is in double quotes, which count as string quotes where a value is expected."""
     if token.kind == QUOTED:
         return TextValue(text=token.value, span=token.span)
     return WordValue(text=token.value, span=token.span)
@@ -196,7 +196,7 @@ _BACKFILL_ORDERS = ("auto", "none", "default")
 
 
 def _named(key: Token, written: Name) -> OptionValue:
-    """An option's value that is written as a name: a connection, a backfill order, or a text in double quotes."""
+    """An option's value that has the form of a name: a connection, a backfill order, or a string in double quotes."""
     if key.value == "connection":
         return ConnectionValue(connection=written, span=written.span)
     if key.value == "backfill_order" and str(written) in _BACKFILL_ORDERS:
@@ -235,7 +235,7 @@ def with_switches(*listed: Option) -> tuple[Option, ...]:
 
 
 def refuse_twice(what: str, named: Sequence[tuple[str, Span]]) -> None:
-    """Raises SqlError DUPLICATE_CLAUSE at the second of two equal names."""
+    """Raises SqlError DUPLICATE_CLAUSE at the second of two options with the same name."""
     seen: set[str] = set()
     for key, span in named:
         if key in seen:
@@ -248,8 +248,8 @@ def refuse_twice(what: str, named: Sequence[tuple[str, Span]]) -> None:
 def read_switches(written: Sequence[Option], known: Mapping[str, T]) -> dict[str, Any]:
     """The values of the ``known`` switches, with defaults for missing ones.
 
-    A switch with a bool as its default takes true or false. A switch with a tuple takes one of the tuple's words; the
-    first is the default.
+    If a switch's default is a bool, the switch takes true or false. If it is a tuple, the switch takes one of the
+    tuple's words, of which the first is the default.
     """
     read: dict[str, Any] = {k: d[0] if isinstance(d, tuple) else d for k, d in known.items()}
     for each in written:
@@ -314,7 +314,7 @@ def name_list(*names: Token) -> tuple[Token, ...]:
 
 
 def words(*tokens: Token) -> str:
-    """The words joined by blanks: ``MATERIALIZED VIEWS``."""
+    """The words joined with spaces: ``MATERIALIZED VIEWS``."""
     return " ".join(token.upper for token in tokens)
 
 

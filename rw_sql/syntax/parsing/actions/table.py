@@ -144,7 +144,7 @@ def webhook_with_secret(secret: Name, text: Token) -> Webhook:
 
 
 def _require_call(signature: Expression) -> None:
-    """Raises SqlError INVALID_EXPRESSION for any expression but one call: ``f(…)``."""
+    """Raises SqlError INVALID_EXPRESSION for an expression that is not a single call such as ``f(…)``."""
     parts = scan(signature.text)[:-1]
     at = 1
     while at + 1 < len(parts) and parts[at].text == ".":

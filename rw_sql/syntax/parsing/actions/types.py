@@ -31,7 +31,7 @@ CANONICAL = {
     "vector": "VECTOR", "variant": "VARIANT",
     "serial": "SERIAL", "uuid": "UUID", "rw_int256": "RW_INT256", "rw_uint256": "RW_UINT256",
 }  # fmt: skip
-"""Every name of one word (lower case) → the canonical name."""
+"""Maps every name of one word (lower case) to the canonical name."""
 
 _MOST_ARGUMENTS = {"NUMERIC": 2, "CHARACTER": 1, "DOUBLE": 1, "VECTOR": 1}
 
@@ -120,7 +120,7 @@ def struct_type(*fields: StructField) -> DataType:
 
 
 def empty_struct(word: Token, less: Token, greater: Token) -> DataType:
-    """``STRUCT< >``: with a blank, because ``<>`` is a single token."""
+    """``STRUCT< >``. The space is necessary because ``<>`` is a single token."""
     if less.end == greater.start:
         raise SqlError(SYNTAX_ERROR, "expected <, found: <>", hint="write STRUCT< >", span=less.span)
     return DataType(name="STRUCT", span=word.span)
