@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
@@ -58,6 +59,21 @@ class LineReader(Protocol):
         ``columns`` are the names of the fields; the fields of CSV files with a header line are reordered to match.
         The caller uses this method instead of :meth:`SnapshotReader.read_snapshot` for CSV and JSON lines; the same
         guarantees apply.
+        """
+        ...
+
+
+@runtime_checkable
+class ArrowReader(SnapshotReader, Protocol):
+    """A :class:`SnapshotReader` that can read a small upstream into this process's memory, without Spark."""
+
+    def read_arrow(
+        self, options: Mapping[str, str], columns: Mapping[str, pa.DataType], *, most_bytes: int
+    ) -> pa.Table | None:
+        """All current rows of the upstream, with exactly ``columns`` (name → type), in that order.
+
+        Returns None if the rows need more than ``most_bytes`` of memory, or if they might differ in any value from the
+        rows that :meth:`SnapshotReader.read_snapshot` returns, or from its errors. The caller then uses that method.
         """
         ...
 

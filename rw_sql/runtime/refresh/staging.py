@@ -79,6 +79,16 @@ class Staging:
         """Deletes the tables of an earlier refresh."""
         self.warehouse.remove(self.path)
 
+    def write_table(self, changes: pa.Table, table_rows: int) -> Staged:
+        """Like :meth:`write`, for changed rows in memory."""
+        fault("refresh.compared")
+        count = chunk_count(changes.num_rows, table_rows)
+        self.remove()
+        if changes.num_rows:
+            self.write_rows(changes, count)
+            self._require_staged(changes.num_rows)
+        return Staged(rows=changes.num_rows, chunks=count)
+
     def write(self, held: DataFrame, rows: int, table_rows: int) -> Staged:
         """Stores changed rows; replaces earlier content. ``held`` contains the rows, with their column KEEP; ``rows``
         is their number."""

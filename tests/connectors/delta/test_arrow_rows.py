@@ -1,0 +1,146 @@
+"""Which Delta tables Arrow reads for a REFRESH, and which it leaves to Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from rw_sql.connectors.delta.arrow_rows import rows_of, rows_of_files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+MOST = 1 << 20
+COLUMNS: dict[str, pa.DataType] = {
+    "id": pa.int64(),
+    "small": pa.int16(),
+    "word": pa.string(),
+    "share": pa.float64(),
+    "price": pa.decimal128(12, 3),
+    "is_new": pa.bool_(),
+    "day": pa.date32(),
+    "at": pa.timestamp("us", tz="UTC"),
+    "local": pa.timestamp("us"),
+    "raw": pa.binary(),
+}
+ROW = (
+    1, -3, "ä", 1.5, Decimal("1.250"), True, dt.date(2024, 2, 29), dt.datetime(2024, 1, 1, 1, 2, 3, 4, dt.UTC),
+    dt.datetime(2024, 1, 1, 1, 2, 3, 4), b"\xff",
+)  # fmt: skip
+
+
+def rows(*given: tuple[Any, ...]) -> pa.Table:
+    return pa.table({name: pa.array([row[n] for row in given], kind) for n, (name, kind) in enumerate(COLUMNS.items())})
+
+
+def test_the_rows_of_all_files_in_the_requested_order(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    nulls = (2, *[None] * (len(ROW) - 1))
+    write_deltalake(path, rows(ROW))
+    write_deltalake(path, rows(nulls), mode="append")
+    wanted = dict(reversed(COLUMNS.items()))
+    found = rows_of(path, wanted, MOST)
+    assert found is not None
+    assert found.schema == pa.schema(list(wanted.items()))
+    assert sorted(found.to_pylist(), key=lambda row: int(row["id"])) == rows(ROW, nulls).to_pylist()
+
+
+def test_a_table_without_rows(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), rows().slice(0, 0))
+    found = rows_of(str(tmp_path), COLUMNS, MOST)
+    assert found is not None
+    assert found.num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"id": pa.int32()},
+        {"word": pa.binary()},
+        {"price": pa.decimal128(12, 2)},
+        {"at": pa.timestamp("us")},
+        {"ID": pa.int64()},
+        {"missing": pa.int64()},
+    ],
+    ids=str,
+)
+def test_columns_that_need_a_conversion_are_left_to_spark(tmp_path: Path, wanted: Mapping[str, pa.DataType]) -> None:
+    write_deltalake(str(tmp_path), rows(ROW))
+    assert rows_of(str(tmp_path), wanted, MOST) is None
+
+
+def test_partitions_features_and_sizes_are_left_to_spark(tmp_path: Path) -> None:
+    by_day, marked, large = (str(tmp_path / name) for name in ("by_day", "marked", "large"))
+    write_deltalake(by_day, rows(ROW), partition_by=["day"])
+    write_deltalake(marked, rows(ROW), configuration={"delta.enableDeletionVectors": "true"})
+    write_deltalake(large, pa.table({"id": pa.array(range(1000), pa.int64())}))
+    assert "deletionVectors" in (DeltaTable(marked).protocol().reader_features or ())
+    assert rows_of(by_day, COLUMNS, MOST) is None
+    assert rows_of(marked, COLUMNS, MOST) is None
+    assert rows_of(large, {"id": pa.int64()}, 7000) is None
+    assert rows_of(large, {"id": pa.int64()}, 9000) is not None
+    assert rows_of(str(tmp_path / "nothing"), COLUMNS, MOST) is None
+
+
+def test_removed_and_broken_files_are_left_to_spark(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, rows(ROW))
+    (file,) = (tmp_path / "t").glob("*.parquet")
+    file.write_bytes(b"no Parquet file")
+    assert rows_of(path, COLUMNS, MOST) is None
+    file.unlink()
+    assert rows_of(path, COLUMNS, MOST) is None
+    assert rows_of_files(["s3://bucket/a.parquet"], COLUMNS, MOST) is None
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("day", dt.date(1582, 10, 14)),
+        ("at", dt.datetime(1500, 1, 1, tzinfo=dt.UTC)),
+        ("local", dt.datetime(1500, 1, 1)),
+    ],
+)
+def test_times_of_the_julian_calendar_are_left_to_spark(tmp_path: Path, column: str, value: Any) -> None:
+    file = str(tmp_path / "a.parquet")
+    kind = COLUMNS[column]
+    pq.write_table(pa.table({column: pa.array([None, value], kind)}), file)
+    assert rows_of_files([file], {column: kind}, MOST) is None
+    first = dt.datetime(1582, 10, 15, tzinfo=dt.UTC) if column == "at" else dt.datetime(1582, 10, 15)
+    pq.write_table(pa.table({column: pa.array([first.date() if column == "day" else first], kind)}), file)
+    assert rows_of_files([file], {column: kind}, MOST) is not None
+
+
+def test_what_spark_wrote_for_old_readers_is_left_to_spark(tmp_path: Path) -> None:
+    marked, nanos, millis = (str(tmp_path / f"{name}.parquet") for name in ("marked", "nanos", "millis"))
+    kind = pa.timestamp("us", tz="UTC")
+    found = pa.table({"at": pa.array([dt.datetime(2024, 1, 1, tzinfo=dt.UTC)], kind)})
+    pq.write_table(found.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""}), marked)
+    pq.write_table(found, nanos, use_deprecated_int96_timestamps=True)
+    pq.write_table(found.cast(pa.schema([("at", pa.timestamp("ms", tz="UTC"))])), millis)
+    for file in (marked, nanos, millis):
+        assert rows_of_files([file], {"at": kind}, MOST) is None, file
+
+
+def test_files_that_a_merge_wrote_are_read(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, rows(ROW))
+    changed = rows((1, None, "öö", None, None, None, None, None, None, b"new"))
+    merge = DeltaTable(path).merge(changed, "s.id = t.id", source_alias="s", target_alias="t")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    found = rows_of(path, COLUMNS, MOST)
+    assert found is not None
+    assert found.to_pylist() == changed.to_pylist()
+
+
+def test_a_nested_column_is_left_to_spark(tmp_path: Path) -> None:
+    file, kind = str(tmp_path / "a.parquet"), pa.list_(pa.int64())
+    pq.write_table(pa.table({"tags": pa.array([[1, 2]], kind)}), file)
+    assert rows_of_files([file], {"tags": kind}, MOST) is None
