@@ -2,12 +2,12 @@
 
 ``connect()`` builds a Spark session that accepts the statements, ``attach(spark)`` extends an existing one. ``parse``
 and ``render`` need neither Spark nor Java; importing this package loads neither.
-
-The packages, from top to bottom (each imports only those below it): ``cli`` and ``magics`` (where users type), then
-``session`` (attached Spark sessions), ``runtime`` (the running jobs), ``plan`` (what a statement does), ``model`` (the
-meaning of the catalog), ``syntax`` (from text to statements), ``connectors``, ``metastore`` (the stored catalog) and
-``checkpoints``. ARCHITECTURE.md follows a statement through the packages, from ``session/attach.py`` on.
 """
+
+# The packages, from top to bottom (each imports only those below it): cli and magics (where users type), then
+# session (attached Spark sessions), runtime (the running jobs), plan (what a statement does), model (the
+# meaning of the catalog), syntax (from text to statements), connectors, metastore (the stored catalog) and
+# checkpoints. ARCHITECTURE.md follows a statement through the packages, from session/attach.py on.
 
 from __future__ import annotations
 

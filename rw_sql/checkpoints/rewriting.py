@@ -50,7 +50,7 @@ def in_use(path: str) -> SqlError:
     return SqlError(
         CHECKPOINT_IN_USE,
         f"a job is using checkpoint {path!r}: the checkpoint's files changed while rw_sql watched them",
-        hint="stop the job, wait until it has ended, and run this again",
+        hint="stop the job, wait until it has ended, and repeat the command",
     )
 
 

@@ -49,7 +49,7 @@ def written_group(options: Iterable[Option]) -> str:
                     INVALID_PROPERTY,
                     f'property "{OPTION}" takes a value',
                     span=option.value.span,
-                    hint=f"{OPTION} = 'a_group'",
+                    hint=f"write the name of a group: {OPTION} = 'a_group'",
                 )
             return require_group_name(option_text(option.value), option.value_place)
     return DEFAULT_GROUP

@@ -240,7 +240,8 @@ def rollback_command(
     if swap is None:
         raise SqlError(
             CANNOT_UNDO,
-            f'materialized view "{record.name}" was not rebuilt, or is already rolled back',
+            f'there is nothing to roll back: materialized view "{record.name}" was not rebuilt, or is already rolled '
+            "back",
             hint="SELECT epoch, statement FROM rw_catalog.rw_operations lists what was done",
         )
     text = f"UNDO OPERATION {swap.epoch}"

@@ -207,7 +207,7 @@ def _format(java: list[str], home: Path, cluster_id: str, extra: Mapping[str, st
             UPSTREAM_UNREACHABLE,
             f"the folder {home} cannot be used for a broker",
             detail=done.stderr.strip()[-800:],
-            hint="give an empty folder that can be written",
+            hint="choose an empty folder in which you can write",
         )
     if is_plain and kept is not None:
         with contextlib.suppress(OSError):

@@ -124,7 +124,7 @@ def _token(file: str | None) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise SqlError(
-            FILE_UNREADABLE, f"cannot read file {file!r}: {reason}", hint="name another --token-file"
+            FILE_UNREADABLE, f"cannot read file {file!r}: {reason}", hint="specify another file: --token-file PATH"
         ) from error
     if not token:
         raise SqlError(INVALID_PARAMETER, f"file {file!r} contains no token", hint=f"openssl rand -hex 16 > {file}")

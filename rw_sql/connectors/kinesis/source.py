@@ -77,7 +77,7 @@ class KinesisConnector(RangedConnector):
                     MISSING_PROPERTY,
                     f'missing property "{other}"',
                     key=one,
-                    hint=f"{one} needs {other}; without both, the machine's credentials are used",
+                    hint="set both, or none of them to use the credentials of the machine",
                 )
         check_startup(self.spec, options)
 

@@ -158,5 +158,6 @@ def _check_topics(options: Mapping[str, str]) -> None:
                 INVALID_PROPERTY,
                 f"property \"topic\" names '{topic}', which is not a topic",
                 key="topic",
-                hint="a topic has levels between slashes; + is any level, and # at the end is all further levels",
+                hint="slashes separate the levels of a topic; + matches one level, and # at the end matches all "
+                "further levels",
             )

@@ -113,7 +113,7 @@ def _publish(connection: Connection[Any], options: Mapping[str, str], table: str
         raise CaptureError(
             UPSTREAM_MISSING,
             f"the user must own table {table} and publication {name} to add the table to the publication",
-            hint=f"run as their owner: {statement}",
+            hint=f"as a user who owns both, run: {statement}",
         ) from error
     except psycopg.errors.DuplicateObject:
         return False

@@ -23,5 +23,8 @@ def look_at_folder(path: str, *, must_be_empty: bool = False) -> SinkLook:
     if not folder.is_dir():
         return SinkLook(misfit=f"{folder} is a file, not a folder", hint="name a folder")
     if not os.access(folder, os.W_OK | os.X_OK):
-        return SinkLook(misfit=f"{folder} cannot be written by this user", hint="grant the right, or name another one")
+        return SinkLook(
+            misfit=f"{folder} cannot be written by this user",
+            hint="give this user the permission to write, or choose another folder",
+        )
     return SinkLook()

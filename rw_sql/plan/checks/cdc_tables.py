@@ -190,7 +190,7 @@ def check_options(statement: CreateTable) -> None:
         ):
             raise SqlError(
                 INVALID_PROPERTY,
-                f"Invalid value for {option.key}: {text!r} is not a number from 1 to {_MOST_BATCH}",
+                f'property "{option.key}" must be a number from 1 to {_MOST_BATCH}, not {text!r}',
                 span=option.value.span,
                 hint=f"{option.key} = '1000'",
             )

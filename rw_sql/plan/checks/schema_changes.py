@@ -90,7 +90,7 @@ def schema_change(
     if retyped:
         raise SqlError(
             NOT_SUPPORTED,
-            f"this altering statement will change columns, which is not supported yet: {', '.join(retyped)}",
+            f"the new schema changes the types of columns, which is not supported yet: {', '.join(retyped)}",
             span=span,
             hint="keep the current schema, with which records are still read, or create another source",
         )

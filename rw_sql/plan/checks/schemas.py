@@ -303,7 +303,7 @@ def _subject(
     if look.schema.kind != encode:
         raise SqlError(
             INVALID_DEFINITION,
-            f'the schema of subject "{subject}" is {look.schema.kind}, not {encode}',
+            f'subject "{subject}" has a schema of type {look.schema.kind}, but the statement has ENCODE {encode}',
             span=span,
             hint=f"write ENCODE {look.schema.kind}",
         )

@@ -229,7 +229,7 @@ def _check_encode(clause: FormatEncode) -> None:
                     INVALID_DEFINITION,
                     f"{option.key} must be true or false, not '{text}'",
                     span=option.value.span,
-                    hint=f"{option.key} = 'true'",
+                    hint=f"{option.key} = 'true' or {option.key} = 'false'",
                 )
             if not is_switch and text != "\\t" and _DELIMITER.fullmatch(text) is None:
                 is_one = len(text) == 1

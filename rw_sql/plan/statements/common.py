@@ -286,7 +286,7 @@ def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) ->
                 CONCURRENT_CHANGE,
                 f'materialized view "{rebuild.name}" is being rebuilt with another query, which reads this object',
                 span=span,
-                hint=f"WAIT MATERIALIZED VIEW {sql_name(rebuild.name)}, then run this again",
+                hint=f"WAIT MATERIALIZED VIEW {sql_name(rebuild.name)}, then repeat this statement",
             )
 
 

@@ -154,7 +154,7 @@ def require_still(checkpoint: Checkpoint, running: str | None, span: Span | None
             "written",
             span=span,
             hint="start the job once with trigger(availableNow=True), or trigger(once=True) for this batch alone, so "
-            "that it finishes the batch; then run this again",
+            "that it finishes the batch; then repeat this statement",
         )
 
 

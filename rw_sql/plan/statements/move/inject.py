@@ -135,7 +135,7 @@ def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source
             SPLITS_UNKNOWN,
             f'source "{source.name}" is not shared, and no view reads it yet, so it has no positions to set',
             span=span,
-            hint="CREATE MATERIALIZED VIEW first; while the source is paused, the view does not read either",
+            hint="first create a materialized view over the source; while the source is paused, the view does not read",
         )
     statuses = inspector.jobs.statuses()
     for reader in readers:
@@ -145,7 +145,7 @@ def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source
                 SOURCE_IS_RUNNING,
                 f'source "{source.name}" is paused in the catalog, but its job still runs',
                 span=span,
-                hint="run this again when SHOW JOBS shows that it has stopped",
+                hint="repeat the INJECT when SHOW JOBS shows that the job has stopped",
             )
 
 

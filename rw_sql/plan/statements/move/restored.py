@@ -81,7 +81,7 @@ def _in_its_group(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
         raise SqlError(
             CANNOT_UNDO,
             f'"{record.name}": {error}',
-            hint=f"ALTER {kind} {sql_name(record.name)} SET RESOURCE_GROUP TO {group}; then run this again",
+            hint=f"ALTER {kind} {sql_name(record.name)} SET RESOURCE_GROUP TO {group}; then repeat this statement",
         ) from error
 
 

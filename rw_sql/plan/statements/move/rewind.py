@@ -272,7 +272,8 @@ def _require_one_group(
         raise _refused(
             statement,
             f"{', '.join(elsewhere)}, which read it, are in other resource groups than {source.resource_group}",
-            f"ALTER MATERIALIZED VIEW (or SINK) … SET RESOURCE_GROUP TO '{source.resource_group}'; then run this again",
+            f"ALTER MATERIALIZED VIEW (or SINK) … SET RESOURCE_GROUP TO '{source.resource_group}'; then repeat this "
+            "statement",
         )
 
 

@@ -171,8 +171,8 @@ def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> N
                     f'"{record.name}" cannot {why} until REWIND SOURCE '
                     f"{sql_name(rewind.name)} TO OPERATION {rewind.operation} is complete",
                     span=getattr(getattr(plan.statement, "name", None), "span", None),
-                    hint="run this again once the REWIND is complete; SHOW JOBS shows the jobs that wait for it; if no "
-                    f"process runs them: {serve}",
+                    hint="repeat this statement once the REWIND is complete; SHOW JOBS shows the jobs that wait for "
+                    f"it; if no process runs them: {serve}",
                 )
 
 

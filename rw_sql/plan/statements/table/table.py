@@ -241,8 +241,8 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot,
             f"the job of table '{table.name}' does not run, and may not have added the new columns yet: "
             f"{status.reason}",
             span=statement.name.span,
-            hint=f"RESUME SOURCE {sql_name(table.name)} if it is paused, then run this again; SHOW JOBS shows the "
-            "reason",
+            hint=f"RESUME SOURCE {sql_name(table.name)} if it is paused, then repeat this statement; SHOW JOBS shows "
+            "the reason",
         )
     written = table_definition(table.definition)
     included = tuple(_as_column(source.connector, column) for column in written.include)

@@ -145,7 +145,8 @@ def _require_same_group(view: MaterializedViewRecord, group: str, span: Span) ->
             CANNOT_REPLACE,
             f'one statement cannot both rebuild the rows of "{view.name}" and change its resource group to {group}',
             span=span,
-            hint=f"ALTER MATERIALIZED VIEW {sql_name(view.name)} SET RESOURCE_GROUP TO '{group}', then run this again",
+            hint=f"ALTER MATERIALIZED VIEW {sql_name(view.name)} SET RESOURCE_GROUP TO '{group}', then repeat this "
+            "statement",
         )
 
 
@@ -252,8 +253,8 @@ class ReaderCannotFollowError(SqlError):
             f'cannot alter materialized view "{view.name}" because {spoken(reader.kind)} "{reader.name}" reads it: '
             f"{why}",
             span=span,
-            hint=f"keep that column in the query; or DROP MATERIALIZED VIEW {sql_name(reader.name)}, run this again, "
-            "and create that view again; SHOW CREATE shows its definition",
+            hint=f"keep that column in the query; or DROP MATERIALIZED VIEW {sql_name(reader.name)}, repeat this "
+            "statement, and create that view again; SHOW CREATE shows its definition",
         )
         self.reader_id = reader.id
         self.why = f"{view.name} gets another query: {why}"
@@ -267,7 +268,7 @@ def _require_no_sinks(view: MaterializedViewRecord, sinks: list[SinkRecord], spa
             DEPENDENTS_EXIST,
             f'cannot alter materialized view "{view.name}" because sinks have sent its rows: {named}',
             span=span,
-            hint=f"{dropped}, run this again, and create the sink again WITH (snapshot = 'false')",
+            hint=f"{dropped}, repeat this statement, and create the sink again WITH (snapshot = 'false')",
         )
 
 
@@ -283,7 +284,7 @@ def _require_alone(
                 CONCURRENT_CHANGE,
                 f'materialized view "{view.name}" reads "{rebuild.name}", which is being rebuilt',
                 span=span,
-                hint=f"WAIT MATERIALIZED VIEW {sql_name(rebuild.name)}, then run this again",
+                hint=f"WAIT MATERIALIZED VIEW {sql_name(rebuild.name)}, then repeat this statement",
             )
 
 

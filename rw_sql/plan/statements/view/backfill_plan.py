@@ -89,7 +89,7 @@ def view_options(statement: CreateMaterializedView) -> ViewOptions:
                 INVALID_PROPERTY,
                 f'property "{option.key}" needs a value',
                 span=option.value.span,
-                hint=f"{option.key} = '…'",
+                hint=f"write the value itself: {option.key} = '…'",
             )
         if option.key == RATE_LIMIT:
             limit = _rate_limit(option)

@@ -111,7 +111,7 @@ def test_an_object_in_another_group_is_moved_back_first() -> None:
     for statement in (moved, undo(world)):
         error = refused(world, statement)
         assert '"s": it was in resource group default then, and is in g now' in error.message
-        assert error.hint == "ALTER SOURCE s SET RESOURCE_GROUP TO 'default'; then run this again"
+        assert error.hint == "ALTER SOURCE s SET RESOURCE_GROUP TO 'default'; then repeat this statement"
     world.run("ALTER SOURCE s SET RESOURCE_GROUP TO 'default'", moved)
     assert world.named("s") == ("old",)
     source = world.snapshot.find("source", "s")
@@ -146,7 +146,7 @@ def test_a_table_and_its_source_are_in_one_group_whichever_is_named() -> None:
 
     world.run("ALTER SOURCE t SET RESOURCE_GROUP TO g")
     assert groups() == {"g"}
-    assert refused(world, moved).hint == "ALTER TABLE t SET RESOURCE_GROUP TO 'default'; then run this again"
+    assert refused(world, moved).hint == "ALTER TABLE t SET RESOURCE_GROUP TO 'default'; then repeat this statement"
     world.run("ALTER TABLE t SET RESOURCE_GROUP TO 'default'")
     assert groups() == {"default"}
     world.run(moved)

@@ -301,7 +301,7 @@ def test_refresh_schema_shows_the_difference_and_adds_columns() -> None:
         (ORDER[:1], "this altering statement will drop columns, which is not supported yet: (amount: NUMERIC(10, 2))"),
         (
             [{"name": "id", "type": "string"}, ORDER[1]],
-            "this altering statement will change columns, which is not supported yet: "
+            "the new schema changes the types of columns, which is not supported yet: "
             "(id: BIGINT -> CHARACTER VARYING)",
         ),
         ([*ORDER[:2], {"name": "new", "type": "int"}], 'field "new" of the new schema has no default'),

@@ -136,7 +136,7 @@ def test_sinks_have_sent_what_cannot_be_reverted() -> None:
     error = refused(world, "ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
     assert (error.code, error.hint) == (
         "RW306",
-        "DROP SINK k, run this again, and create the sink again WITH (snapshot = 'false')",
+        "DROP SINK k, repeat this statement, and create the sink again WITH (snapshot = 'false')",
     )
 
 
