@@ -194,8 +194,8 @@ def _checked(statement: InjectCheckpointOffsets, context: InjectContext, each: N
             CANNOT_MOVE_SOURCE,
             f'split "{target.id}" is still reading the whole table for the first time: {source.detail}',
             span=each.span,
-            hint="start the job once with trigger(availableNow=True), so that it finishes this read; then run this "
-            "again",
+            hint="start the job once with trigger(availableNow=True), so that it finishes this read; then repeat "
+            "this statement",
         )
     bounds = context.bounds(target)
     if position < 0 and (bounds is None or "CLAMP" not in statement.allow):

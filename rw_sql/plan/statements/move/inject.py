@@ -135,7 +135,8 @@ def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source
             SPLITS_UNKNOWN,
             f'source "{source.name}" is not shared, and no view reads it yet, so it has no positions to set',
             span=span,
-            hint="first create a materialized view over the source; while the source is paused, the view does not read",
+            hint="begin with CREATE MATERIALIZED VIEW over the source; while the source is paused, the new view does "
+            "not read",
         )
     statuses = inspector.jobs.statuses()
     for reader in readers:

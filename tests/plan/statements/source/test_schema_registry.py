@@ -150,7 +150,7 @@ def test_what_the_registry_says() -> None:
     world.schemas["t-value"] = RegisteredSchema(id=1, kind="PROTOBUF", text="")
     error = error_of(world, f"CREATE SOURCE x (*) {of()}")
     assert (error.message, error.hint) == (
-        'the schema of subject "t-value" is PROTOBUF, not AVRO',
+        'subject "t-value" has a schema of type PROTOBUF, but the statement has ENCODE AVRO',
         "write ENCODE PROTOBUF",
     )
     world.registry_error = "HTTP 401"
@@ -396,7 +396,7 @@ def test_a_json_schema_with_references_is_refreshed() -> None:
     assert [column.name for column in source(world).columns] == ["id", "place", "new"]
     place = place.replace("string", "integer")
     register(world, 3)
-    assert "will change columns" in error_of(world, "ALTER SOURCE s REFRESH SCHEMA").message
+    assert "changes the types of columns" in error_of(world, "ALTER SOURCE s REFRESH SCHEMA").message
 
 
 def test_columns_of_a_protobuf_message() -> None:
