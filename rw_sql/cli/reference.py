@@ -239,7 +239,7 @@ def _flags(option: Any) -> str:
 
 def _meaning(option: Any) -> str:
     text = option.help or ""
-    if option.multiple and "repeat" not in text:
+    if option.multiple and "repeat" not in text.lower():
         text += " Repeatable."
     return text + (f" Environment: `{option.envvar}`." if option.envvar else "")
 

@@ -302,8 +302,8 @@ def check_include(spec: ConnectorSpec, kind: str, span: Span | None = None) -> I
     if found is None:
         raise SqlError(
             INVALID_DEFINITION,
-            f'connector "{spec.name}" has no column to include for "{kind.lower()}"',
-            hint="write INCLUDE " + " or ".join(spec.include),
+            f'connector "{spec.name}" does not support INCLUDE {kind.lower()}',
+            hint="write INCLUDE " + " or ".join(spec.include) if spec.include else "omit INCLUDE",
             span=span,
         )
     return found

@@ -22,6 +22,7 @@ from rw_sql.connectors.jdbc.reader import _read
 from rw_sql.errors import SqlError
 from rw_sql.runtime.refresh import job as refresh_job
 from rw_sql.runtime.refresh import loading, staging
+from rw_sql.runtime.refresh.arrow_changes import changed_rows_in_memory
 from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
 from rw_sql.runtime.refresh.loading import held
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
@@ -455,10 +456,10 @@ def test_a_small_delta_table_is_compared_in_memory_as_by_spark(
     draw = random.Random(seed)
     keys = ("k",) if seed % 2 else ("k", "day")
     compared: list[bool] = []
-    real, most = loading.changed_rows_in_memory, loading.IN_MEMORY_ROWS
+    most = loading.IN_MEMORY_ROWS
 
     def noted(*given: Any) -> pa.Table | None:
-        found = real(*given)
+        found = changed_rows_in_memory(*given)
         compared.append(found is not None)
         return found
 

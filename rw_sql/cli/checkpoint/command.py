@@ -65,7 +65,9 @@ _Secret = Annotated[
 _Table = Annotated[
     list[str] | None,
     typer.Option(
-        "--table", metavar="PATH", help="A Delta table that the job reads; the versions are checked against it."
+        "--table",
+        metavar="PATH",
+        help="Check the versions of the checkpoint against this Delta table, which the job reads.",
     ),
 ]
 _Stopped = Annotated[bool, typer.Option("--assume-stopped", help="Assert that the job is stopped on every machine.")]

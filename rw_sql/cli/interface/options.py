@@ -143,7 +143,9 @@ def require_move_output(output: str, *, is_dry_run: bool) -> None:
     # "table" is the old name of "text".
     require_output("text" if output == "table" else output, ("text", "json", *PICTURES))
     if output in PICTURES and not is_dry_run:
-        raise SqlError(INVALID_OPTION, f"--output {output} is the picture of a preview", hint="add --dry-run")
+        raise SqlError(
+            INVALID_OPTION, f"--output {output} requires --dry-run: only a preview has a picture", hint="add --dry-run"
+        )
 
 
 def old_name(old: str, new: str, **settings: Any) -> Any:

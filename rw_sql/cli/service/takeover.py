@@ -20,7 +20,7 @@ def takeover_command(
     ] = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Free the lease of an owner on this machine that does not respond. Does not start Spark.
+    """Free the lease of an unresponsive owner on this machine. Does not start Spark.
 
     Without --force, shows the process that holds the lease, and changes nothing. Never kills an owner that still works.
     A killed process commits nothing, so the next owner continues without gaps or duplicates.

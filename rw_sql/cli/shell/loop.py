@@ -320,7 +320,11 @@ class Shell:
     def _go_to(self, warehouse: str) -> None:
         if warehouse:
             if self.backend.block_state is not None:
-                raise SqlError(INVALID_COMMAND, "a BEGIN UNSAFE block is open here", hint="COMMIT; or ROLLBACK;")
+                raise SqlError(
+                    INVALID_COMMAND,
+                    "the shell cannot switch to another warehouse in a BEGIN UNSAFE block",
+                    hint="COMMIT; or ROLLBACK;",
+                )
             with self._status.running():
                 self.backend.go_to(warehouse)
         self._say(f"This is warehouse {self.backend.location}.")

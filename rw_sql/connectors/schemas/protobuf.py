@@ -77,7 +77,11 @@ def compiled(text: str, imports: Sequence[tuple[str, str]] = ()) -> str:
         for name, content in ((_MAIN, text), *imports):
             file = Path(folder) / name
             if not file.resolve().is_relative_to(Path(folder).resolve()):
-                raise SqlError(INVALID_DEFINITION, f"the schema imports {name!r}", hint="import files by their names")
+                raise SqlError(
+                    INVALID_DEFINITION,
+                    f"the schema imports {name!r}, which is outside the folder of the schema",
+                    hint="import files by relative paths without ..",
+                )
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content, encoding="utf-8")
         out = Path(folder) / "set"

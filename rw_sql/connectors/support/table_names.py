@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def two_parts(table: str, quotes: str) -> tuple[str, str] | None:
-    """The two parts of ``schema.table``, each with or without one of these kinds of quotes; None if the text is not
+    """The two parts of ``schema.table``, each of which may be in one of the ``quotes``; None if the text is not
     such a name. Within quotes, a doubled quote stands for one quote."""
     parts = list(_parts(table, quotes))
     return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else None

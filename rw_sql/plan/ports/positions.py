@@ -24,10 +24,10 @@ class Positions:
     incarnations and the offsets in the log that were read from each, oldest first. ``sparse`` are the splits in which
     some offsets turned out to have no record. ``is_complete``: the log still contains everything that was ever read.
     ``pieces`` maps each split to the ranges in the log, with the runs that wrote them. ``is_trimmed``: some of the rows
-    that were written have been deleted from the log. ``readings`` has the ranges of ``pieces`` and those of the deleted
-    rows. ``reader_epoch`` is the epoch of the oldest run that may still commit to the log; None if no run was ever
-    started. ``cuts`` maps a split to the first offset before its position that the upstream has lost; it contains only
-    splits with such an offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
+    that were written have been deleted from the log. ``readings`` is ``pieces`` and the ranges whose rows were deleted
+    from the log. ``reader_epoch`` is the epoch of the oldest run that may still commit to the log; None if no run was
+    ever started. ``cuts`` maps a split to the first offset before its position that the upstream has lost; it contains
+    only splits with such an offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)

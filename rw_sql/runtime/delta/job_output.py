@@ -1,9 +1,9 @@
 """Writes a job's batches to its Delta table, each exactly once. delta-rs writes small batches, Spark writes large ones.
 
 The fence uses one application id per job, with versions ``run × 2³² + batch`` (Delta protocol, "Transaction
-Identifiers"). A run starts by committing a fence: an empty append that has the version of its batch 0. From then
-on, this module refuses appends of older runs, and Spark skips them. A run that directly follows an idle run of the same
-process needs no fence: its first batch is refused if anything else has been committed.
+Identifiers"). A run starts by committing a fence: an empty append that has the version of its batch 0. From then on, an
+append of an older run fails if this module writes it, and Spark skips its appends. A run that directly follows an idle
+run of the same process needs no fence: its first batch is refused if anything else has been committed.
 """
 
 from __future__ import annotations

@@ -50,14 +50,14 @@ def changed_rows_in_memory(fresh: pa.Table, table: pa.Table, keys: Sequence[str]
 
 
 def _is_inexact(column: pa.ChunkedArray[Any]) -> bool:
-    return column.null_count > 0 or pa.types.is_floating(column.type)
+    return bool(column.null_count > 0 or pa.types.is_floating(column.type))
 
 
 def _places(fresh: pa.Table, table: pa.Table, keys: Sequence[str]) -> NDArray[np.int64]:
     """For each row of ``fresh``, the number of the row of ``table`` with its key; -1 if there is none."""
     if len(keys) == 1:
         found = pc.index_in(fresh[keys[0]], value_set=table[keys[0]].combine_chunks())
-        return pc.fill_null(found, -1).to_numpy().astype(np.int64)
+        return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
     sides = [
         side.select(list(keys)).append_column(name, pa.array(np.arange(side.num_rows)))
         for side, name in ((fresh, _HERE), (table, _THERE))

@@ -358,7 +358,7 @@ def _unaliased(core: exp.Select, key: exp.Expr, columns: Sequence[str]) -> exp.E
 
 
 def _renames(core: exp.Select) -> bool:
-    """True if the FROM clause renames the columns of its relation, or makes columns."""
+    """True if the FROM clause renames the columns of its relation, or has a PIVOT, which replaces them."""
     relation = read_by(core)
     alias = relation.args.get("alias")
     return bool(relation.args.get("pivots") or (alias is not None and alias.args.get("columns")))

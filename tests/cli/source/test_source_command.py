@@ -137,7 +137,7 @@ def test_each_command_is_its_statement(words: list[str], statement: str) -> None
         (["export-offsets", "-s", "s", "--group", "g"], "--group is for --output csv"),
         (["list", "--output", "yaml"], "--output must be text or json"),
         (["list", "--output", "svg"], "--output must be text or json"),
-        (["pause", "-s", "s", "-o", "svg"], "--output svg is the picture of a preview"),
+        (["pause", "-s", "s", "-o", "svg"], "--output svg requires --dry-run"),
     ],
 )
 def test_wrong_words_are_refused_before_anything_starts(words: list[str], says: str) -> None:

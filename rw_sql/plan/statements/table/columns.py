@@ -355,8 +355,8 @@ def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: 
 
 
 def _required(schema: str) -> frozenset[str]:
-    """The columns that are not nullable in a table's files. Only tables that older versions of rw_sql created have such
-    columns, namely the columns with a DEFAULT."""
+    """The columns that are not nullable in a table's files. These are columns with a DEFAULT, in tables that older
+    versions of rw_sql created."""
     return frozenset(field["name"] for field in json.loads(schema)["fields"] if not field["nullable"])
 
 

@@ -168,7 +168,8 @@ def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
 
 
 def _key_types() -> Column:
-    """The column types in the ``schema`` of a record's key. A record without a value has no other types."""
+    """The column types in the ``schema`` of a record's key. If a record has no value, only its key contains the types
+    of columns."""
     schema = f.try_element_at(f.col(_KEY_MEMBERS), f.lit("schema"))
     return let(part(schema, f"STRUCT<fields: ARRAY<STRUCT<{_TYPE}>>>"), lambda read: _types_of(read["fields"]))
 
