@@ -136,8 +136,8 @@ def check_command(
 ) -> None:
     """Check the statements of SQL files: each is planned on the catalog that results from the statements before it.
 
-    The statements of a folder define objects. They are checked in the order of their dependencies, under the rules of
-    rw-sql diff. Needs no Spark, Java or network. The summary lists the facts that could not be checked. The exit status
+    The statements of a folder define objects. They are checked in the order of their dependencies, by the rules of
+    diff. Needs no Spark, Java or network. The summary lists the facts that could not be checked. The exit status
     is 0 without errors, 1 with errors, 2 if a file or the catalog cannot be read.
     """
     output = form or output
