@@ -135,8 +135,8 @@ def apply_command(
 ) -> None:
     """Bring a warehouse to the state of a folder of CREATE statements.
 
-    If a statement fails, run rw-sql apply again to continue. A plan that was applied in part is outdated: write a new one
-    with diff, and apply that.
+    If a statement fails, run rw-sql apply again to continue. A plan that was applied in part is outdated: write a new
+    one with diff, and apply that.
     """
     from rw_sql.cli.interface.error_report import error_as_json
     from rw_sql.cli.terminal.output import console_for, print_error
