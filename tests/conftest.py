@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer.testing
@@ -53,6 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 _NEIGHBOURS = ExitStack()
+_TERMINAL: list[Any] = []
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -60,6 +61,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):
         config = session.config
         _NEIGHBOURS.enter_context(busy_neighbours(config.getoption("--busy"), config.getoption("--busy-nice")))
+        _TERMINAL.append(config.pluginmanager.get_plugin("terminalreporter"))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Prints the name of a failed test at once, because a run that is stopped prints no summary."""
+    if report.failed and _TERMINAL and _TERMINAL[0] is not None:
+        _TERMINAL[0].write_line(f" failed: {report.nodeid}")
 
 
 def pytest_sessionfinish() -> None:

@@ -476,8 +476,7 @@ def is_fatal(error: Any) -> bool:
 
 
 def has_answered(error: Any) -> bool:
-    """True if the brokers responded, and the error says that a topic does not exist or that the user may not read
-    it."""
+    """True if the brokers responded that a topic does not exist, or that the user may not read it."""
     codes = _codes()
     return error.code() in codes.missing_topic or error.code() in codes.refused_topic
 
