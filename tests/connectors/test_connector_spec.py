@@ -146,7 +146,7 @@ def test_formats_and_includes() -> None:
     with pytest.raises(SqlError, match=r'connector "kafka" does not support format PLAIN with encode PARQUET'):
         check_format(kafka, "PLAIN", "PARQUET")
     assert check_include(kafka, "KEY").type == "BYTEA"
-    with pytest.raises(SqlError, match="no column to include"):
+    with pytest.raises(SqlError, match="does not support INCLUDE key"):
         check_include(load_spec("datagen"), "key")
     assert kafka.include_name("key") == "_rw_kafka_key"
     assert kafka.include_name("header", "Trace", "bytea") == "_rw_kafka_header_trace_bytea"
