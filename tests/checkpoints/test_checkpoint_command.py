@@ -234,7 +234,7 @@ def test_the_picture_of_a_rewrite(job: Path, form: str, begins: str) -> None:
     assert told.startswith(begins)
     assert "words:0" in told
     assert tree(job) == before
-    assert "picture of a preview" in str(refused("set-offsets", job, "--set", "words:0=5", "-o", form))
+    assert "only a preview has a picture" in str(refused("set-offsets", job, "--set", "words:0=5", "-o", form))
 
 
 @pytest.mark.long
