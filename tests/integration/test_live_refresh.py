@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import random
 import uuid
 from collections import Counter
 from datetime import UTC, date, datetime
@@ -22,7 +21,6 @@ from rw_sql.connectors.jdbc.reader import _read
 from rw_sql.errors import SqlError
 from rw_sql.runtime.refresh import job as refresh_job
 from rw_sql.runtime.refresh import loading, staging
-from rw_sql.runtime.refresh.arrow_changes import changed_rows_in_memory
 from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
 from rw_sql.runtime.refresh.loading import held
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
@@ -424,95 +422,6 @@ def test_both_ways_come_to_the_same(
     assert version_of(session) > before
     kept = [(n, f"x{n}", -n if n <= 10 else n) for n in range(6, 51)]
     assert session.rows_of("t") == [*kept, (100, None, None)]
-
-
-COLUMNS = {
-    "k": ("BIGINT", pa.int64()),
-    "word": ("VARCHAR", pa.string()),
-    "share": ("DOUBLE PRECISION", pa.float64()),
-    "price": ("NUMERIC(12,2)", pa.decimal128(12, 2)),
-    "is_new": ("BOOLEAN", pa.bool_()),
-    "day": ("DATE", pa.date32()),
-    "at": ("TIMESTAMPTZ", pa.timestamp("us", tz="UTC")),
-    "raw": ("BYTEA", pa.binary()),
-    "small": ("SMALLINT", pa.int16()),
-}
-VALUES: dict[str, list[Any]] = {
-    "word": [None, "", "a", "ä", "\U0001f600"],
-    "share": [None, 0.0, -0.0, float("nan"), float("inf"), 0.1],
-    "price": [None, Decimal("0.00"), Decimal("-1.10")],
-    "is_new": [None, True, False],
-    "day": [None, date(1600, 2, 29), date(9999, 12, 31)],
-    "at": [None, datetime(2024, 1, 1, 1, 2, 3, 4, UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)],
-    "raw": [None, b"", b"\x00\xff"],
-    "small": [None, -32768, 32767],
-}
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_a_small_delta_table_is_compared_in_memory_as_by_spark(
-    session: AttachedSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    draw = random.Random(seed)
-    keys = ("k",) if seed % 2 else ("k", "day")
-    compared: list[bool] = []
-    most = loading.IN_MEMORY_ROWS
-
-    def noted(*given: Any) -> pa.Table | None:
-        found = changed_rows_in_memory(*given)
-        compared.append(found is not None)
-        return found
-
-    def row(key: int) -> dict[str, Any]:
-        made = {"k": key} | {name: draw.choice(values) for name, values in VALUES.items()}
-        return made | ({"day": made["day"] or date(2024, 1, 1)} if "day" in keys else {})
-
-    def differences(name: str, since: int) -> Counter[str]:
-        (found,) = session.sql(f"SELECT id FROM rw_catalog.rw_tables WHERE name = '{name}'")
-        table = DeltaTable(session.attached._runtime.context.warehouse.data(int(found.id), 1))
-        read = table.load_cdf(starting_version=since).read_all() if table.version() >= since else pa.table({})
-        rows = pa.table(read).to_pylist()
-        return Counter(str({key: each[key] for key in ("_change_type", *COLUMNS)}) for each in rows)
-
-    def version(name: str) -> int:
-        (found,) = session.sql(f"SELECT id FROM rw_catalog.rw_tables WHERE name = '{name}'")
-        return DeltaTable(session.attached._runtime.context.warehouse.data(int(found.id), 1)).version()
-
-    monkeypatch.setattr(loading, "changed_rows_in_memory", noted)
-    schema = pa.schema([(name, kind) for name, (_, kind) in COLUMNS.items()])
-    upstream = str(tmp_path / "upstream")
-    given = {key: row(key) for key in range(60)}
-    write_deltalake(upstream, pa.Table.from_pylist(list(given.values()), schema=schema))
-    listed = ", ".join(f'"{name}" {kind}' for name, (kind, _) in COLUMNS.items())
-    for name in ("by_arrow", "by_spark"):
-        session.run(
-            f"CREATE TABLE {name} ({listed}, PRIMARY KEY ({', '.join(keys)})) WITH (connector = 'delta', "
-            f"delta.path = '{upstream}', refresh_mode = 'FULL_RELOAD')"
-        )
-    for round_ in range(4):
-        versions = {name: version(name) for name in ("by_arrow", "by_spark")} if round_ else {}
-        for name in ("by_arrow", "by_spark"):
-            monkeypatch.setattr(loading, "IN_MEMORY_ROWS", most if name == "by_arrow" else 0)
-            session.sql(f"REFRESH TABLE {name}")
-            (waited,) = session.sql(f"WAIT TABLE {name}")
-            assert waited.change == "WAITED", waited.detail
-        stored = [sorted(map(repr, session.sql(f"SELECT * FROM {name}"))) for name in ("by_arrow", "by_spark")]
-        assert stored[0] == stored[1]
-        assert len(stored[0]) == len(given)
-        if round_:
-            by_arrow, by_spark = (differences(name, since + 1) for name, since in versions.items())
-            assert by_arrow == by_spark
-            assert bool(by_arrow) == (round_ < 3)
-        if round_ < 2:
-            for key in draw.sample(sorted(given), 20):
-                column = draw.choice(list(VALUES))
-                given[key] = given[key] if column in keys else given[key] | {column: draw.choice(VALUES[column])}
-            for key in draw.sample(sorted(given), 5):
-                del given[key]
-            given |= {key: row(key) for key in range(100 * (round_ + 1), 100 * (round_ + 1) + 5)}
-        mode: Any = "overwrite"
-        write_deltalake(upstream, pa.Table.from_pylist(list(given.values()), schema=schema), mode=mode)
-    assert compared == [True] * 3
 
 
 @pytest.mark.postgres
