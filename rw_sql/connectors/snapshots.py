@@ -68,12 +68,13 @@ class ArrowReader(SnapshotReader, Protocol):
     """A :class:`SnapshotReader` that can read a small upstream into this process's memory, without Spark."""
 
     def read_arrow(
-        self, options: Mapping[str, str], columns: Mapping[str, pa.DataType], *, most_bytes: int
+        self, options: Mapping[str, str], columns: Mapping[str, pa.DataType], *, most_rows: int, most_bytes: int
     ) -> pa.Table | None:
         """All current rows of the upstream, with exactly ``columns`` (name → type), in that order.
 
-        Returns None if the rows need more than ``most_bytes`` of memory, or if they might differ in any value from the
-        rows that :meth:`SnapshotReader.read_snapshot` returns, or from its errors. The caller then uses that method.
+        Returns None if there are more than ``most_rows`` rows or they need more than ``most_bytes`` of memory, or if
+        the result might differ from that of :meth:`SnapshotReader.read_snapshot` in any value or error. The caller then
+        uses that method.
         """
         ...
 

@@ -109,3 +109,35 @@ def test_a_small_delta_table_is_compared_in_memory_as_by_spark(
         mode: Any = "overwrite"
         write_deltalake(upstream, pa.Table.from_pylist(list(given.values()), schema=schema), mode=mode)
     assert compared == [True] * 3
+
+
+def test_a_default_stays_in_the_rows(session: AttachedSession, tmp_path: Path) -> None:
+    """The query of such a table computes columns, so that the upstream's rows are not those of the table."""
+    upstream = str(tmp_path / "upstream")
+    write_deltalake(upstream, pa.table({"k": [1, 2], "word": ["a", None]}))
+    session.run(
+        "CREATE TABLE t (k BIGINT PRIMARY KEY, word VARCHAR DEFAULT 'none') WITH (connector = 'delta', "
+        f"delta.path = '{upstream}', refresh_mode = 'FULL_RELOAD')"
+    )
+    for _ in range(2):
+        session.sql("REFRESH TABLE t")
+        (waited,) = session.sql("WAIT TABLE t")
+        assert waited.change == "WAITED", waited.detail
+        assert session.rows_of("t") == [(1, "a"), (2, "none")]
+
+
+def test_an_empty_upstream_that_lost_a_column_deletes_nothing(session: AttachedSession, tmp_path: Path) -> None:
+    upstream = str(tmp_path / "upstream")
+    write_deltalake(upstream, pa.table({"k": [1, 2], "word": ["a", "b"]}))
+    session.run(
+        "CREATE TABLE t (k BIGINT PRIMARY KEY, word VARCHAR) WITH (connector = 'delta', "
+        f"delta.path = '{upstream}', refresh_mode = 'FULL_RELOAD')",
+        "REFRESH TABLE t",
+        "WAIT TABLE t",
+    )
+    empty = pa.table({"k": pa.array([], pa.int64()), "renamed": pa.array([], pa.string())})
+    write_deltalake(upstream, empty, mode="overwrite", schema_mode="overwrite")
+    session.sql("REFRESH TABLE t")
+    (waited,) = session.sql("WAIT TABLE t")
+    assert "word" in waited.detail
+    assert session.rows_of("t") == [(1, "a"), (2, "b")]

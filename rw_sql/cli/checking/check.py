@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rw_sql.cli.interface.error_report import report_error
 from rw_sql.cli.interface.exit_codes import FAILED, UNUSABLE
 from rw_sql.cli.interface.options import (
     Env,
@@ -145,7 +146,7 @@ def check_command(
         require_output(output, OUTPUTS)
         snapshot = _catalog(warehouse, catalog)
     except SqlError as error:
-        sys.stderr.write(error.render() + "\n")
+        report_error(error)
         raise typer.Exit(UNUSABLE) from None
     with ExitStack() as stack:
         from rw_sql.plan.offline.script import ScriptChecker
@@ -170,7 +171,7 @@ def check_command(
                 variables=variables or (),
             )
         except SqlError as error:
-            sys.stderr.write(error.render() + "\n")
+            report_error(error)
             status = UNUSABLE
     raise typer.Exit(status)
 
@@ -195,7 +196,7 @@ def export_catalog_command(
         else:
             Path(to).write_text(text, encoding="utf-8")
     except SqlError as error:
-        sys.stderr.write(error.render() + "\n")
+        report_error(error)
         raise typer.Exit(UNUSABLE) from None
     except OSError as error:
         sys.stderr.write(f'cannot write "{to}": {error.strerror}\n')

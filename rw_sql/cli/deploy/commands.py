@@ -157,7 +157,13 @@ def apply_command(
         location, snapshot, changes = _compared(target, warehouse, env, var, allow)
         plan = saved_plan(snapshot, location.uri, changes)
     made: list[DeployChange] = []
-    error: SqlError | None = None
+
+    def write_report(error: SqlError | None) -> None:
+        if output == "json":
+            reported = [_as_json(change, is_made=change in made) for change in plan.changes]
+            shown = None if error is None else error_as_json(error, masked)
+            _print_json({"warehouse": location.uri, "changes": reported, "error": shown})
+
     try:
         chosen = _require_allowed(plan.changes, allow_drop=allow_drop)
         show_changes(console, location, snapshot, plan.changes, left=[c for c in plan.changes if c not in chosen])
@@ -167,17 +173,16 @@ def apply_command(
         if chosen:
             runner = StatementRunner(console, location, is_confirmed=yes, tokens=frozenset(confirm or ()))
             carry_out(runner, plan, chosen, made, keeping, again)
-    except SqlError as failed:
-        error = failed
+    except SqlError as error:
         if output != "json":
             raise
-        print_error(failed.render())
-        raise typer.Exit(exit_status(failed)) from None
-    finally:
-        if output == "json":
-            reported = [_as_json(change, is_made=change in made) for change in plan.changes]
-            shown = None if error is None else error_as_json(error, masked)
-            _print_json({"warehouse": location.uri, "changes": reported, "error": shown})
+        print_error(error.render())
+        write_report(error)
+        raise typer.Exit(exit_status(error)) from None
+    except KeyboardInterrupt:
+        write_report(None)
+        raise
+    write_report(None)
 
 
 def _require_of_folder(options: Mapping[str, object]) -> None:

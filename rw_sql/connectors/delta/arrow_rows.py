@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,11 +15,16 @@ from rw_sql.connectors.delta.plain_files import is_plain
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_LEGACY = b"org.apache.spark.legacy"
-"""The beginning of the keys by which Spark marks files whose times it converts from the Julian calendar."""
+_LEGACY, _VERSION = b"org.apache.spark.legacy", b"org.apache.spark.version"
+"""The keys by which Spark recognizes files whose times it converts from the Julian calendar: the beginning of the keys
+of such files, and the version of the Spark that wrote the file, where all versions before 3 used that calendar."""
 
-_GREGORIAN = dt.date(1582, 10, 15)
-"""The first day of the Gregorian calendar. Spark may convert or refuse earlier times, depending on the writer."""
+_DAYS = (-141_427, 2_932_896)
+_MICROS = (-141_427 * 86_400_000_000, 253_402_300_799_999_999)
+"""The first and the last date or time that Arrow may read: 15 October 1582, the first day of the Gregorian calendar,
+and the end of the year 9999. Spark may convert earlier times, and a table cannot contain later ones."""
+
+_BATCH_ROWS = 65_536
 
 _FORMS = {
     pa.string(): (pa.large_string(), pa.string_view()),
@@ -42,11 +46,11 @@ def is_readable(kind: pa.DataType) -> bool:
     )
 
 
-def rows_of(path: str, columns: Mapping[str, pa.DataType], most_bytes: int) -> pa.Table | None:
+def rows_of(path: str, columns: Mapping[str, pa.DataType], *, most_rows: int, most_bytes: int) -> pa.Table | None:
     """The rows of the newest version of a table, with the columns ``columns`` (name → type) in that order.
 
-    Returns None if the table's files do not determine its rows (because of a feature that readers must support, or
-    partition columns), or for a reason of :func:`rows_of_files`.
+    Returns None if the table lacks a column or has another type for it, if the table's files do not determine its rows
+    (because of a feature that readers must support, or partition columns), or for a reason of :func:`rows_of_files`.
     """
     try:
         table = DeltaTable(path)
@@ -55,58 +59,74 @@ def rows_of(path: str, columns: Mapping[str, pa.DataType], most_bytes: int) -> p
     protocol = table.protocol()
     if not is_plain(protocol.min_reader_version, protocol.reader_features or ()) or table.metadata().partition_columns:
         return None
-    return rows_of_files(table.file_uris(), columns, most_bytes)
+    # An empty table has no file that would show that a column is missing.
+    if not _has_columns(pa.schema(table.schema().to_arrow()), pa.schema(list(columns.items()))):
+        return None
+    return rows_of_files(table.file_uris(), columns, most_rows=most_rows, most_bytes=most_bytes)
 
 
-def rows_of_files(files: Sequence[str], columns: Mapping[str, pa.DataType], most_bytes: int) -> pa.Table | None:
+def rows_of_files(
+    files: Sequence[str], columns: Mapping[str, pa.DataType], *, most_rows: int, most_bytes: int
+) -> pa.Table | None:
     """The rows of local Parquet files, with the columns ``columns`` (name → type) in that order.
 
-    Returns None if a file is not local or cannot be read, if the rows need more than ``most_bytes`` of memory, or if a
-    column is missing, has another type, or has times that Spark may convert.
+    Returns None if a file is not local or cannot be read, if there are more than ``most_rows`` rows or they need more
+    than ``most_bytes`` of memory, or if a column is missing, has another type, or has times that Spark may convert or
+    refuse.
     """
     schema = pa.schema(list(columns.items()))
     if not all(is_readable(field.type) for field in schema):
         return None
     parts: list[pa.Table] = []
-    left = most_bytes
+    rows_left, bytes_left = most_rows, most_bytes
     try:
         for file in files:
             if not file.startswith("/"):
                 return None
-            with pq.ParquetFile(file, memory_map=True) as opened:
-                for group in range(opened.num_row_groups) if _is_as_declared(opened, schema) else (None,):
-                    if group is None:
-                        return None
-                    part = opened.read_row_group(group, columns=schema.names).select(schema.names)
-                    left -= part.nbytes
-                    if left < 0:
+            # Not as mapped memory: if a mapped file is cut while it is read, the system ends the process.
+            with pq.ParquetFile(file) as opened:
+                rows_left -= opened.metadata.num_rows
+                if rows_left < 0 or not _is_as_declared(opened, schema):
+                    return None
+                # A whole row group may need far more memory than its file.
+                for batch in opened.iter_batches(batch_size=_BATCH_ROWS, columns=schema.names):
+                    part = pa.Table.from_batches([batch]).select(schema.names)
+                    bytes_left -= part.nbytes
+                    if bytes_left < 0:
                         return None
                     parts.append(part.cast(schema))
     except (OSError, pa.ArrowException):
         return None
     rows = pa.concat_tables(parts) if parts else schema.empty_table()
-    return rows if all(_is_gregorian(column) for column in rows.columns) else None
+    return rows if all(_has_usual_times(column) for column in rows.columns) else None
 
 
 def _is_as_declared(file: pq.ParquetFile, schema: pa.Schema) -> bool:
     """True if the file has the columns of the schema with their types, and Spark does not convert its times."""
-    if any(key.startswith(_LEGACY) for key in file.metadata.metadata or {}):
+    marks = file.metadata.metadata or {}
+    if any(key.startswith(_LEGACY) for key in marks) or marks.get(_VERSION, b"").startswith((b"1.", b"2.")):
         return False
-    stored = file.schema_arrow
-    for field in schema:
+    return _has_columns(file.schema_arrow, schema)
+
+
+def _has_columns(stored: pa.Schema, wanted: pa.Schema) -> bool:
+    """True if each column of ``wanted`` is in ``stored`` once, with the same type."""
+    for field in wanted:
         places = stored.get_all_field_indices(field.name)
         if len(places) != 1 or not _is_same(stored.field(places[0]).type, field.type):
             return False
     return True
 
 
-def _is_same(stored: pa.DataType, declared: pa.DataType) -> bool:
-    return stored == declared or stored in _FORMS.get(declared, ())
+def _is_same(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    return stored == wanted or stored in _FORMS.get(wanted, ())
 
 
-def _is_gregorian(column: pa.ChunkedArray[Any]) -> bool:
-    if not (pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)):
+def _has_usual_times(column: pa.ChunkedArray[Any]) -> bool:
+    """True unless a date or time is outside the limits between which Arrow and Spark read the same."""
+    is_date = pa.types.is_date(column.type)
+    if not (is_date or pa.types.is_timestamp(column.type)):
         return True
-    first = pc.cast(pc.min(column), pa.int64() if pa.types.is_timestamp(column.type) else pa.int32()).as_py()
-    days = (_GREGORIAN - dt.date(1970, 1, 1)).days
-    return first is None or first >= (days if pa.types.is_date(column.type) else days * 86_400_000_000)
+    least, greatest = _DAYS if is_date else _MICROS
+    ends = pc.min_max(column.cast(pa.int32() if is_date else pa.int64())).as_py()
+    return ends["min"] is None or (ends["min"] >= least and ends["max"] <= greatest)

@@ -182,12 +182,12 @@ class DeltaConnector(RangedConnector):
         return delta_reader.snapshot(spark, path, columns, deltalake.DeltaTable(path).version())
 
     def read_arrow(
-        self, options: Mapping[str, str], columns: Mapping[str, pa.DataType], *, most_bytes: int
+        self, options: Mapping[str, str], columns: Mapping[str, pa.DataType], *, most_rows: int, most_bytes: int
     ) -> pa.Table | None:
         """The current table, if it is small. See :class:`rw_sql.connectors.snapshots.ArrowReader`."""
         from rw_sql.connectors.delta.arrow_rows import rows_of
 
-        return rows_of(_path(options), columns, most_bytes)
+        return rows_of(_path(options), columns, most_rows=most_rows, most_bytes=most_bytes)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
         """The id of the only split if ``written`` is ``0`` or empty; otherwise ``written``."""

@@ -22,10 +22,10 @@ def changed_rows_in_memory(fresh: pa.Table, table: pa.Table, keys: Sequence[str]
     """The differences between two tables with the same columns; see
     :func:`rw_sql.runtime.refresh.changes.changed_rows`.
 
-    Returns None if ``fresh`` contains a key more than once, or if a key is NULL or a floating-point number: Arrow
+    Returns None if one of the tables contains a key more than once, or if a key is NULL or :func:`is_inexact`: Arrow
     matches such keys in another way than Spark.
     """
-    if any(_is_inexact(side[key]) for side in (fresh, table) for key in keys):
+    if any(is_inexact(side[key].type) or side[key].null_count for side in (fresh, table) for key in keys):
         return None
     place = _places(fresh, table, keys)
     known = place >= 0
@@ -40,6 +40,8 @@ def changed_rows_in_memory(fresh: pa.Table, table: pa.Table, keys: Sequence[str]
             differs |= _differs(fresh[name].take(old_rows), table[name].take(place[known]))
     kept = pa.concat_tables([fresh.take(old_rows[differs]), new])
     gone = table.take(np.flatnonzero(met == 0))
+    if (_places(fresh, gone, keys) >= 0).any():
+        return None  # The table has this key twice, so that one of its rows was not met.
     deleted = pa.table(
         {
             name: gone[name] if name in keys else pa.nulls(gone.num_rows, fresh.schema.field(name).type)
@@ -49,8 +51,9 @@ def changed_rows_in_memory(fresh: pa.Table, table: pa.Table, keys: Sequence[str]
     return pa.concat_tables([_marked(kept, is_kept=True), _marked(deleted.cast(kept.schema), is_kept=False)])
 
 
-def _is_inexact(column: pa.ChunkedArray[Any]) -> bool:
-    return bool(column.null_count > 0 or pa.types.is_floating(column.type))
+def is_inexact(kind: pa.DataType) -> bool:
+    """True for floating-point numbers, whose equal values (NaN, 0.0 and -0.0) Arrow does not match as Spark does."""
+    return bool(pa.types.is_floating(kind))
 
 
 def _places(fresh: pa.Table, table: pa.Table, keys: Sequence[str]) -> NDArray[np.int64]:

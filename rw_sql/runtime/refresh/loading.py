@@ -16,7 +16,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from rw_sql.connectors.delta.arrow_rows import rows_of_files
+from rw_sql.connectors.delta.arrow_rows import is_readable, rows_of_files
 from rw_sql.connectors.snapshots import ArrowReader, ColumnReader, LineReader
 from rw_sql.connectors.support.csv_separator import separator_of
 from rw_sql.model.definitions import field_of, option_text, table_definition
@@ -24,8 +24,9 @@ from rw_sql.runtime.decoding.change_formats.rows import ROW
 from rw_sql.runtime.decoding.decoder import OFFSET, SPLIT, json_rules
 from rw_sql.runtime.decoding.json_text import once
 from rw_sql.runtime.decoding.plain_values import read_csv, read_json
-from rw_sql.runtime.refresh.arrow_changes import changed_rows_in_memory
+from rw_sql.runtime.refresh.arrow_changes import changed_rows_in_memory, is_inexact
 from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
+from rw_sql.runtime.refresh.staging import IN_MEMORY_ROWS as CHANGES_IN_MEMORY
 from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.background import run_in_background
@@ -53,8 +54,11 @@ For so few rows, the hashes of each partition fit into the memory of a Spark tas
 """
 
 IN_MEMORY_ROWS, IN_MEMORY_BYTES = 2_000_000, 512 << 20
-"""The maximum number of a table's rows, and the maximum size in bytes of these rows and of those of the upstream, for a
-comparison in this process's memory."""
+"""The maximum number of rows of a table and of its upstream, and the maximum size of each in bytes, for a comparison in
+this process's memory."""
+
+_IN_MEMORY = threading.Lock()
+"""Held during a comparison in memory, so that several refreshes do not need the memory of several comparisons."""
 
 _NUMBERS = ("NUMERIC", "SMALLINT", "INT", "BIGINT")
 _NO_NUMBER = "^(NaN|-?Infinity)$"
@@ -81,7 +85,8 @@ def load(
     require_shared(staging.warehouse, spark)
     statement = table_definition(table.definition)
     given = [column for column in statement.columns if column.generated is None]
-    if len(given) == len(statement.columns) and isinstance(reader, ArrowReader):
+    is_as_read = all(column.generated is None and column.default is None for column in statement.columns)
+    if is_as_read and isinstance(reader, ArrowReader):
         loaded = _load_in_memory(reader, options, given, output, staging)
         if loaded is not None:
             return loaded
@@ -126,22 +131,26 @@ def _load_in_memory(
     """Compares upstream and table in this process's memory, and stages the differences. A Spark job would need longer
     to begin than this takes for small tables.
 
-    Returns None if the table is empty or large, or if Arrow might not read or compare some value as Spark does.
+    Returns None if the table is empty or large, if many rows differ, or if Arrow might not read or compare some value
+    as Spark does.
     """
     output.table.update_incremental()
     rows = _rows_of(output.table)
     kinds = {field.name: field.type for field in staging.schema}
     if not 0 < rows <= IN_MEMORY_ROWS or list(kinds) != [column.name for column in columns]:
         return None
-    known = _stored_in_memory(output, kinds)
-    if known is None or known.num_rows != rows:
+    if not all(is_readable(kind) for kind in kinds.values()) or any(is_inexact(kinds[key]) for key in staging.keys):
         return None
     fields = {field_of(column): kinds[column.name] for column in columns}
-    fresh = reader.read_arrow(options, fields, most_bytes=IN_MEMORY_BYTES)
-    if fresh is None:
-        return None
-    changes = changed_rows_in_memory(fresh.rename_columns(list(kinds)), known, staging.keys)
-    return None if changes is None else staging.write_table(changes, rows)
+    with _IN_MEMORY:
+        fresh = reader.read_arrow(options, fields, most_rows=IN_MEMORY_ROWS, most_bytes=IN_MEMORY_BYTES)
+        known = None if fresh is None else _stored_in_memory(output, kinds)
+        if fresh is None or known is None or known.num_rows != rows:
+            return None
+        changes = changed_rows_in_memory(fresh.rename_columns(list(kinds)), known, staging.keys)
+        if changes is None or changes.num_rows > CHANGES_IN_MEMORY:
+            return None
+        return staging.write_table(changes, rows)
 
 
 def _stored_in_memory(output: JobOutput, columns: Mapping[str, pa.DataType]) -> pa.Table | None:
@@ -149,7 +158,7 @@ def _stored_in_memory(output: JobOutput, columns: Mapping[str, pa.DataType]) -> 
     table = output.table
     if table.protocol().reader_features or table.metadata().partition_columns:
         return None
-    return rows_of_files(table.file_uris(), columns, IN_MEMORY_BYTES)
+    return rows_of_files(table.file_uris(), columns, most_rows=IN_MEMORY_ROWS, most_bytes=IN_MEMORY_BYTES)
 
 
 def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[str, str], rows: int) -> int:

@@ -27,6 +27,9 @@ COMMANDS = {
     "rollback totals -w nowhere": (1, "RW203", NOTHING),
     "run missing.sql": (2, "RW408", 'cannot read "missing.sql": No such file or directory'),
     "test folder --var nothing": (2, "RW107", "--var takes NAME=VALUE, not 'nothing'"),
+    "check folder -w nowhere": (2, "RW408", NOTHING),
+    "check folder --catalog missing": (2, "RW408", 'cannot read "missing": No such file or directory'),
+    "check folder --var nothing": (2, "RW107", "--var takes NAME=VALUE, not 'nothing'"),
     "status -w nowhere": (1, "RW203", NOTHING),
     "status -w nowhere --watch": (1, "RW203", NOTHING),
     "lineage -w nowhere": (1, "RW203", NOTHING),
@@ -102,6 +105,19 @@ def test_a_secret_in_the_statement_is_not_shown(place: Path, capsys: pytest.Capt
     _, out, told = ran("diff folder -w warehouse -o json", capsys)
     assert "error" in json.loads(out)
     assert "hunter2" not in out + told
+
+
+def test_an_error_of_apply_that_is_no_statements_is_one_document(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+
+    monkeypatch.setattr("rw_sql.cli.deploy.commands.StatementRunner", missing)
+    (place / "folder" / "a.sql").write_text("CREATE CONNECTION c WITH (type = 'kafka', a = 'b');")
+    ended, out, _ = ran("apply folder -w warehouse --yes -o json", capsys)
+    assert ended == 2
+    assert json.loads(out)["error"]["code"] == "RW416"
 
 
 def test_the_error_is_flushed_into_a_pipe(place: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from rw_sql.connectors.delta.arrow_rows import rows_of, rows_of_files
+from rw_sql.connectors.delta import arrow_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-MOST = 1 << 20
+MOST, MOST_ROWS = 1 << 20, 10_000
 COLUMNS: dict[str, pa.DataType] = {
     "id": pa.int64(),
     "small": pa.int16(),
@@ -34,6 +35,14 @@ ROW = (
     1, -3, "ä", 1.5, Decimal("1.250"), True, dt.date(2024, 2, 29), dt.datetime(2024, 1, 1, 1, 2, 3, 4, dt.UTC),
     dt.datetime(2024, 1, 1, 1, 2, 3, 4), b"\xff",
 )  # fmt: skip
+
+
+def rows_of(path: str, columns: Mapping[str, pa.DataType], most: int, most_rows: int = MOST_ROWS) -> pa.Table | None:
+    return arrow_rows.rows_of(path, columns, most_rows=most_rows, most_bytes=most)
+
+
+def rows_of_files(files: list[str], columns: Mapping[str, pa.DataType], most: int) -> pa.Table | None:
+    return arrow_rows.rows_of_files(files, columns, most_rows=MOST_ROWS, most_bytes=most)
 
 
 def rows(*given: tuple[Any, ...]) -> pa.Table:
@@ -57,6 +66,48 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
     found = rows_of(str(tmp_path), COLUMNS, MOST)
     assert found is not None
     assert found.num_rows == 0
+
+
+def test_an_empty_table_without_a_column_is_left_to_spark(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"id": pa.array([], pa.int64()), "renamed": pa.array([], pa.string())}))
+    assert rows_of(str(tmp_path), {"id": pa.int64()}, MOST) is not None
+    assert rows_of(str(tmp_path), {"id": pa.int64(), "word": pa.string()}, MOST) is None
+    assert rows_of(str(tmp_path), {"id": pa.int32()}, MOST) is None
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """Makes a read decode 100 rows at a time, and calls these functions after each time."""
+    after: list[Callable[[], None]] = []
+    real: Any = pq.ParquetFile.iter_batches
+
+    def watched(self: Any, **options: Any) -> Iterator[Any]:
+        for batch in real(self, **options):
+            yield batch
+            for call in after:
+                call()
+
+    monkeypatch.setattr(arrow_rows, "_BATCH_ROWS", 100)
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
+    return after
+
+
+def test_a_large_row_group_is_not_decoded_as_a_whole(tmp_path: Path, batches: list[Callable[[], None]]) -> None:
+    file = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"word": ["x" * 10_000] * 5_000}), file)
+    read: list[int] = []
+    batches.append(lambda: read.append(100))
+    assert rows_of_files([file], {"word": pa.string()}, 4 << 20) is None
+    assert 0 < sum(read) < 1_000
+
+
+def test_a_file_that_is_cut_while_it_is_read_ends_no_process(tmp_path: Path, batches: list[Callable[[], None]]) -> None:
+    """If the file were mapped into memory, the system would end this process by SIGBUS."""
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": pa.array(range(5_000), pa.int64())}), str(file), row_group_size=500)
+    batches.append(lambda: os.truncate(file, 100))
+    found = rows_of_files([str(file)], {"id": pa.int64()}, MOST)
+    assert found is None or found["id"].to_pylist() == list(range(5_000))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +137,7 @@ def test_partitions_features_and_sizes_are_left_to_spark(tmp_path: Path) -> None
     assert rows_of(marked, COLUMNS, MOST) is None
     assert rows_of(large, {"id": pa.int64()}, 7000) is None
     assert rows_of(large, {"id": pa.int64()}, 9000) is not None
+    assert rows_of(large, {"id": pa.int64()}, 9000, most_rows=999) is None
     assert rows_of(str(tmp_path / "nothing"), COLUMNS, MOST) is None
 
 
@@ -118,6 +170,15 @@ def test_times_of_the_julian_calendar_are_left_to_spark(tmp_path: Path, column: 
     assert rows_of_files([file], {column: kind}, MOST) is not None
 
 
+@pytest.mark.parametrize(("column", "days"), [("day", 2_932_897), ("at", 2_932_897), ("local", 2_932_897)])
+def test_years_that_a_table_cannot_contain_are_left_to_spark(tmp_path: Path, column: str, days: int) -> None:
+    file, kind = str(tmp_path / "a.parquet"), COLUMNS[column]
+    value = pa.array([days], pa.int32()).cast(pa.date32()) if column == "day" else None
+    micros = pa.array([days * 86_400_000_000], pa.int64()).cast(kind) if value is None else value
+    pq.write_table(pa.table({column: micros}), file)
+    assert rows_of_files([file], {column: kind}, MOST) is None
+
+
 def test_what_spark_wrote_for_old_readers_is_left_to_spark(tmp_path: Path) -> None:
     marked, nanos, millis = (str(tmp_path / f"{name}.parquet") for name in ("marked", "nanos", "millis"))
     kind = pa.timestamp("us", tz="UTC")
@@ -125,7 +186,11 @@ def test_what_spark_wrote_for_old_readers_is_left_to_spark(tmp_path: Path) -> No
     pq.write_table(found.replace_schema_metadata({"org.apache.spark.legacyDateTime": ""}), marked)
     pq.write_table(found, nanos, use_deprecated_int96_timestamps=True)
     pq.write_table(found.cast(pa.schema([("at", pa.timestamp("ms", tz="UTC"))])), millis)
-    for file in (marked, nanos, millis):
+    old, new = str(tmp_path / "old.parquet"), str(tmp_path / "new.parquet")
+    pq.write_table(found.replace_schema_metadata({"org.apache.spark.version": "2.4.8"}), old)
+    pq.write_table(found.replace_schema_metadata({"org.apache.spark.version": "4.0.1"}), new)
+    assert rows_of_files([new], {"at": kind}, MOST) is not None
+    for file in (marked, nanos, millis, old):
         assert rows_of_files([file], {"at": kind}, MOST) is None, file
 
 

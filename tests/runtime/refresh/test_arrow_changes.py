@@ -88,8 +88,15 @@ def one(key: int | None, word: str = "x") -> dict[str, Any]:
         ([one(2), one(2)], [one(1)]),
         ([one(1), one(None)], [one(1)]),
         ([one(1)], [one(None)]),
+        ([one(1), one(2)], [one(1), one(1), one(2)]),
     ],
-    ids=["a key of the table twice", "a new key twice", "a key is NULL", "a key of the table is NULL"],
+    ids=[
+        "a key of the table twice",
+        "a new key twice",
+        "a key is NULL",
+        "a key of the table is NULL",
+        "the table itself has a key twice",
+    ],
 )
 def test_keys_that_arrow_cannot_match_are_left_to_spark(
     fresh: list[dict[str, Any]], before: list[dict[str, Any]]
