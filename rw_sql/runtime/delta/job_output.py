@@ -16,10 +16,11 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
+from rw_sql.connectors.delta.float_statistics import without_float_limits
 from rw_sql.metastore.table import create_table
 from rw_sql.runtime.delta.delta_log import JobCommit, last_commit, latest_version
 from rw_sql.runtime.delta.file_merge import FileMerge
-from rw_sql.runtime.delta.key_range import key_range
+from rw_sql.runtime.delta.key_range import same_keys
 from rw_sql.runtime.delta.row_counts import ANY, Expected, MiscountError
 from rw_sql.runtime.delta.staged_files import forget_unfinished, merge_problem, write_files
 from rw_sql.runtime.delta.table_files import maintenance_properties
@@ -196,9 +197,7 @@ class JobOutput:
             is_new = first_rows is not None and self.done < 0 and not self.table.file_uris()
             rows = first_rows if is_new and first_rows is not None else self._empty()
             try:
-                write_deltalake(
-                    self.table, rows, mode="append", commit_properties=self._properties(self.run << _RUN_SHIFT, commit)
-                )
+                self._append(rows, self._properties(self.run << _RUN_SHIFT, commit))
             except CommitFailedError:
                 continue
             self.write_checksum()
@@ -320,6 +319,10 @@ class JobOutput:
         except CommitFailedError as error:
             raise FencedError(f"another writer committed to the table of {self.job}") from error
 
+    def _append(self, rows: pa.Table, properties: CommitProperties) -> None:
+        more = without_float_limits(rows.schema)
+        write_deltalake(self.table, rows, mode="append", commit_properties=properties, **more)
+
     def append_rows(self, rows: pa.Table, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
         """Appends a batch through delta-rs. Raises FencedError if another run has taken over."""
         version = self._version_of(batch)
@@ -328,7 +331,7 @@ class JobOutput:
         before = self.table.version()
         properties = self._properties(version, self._commit_of(batch, ranges or {}))
         with self._committing():
-            write_deltalake(self.table, rows, mode="append", commit_properties=properties)
+            self._append(rows, properties)
         if self.table.version() == before + 1:
             self._seen = (before + 1, version)
         self.write_checksum()
@@ -405,18 +408,13 @@ class JobOutput:
         version = self._version_of(batch)
         fault("batch.before_merge")
         self._require_turn(version)
-        # The parentheses are needed, because DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
-        same = (f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
-        # The condition of key_range is true for all rows with these keys. Without it, the merge would open every file
-        # of the table.
-        within = (key_range(rows, key) for key in keys)
-        matched = " AND ".join([*same, *(condition for condition in within if condition)])
         merge = self.table.merge(
             rows,
-            predicate=matched or "true",
+            predicate=same_keys(rows, keys),
             source_alias="s",
             target_alias="t",
             commit_properties=self._properties(version, self._commit_of(batch, {})),
+            **without_float_limits(rows.schema),
         )
         if KEEP in rows.column_names:
             merge = (

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MOST_CHARACTERS = 256
 """The maximum length in characters of a string in the condition of a merge. The limit exists because the commit
 contains the condition."""
+
+
+def same_keys(rows: pa.Table, keys: Sequence[str]) -> str:
+    """The condition of a merge by delta-rs under which a row ``s`` of ``rows`` and a row ``t`` of the table have the
+    same keys. A NULL equals NULL.
+
+    It contains the conditions of :func:`key_range`, which are true for all rows with these keys. Without these, the
+    merge would open every file of the table.
+    """
+    # The parentheses are needed, because DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
+    same = (f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
+    within = (key_range(rows, key) for key in keys)
+    return " AND ".join([*same, *(condition for condition in within if condition)]) or "true"
 
 
 def key_range(rows: pa.Table, key: str) -> str:

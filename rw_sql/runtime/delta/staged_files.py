@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema, convert_to_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
@@ -157,7 +158,41 @@ def _files_in(warehouse: Warehouse, staged: str, statistics: dict[str, str]) -> 
         convert_to_deltalake(staged, configuration=statistics)
     except DeltaError as error:
         raise MiscountError(f"a file that Spark's tasks wrote to {staged} cannot be read: {error}") from error
-    return [action["add"] for action in read_actions(warehouse, staged, 0) if "add" in action]
+    found = [action["add"] for action in read_actions(warehouse, staged, 0) if "add" in action]
+    return [{**file, "stats": _certain(file["stats"], f"{staged}/{file['path']}")} for file in found]
+
+
+def _certain(stats: str, file: str) -> str:
+    """The statistics of a file without the limits of columns that have none in some of the file's row groups.
+
+    Writers of Parquet omit the limits of a group if a value has more than 4,096 bytes. delta-rs would store the limits
+    of the other groups as those of the file, and readers would skip rows.
+    """
+    footer = pq.read_metadata(file.removeprefix("file://"))
+    if footer.num_row_groups < 2:
+        return stats
+    known: dict[str, Any] = json.loads(stats)
+    for at in range(footer.num_columns):
+        chunks = [footer.row_group(group).column(at) for group in range(footer.num_row_groups)]
+        if any(not _has_limits(chunk) for chunk in chunks):
+            for limits in ("minValues", "maxValues"):
+                _drop(known.get(limits, {}), chunks[0].path_in_schema)
+    return json.dumps(known)
+
+
+def _has_limits(chunk: Any) -> bool:
+    statistics = chunk.statistics
+    return statistics is not None and (statistics.has_min_max or not statistics.num_values)
+
+
+def _drop(limits: dict[str, Any], path: str) -> None:
+    """Removes a column from limits, in which the fields of a structure are nested; the names of ``path`` may contain
+    dots."""
+    for name in [name for name in limits if path == name or path.startswith(f"{name}.")]:
+        if path == name or not isinstance(limits[name], dict):
+            del limits[name]
+        else:
+            _drop(limits[name], path.removeprefix(f"{name}."))
 
 
 def _records(file: Mapping[str, Any]) -> int:

@@ -1,0 +1,48 @@
+"""Keeps wrong limits of floating-point columns out of the statistics of Delta tables.
+
+delta-rs computes the smallest and the greatest value of a column without its NaN values. For Spark, NaN is greater than
+every number: a reader that asks for the rows above a limit would skip a file whose greatest number is below it, and
+lose the rows with NaN.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    import deltalake
+    import pyarrow as pa
+else:
+    deltalake, pa = map(deferred, ("deltalake", "pyarrow"))
+
+
+@lru_cache(maxsize=256)
+def without_float_limits(schema: pa.Schema) -> dict[str, Any]:
+    """The arguments with which delta-rs writes rows without statistics of their floating-point columns; empty if there
+    are no such columns.
+
+    delta-rs accepts settings only for columns that are not inside a structure. If a structure contains a floating-point
+    number, no structure has statistics.
+    """
+    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+    is_nested = any(map(_has_floats, schema.types))
+    if not floats and not is_nested:
+        return {}
+    none, full = (deltalake.ColumnProperties(statistics_enabled=kind) for kind in ("NONE", "PAGE"))
+    if is_nested:
+        plain = [field.name for field in schema if not pa.types.is_nested(field.type) and field.name not in floats]
+        columns: dict[str, Any] = {"default_column_properties": none, "column_properties": dict.fromkeys(plain, full)}
+    else:
+        columns = {"column_properties": dict.fromkeys(floats, none)}
+    # Without further settings, delta-rs compresses with Snappy.
+    return {"writer_properties": deltalake.WriterProperties(compression="SNAPPY", **columns)}
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    """True for a structure that contains a floating-point number, at any depth."""
+    if not pa.types.is_struct(kind):
+        return False
+    return any(pa.types.is_floating(field.type) or _has_floats(field.type) for field in kind.fields)

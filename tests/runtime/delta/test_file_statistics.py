@@ -1,0 +1,42 @@
+"""The statistics of files with several row groups, of which a group may lack those of a column."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rw_sql.runtime.delta.staged_files import _files_in
+from rw_sql.runtime.support.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LONG = "zz" + "y" * 5_000
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_long_value_takes_the_limits_of_its_column_away(tmp_path: Path, *, first: bool) -> None:
+    """Otherwise, readers would skip the row with the long value."""
+    words = [f"n{at}" for at in range(10)]
+    words[0 if first else 9] = LONG
+    nested = pa.array([{"a": word, "b.c": at} for at, word in enumerate(words)])
+    rows = pa.table({"id": range(10), "word": words, "at": nested, "x.y": words, "same": ["s"] * 10})
+    pq.write_table(rows, tmp_path / "part-0.parquet", row_group_size=5)
+    (file,) = _files_in(Warehouse.at(str(tmp_path)), str(tmp_path), {})
+    found = json.loads(file["stats"])
+    assert found["numRecords"] == 10
+    for limits, at in (("minValues", 0), ("maxValues", 9)):
+        assert found[limits] == {"id": at, "at": {"b.c": at}, "same": "s"}, limits
+
+
+def test_groups_that_are_null_have_no_limits_to_lose(tmp_path: Path) -> None:
+    rows = pa.table({"id": range(10), "word": pa.array([None] * 5 + ["a", "b", "c", "d", "e"])})
+    pq.write_table(rows, tmp_path / "part-0.parquet", row_group_size=5)
+    (file,) = _files_in(Warehouse.at(str(tmp_path)), str(tmp_path), {})
+    found = json.loads(file["stats"])
+    assert (found["minValues"], found["maxValues"]) == ({"id": 0, "word": "a"}, {"id": 9, "word": "e"})
+    assert found["nullCount"] == {"id": 0, "word": 5}
