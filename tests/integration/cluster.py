@@ -38,8 +38,7 @@ def why_no_blind_worker() -> str:
 
 @dataclass(slots=True)
 class Cluster:
-    """A master and its workers. Each has its own folder for the code that it runs; each worker has one core and
-    1 GB."""
+    """A master and its workers. Each has its own folder for the code that it runs."""
 
     folder: Path
     master: str = ""
@@ -53,12 +52,12 @@ class Cluster:
         self.master = found[1]
         return self
 
-    def add_worker(self, name: str, *, blind_to: Path | None = None) -> None:
-        """Starts a worker. A worker that is ``blind_to`` a folder sees an empty one in its place, and so do its
-        executors."""
+    def add_worker(self, name: str, *, blind_to: Path | None = None, cores: int = 1) -> None:
+        """Starts a worker with 1 GB for each of its ``cores``. A worker that is ``blind_to`` a folder sees an empty one
+        in its place, and so do its executors."""
         place = self.folder / name
         place.mkdir()
-        words = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g"]
+        words = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", str(cores), "--memory", f"{cores}g"]
         self._run(name, "worker.Worker", [*words, "--work-dir", str(place), self.master], blind_to)
 
     def wait_for_workers(self, *names: str) -> None:

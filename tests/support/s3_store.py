@@ -49,12 +49,14 @@ _COMMIT = re.compile(r"/_delta_log/\d{20}\.json$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request: method, path with query, and its If-None-Match header."""
+    """One request: method, path with query, its If-None-Match header, and the time at which it was answered, in seconds
+    since 1970."""
 
     method: str
     path: str
     if_none_match: str
     status: int
+    answered: float
 
     @property
     def is_commit(self) -> bool:
@@ -63,13 +65,14 @@ class Request:
 
 
 class S3Store:
-    """A running server with an empty bucket. It ends with this process."""
+    """A running server with an empty bucket. It ends with this process. It answers each request after at least
+    ``delay_ms``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, delay_ms: int = 0) -> None:
         self._requests, self._gate, self._waiting, self._refusing = (folder / name for name in _FILES)
         self._requests.touch()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.s3_store", str(folder)],
+            [sys.executable, "-m", "tests.support.s3_store", str(folder), str(delay_ms)],
             cwd=Path(__file__).parents[2],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -160,7 +163,7 @@ def unconditional_commits(requests: Iterable[Request]) -> list[str]:
     ]
 
 
-def main(folder: str) -> None:
+def main(folder: str, delay_ms: str) -> None:
     """Serves until standard input ends."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
@@ -184,6 +187,7 @@ def main(folder: str) -> None:
             answered.append(status)
             return start_response(status, headers, exc_info)
 
+        time.sleep(int(delay_ms) / 1000)
         if environ["REQUEST_METHOD"] == "PUT" and is_held(environ["PATH_INFO"]) and not waiting.exists():
             waiting.touch()
             while is_held(environ["PATH_INFO"]):
@@ -203,6 +207,7 @@ def main(folder: str) -> None:
             "path": environ["PATH_INFO"] + (f"?{query}" if query else ""),
             "if_none_match": environ.get("HTTP_IF_NONE_MATCH", ""),
             "status": int(answered[0].partition(" ")[0]) if answered else 0,
+            "answered": time.time(),
         }
         out.write(json.dumps(told) + "\n")
         return body
@@ -214,4 +219,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])

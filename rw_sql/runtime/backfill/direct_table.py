@@ -20,18 +20,18 @@ from rw_sql.runtime.backfill.staging_table import held_spans, is_there, table_id
 from rw_sql.runtime.decoding.decoder import ERROR
 from rw_sql.runtime.delta.held_rows import small_rows
 from rw_sql.runtime.delta.job_output import SMALL_ROWS
-from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, at_most
+from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, at_most, of_rows_read
 from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.jobs.inputs import as_in_files, input_frame
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
-from rw_sql.runtime.spark.row_by_row import is_by_row, makes_more
+from rw_sql.runtime.spark.row_by_row import chosen_columns, is_by_row, makes_more
 from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.support.faults import fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from rw_sql.model.backfill_ranges import BackfillChunk
     from rw_sql.model.job_specs import ViewSpec
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rw_sql.model.view_inputs import ViewInput
     from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.delta.job_output import JobOutput
+    from rw_sql.runtime.delta.staged_files import SaveFiles
     from rw_sql.runtime.jobs.context import Context
 
 HISTORY_GENERATION = 0
@@ -96,6 +97,23 @@ class DirectTable:
             held=held_spans(context.warehouse, output.path),
         )
 
+    def result(self, rows: DataFrame) -> DataFrame:
+        """The rows of the view's table for rows of the log: the result of the view's query."""
+        return self._result(rows.where(f"{ERROR} IS NULL"))
+
+    def _result(self, rows: DataFrame) -> DataFrame:
+        register_view(rows.selectExpr(*self.given.selected), self.given.name)
+        return as_in_files(rows.sparkSession.sql(self.spec.query), self.spec)
+
+    def columns_in_log(self, log: DataFrame) -> Mapping[str, str] | None:
+        """The columns of the view's table, each with its name in the log; None if the view's query computes or filters
+        anything. ``log`` is an empty local frame with the log's columns."""
+        chosen = chosen_columns(self._result(log))
+        stored = {column.name for column in self.output.table.schema().fields}
+        if chosen is None or len(dict(chosen)) < len(chosen) or not stored.issuperset(dict(chosen)):
+            return None
+        return dict(chosen)
+
     def append(
         self,
         rows: DataFrame,
@@ -104,19 +122,22 @@ class DirectTable:
         *,
         is_small: bool = True,
         expected: Expected = ANY,
+        save: SaveFiles | None = None,
     ) -> None:
-        """Writes the query's result for a chunk.
+        """Writes the query's result for a chunk. If ``save`` is given, it writes the result, and ``rows`` are not used.
 
-        The result may have fewer rows than the chunk, so ``expected`` is an upper limit.
+        The result may have fewer rows than the chunk. So ``expected`` is an upper limit, or applies to the rows that
+        ``save`` reads.
         """
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
-        register_view(rows.where(f"{ERROR} IS NULL").selectExpr(*self.given.selected), self.given.name)
-        spark: SparkSession = rows.sparkSession
-        found = as_in_files(spark.sql(self.spec.query), self.spec)
-        due = ANY if makes_more(found) else at_most(expected)
+        if save is not None:
+            found, due = rows, of_rows_read(expected)
+        else:
+            found = self.result(rows)
+            due = ANY if makes_more(found) else at_most(expected)
         small: pa.Table | None = None
         fault("history.before_append")
-        is_few = is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS
+        is_few = save is None and is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS
         held = small_rows(found) if is_few else None
         if held is not None:
             small = as_stored(held, pa.schema(self.output.table.schema().to_arrow()))
@@ -127,7 +148,7 @@ class DirectTable:
             if small is not None:
                 self.output.append_rows(small, self.batch, ranges)
             else:
-                self.output.append_frame(found, self.batch, ranges, expected=due)
+                self.output.append_frame(found, self.batch, ranges, expected=due, save=save)
         fault("history.after_append")
         self.batch += 1
         for split, (start, end) in ranges.items():

@@ -33,6 +33,7 @@ from rw_sql.model.offset_ranges import total
 from rw_sql.object_stores import delta_errors
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.backfill.checks import filled_path, history_path, require_readable, require_same_log
+from rw_sql.runtime.backfill.chunk_decoder import ChunkDecoder
 from rw_sql.runtime.backfill.direct_table import DirectTable
 from rw_sql.runtime.backfill.log_rows import rows_of_chunk
 from rw_sql.runtime.backfill.remaining import plan_remaining
@@ -46,12 +47,9 @@ from rw_sql.runtime.decoding.upstream_records import (
 )
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.delta.row_counts import Expected, at_most, expected_of
-from rw_sql.runtime.delta.staged_files import decoding_folder
-from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
 from rw_sql.runtime.jobs.rate_limit import Throttle
 from rw_sql.runtime.positions.checkpoint_handover import is_moved_by_half, move, stands_in
 from rw_sql.runtime.positions.progress import committed_versions
-from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
@@ -70,6 +68,7 @@ if TYPE_CHECKING:
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.model.view_inputs import ViewInput
     from rw_sql.runtime.delta.delta_log import SplitIdentity
+    from rw_sql.runtime.delta.staged_files import SaveFiles
     from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)
@@ -299,7 +298,7 @@ class BackfillReader:
     before: int
     of_all: int
     watch: UpstreamWatch | None = None
-    arrow: ArrowBatches | None = None
+    decoder: ChunkDecoder | None = None
     splits: dict[str, SplitHistory] = field(default_factory=dict)
 
     @staticmethod
@@ -384,12 +383,16 @@ class BackfillReader:
         require_same_log(self.backfill.spec.name, self.kind, options, chunk, known, seen)
         if self.watch is None:
             self.watch = self.kind.watch(options)
-        before = table.output.before_commit
+        if self.decoder is None:
+            self.decoder = ChunkDecoder.of(
+                self.backfill.context.warehouse, definition_of(self.source), table, self.backfill.run
+            )
+        before, decoder = table.output.before_commit, self.decoder
         table.output.before_commit = partial(self._require_unchanged, options, chunk, {**seen, **known})
         try:
-            rows = self._from_upstream(spark, options, chunk, table if limit is None else None)
+            rows, save = self._from_upstream(spark, options, chunk, decoder if limit is None else None)
             lives = {portion.split: self._life(portion.split) for portion in chunk}
-            self._append(table, rows, chunk, lives, limit, self._expected(chunk))
+            self._append(table, rows, chunk, lives, limit, self._expected(chunk), save)
         except (PySparkException, Py4JError):
             # The client's error is unspecific. The present state of the upstream shows whether the records still exist.
             if not self.backfill.stopping.is_set():
@@ -397,8 +400,7 @@ class BackfillReader:
             raise
         finally:
             table.output.before_commit = before
-            if self.arrow is not None:
-                self.backfill.context.warehouse.remove(self._decoded_to(table))
+            decoder.discard()
         return True
 
     def _append(
@@ -409,6 +411,7 @@ class BackfillReader:
         lives: Mapping[str, SplitIdentity],
         limit: int | None,
         expected: Expected,
+        save: SaveFiles | None = None,
     ) -> None:
         if limit is not None:
             if self.backfill.throttle is None or self.backfill.throttle.per_second != limit:
@@ -419,7 +422,7 @@ class BackfillReader:
         if not self.backfill.stopping.is_set():
             # A few bytes of a compressed file may contain any number of records.
             is_small = has_small_batches(self.kind) and self._unit == 1
-            table.append(rows, chunk, lives, is_small=is_small, expected=expected)
+            table.append(rows, chunk, lives, is_small=is_small, expected=expected, save=save)
 
     def _expected(self, chunk: tuple[BackfillChunk, ...]) -> Expected:
         """The number of rows to expect from a chunk's offsets."""
@@ -451,34 +454,25 @@ class BackfillReader:
         rows = table_at(spark, self.backfill.context.log_path(self.source), version).where(f"{ERROR} IS NULL")
         return rows_of_chunk(spark, rows, chunk)
 
-    def _decoded_to(self, table: BackfillStaging | DirectTable) -> str:
-        return decoding_folder(table.output.path, job=table.output.job, run=self.backfill.run)
-
     def _from_upstream(
         self,
         spark: SparkSession,
         options: Mapping[str, str],
         chunk: tuple[BackfillChunk, ...],
-        table: BackfillStaging | DirectTable | None,
-    ) -> DataFrame:
-        """The rows of a chunk from upstream. If ``table`` is given, Arrow may decode the records into files below the
-        table's folder."""
-        statement, own = definition_of(self.source), self.backfill
+        decoder: ChunkDecoder | None,
+    ) -> tuple[DataFrame, SaveFiles | None]:
+        """The rows of a chunk from upstream; see :meth:`ChunkDecoder.rows`. If ``decoder`` is None, Spark decodes."""
+        statement = definition_of(self.source)
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         lives = {portion.split: self._life(portion.split)[1] for portion in chunk}
         records = read_records(self.kind, spark, options, ranges, statement, lives)
-        added = added_fields(own.context.metastore.snapshot(), self.source)
-        rows_of = partial(decode, statement=statement, options=options, run=own.run, batch=0, bucket=0, added=added)
-        if self.arrow is None:
-            self.arrow = ArrowBatches.of(own.context.warehouse, statement, own.run)
-        offsets = sum(end - start for start, end in ranges.values())
-        if table is None or self.arrow is None or not self.arrow.takes(records, offsets // self._unit):
-            return rows_of(records)
-        folder = self._decoded_to(table)
-        require_shared(own.context.warehouse, spark)
-        expected = self._expected(chunk)
-        rows = self.arrow.decoded(own.context.warehouse, folder, records=records, rows_of=rows_of, expected=expected)
-        return rows_of(records) if rows is None else rows
+        added = added_fields(self.backfill.context.metastore.snapshot(), self.source)
+        run = self.backfill.run
+        rows_of = partial(decode, statement=statement, options=options, run=run, batch=0, bucket=0, added=added)
+        count = sum(end - start for start, end in ranges.values()) // self._unit
+        if decoder is None:
+            return rows_of(records), None
+        return decoder.rows(records, count, rows_of, self._expected(chunk))
 
     def _require_unchanged(
         self, options: Mapping[str, str], chunk: tuple[BackfillChunk, ...], known: Mapping[str, int]

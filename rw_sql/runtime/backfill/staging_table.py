@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rw_sql.model.backfill_ranges import BackfillChunk
     from rw_sql.model.offset_ranges import Spans
     from rw_sql.runtime.delta.delta_log import SplitIdentity
+    from rw_sql.runtime.delta.staged_files import SaveFiles
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _WHOLE = "the end of the history"
@@ -84,6 +85,15 @@ class BackfillStaging:
             held=held_spans(warehouse, path),
         )
 
+    def result(self, rows: DataFrame) -> DataFrame:
+        """The rows of this table for rows of the log: the same."""
+        return rows
+
+    def columns_in_log(self, log: DataFrame) -> Mapping[str, str] | None:
+        """The columns of this table, each with its name in the log: the same."""
+        del log
+        return {name: name for name in self.schema.names}
+
     def append(
         self,
         rows: DataFrame,
@@ -92,13 +102,14 @@ class BackfillStaging:
         *,
         is_small: bool = True,
         expected: Expected = ANY,
+        save: SaveFiles | None = None,
     ) -> None:
         """Adds the rows of a chunk. ``lives`` has the identity of each split from which the chunk was read; it is empty
-        for a chunk from the log."""
+        for a chunk from the log. If ``save`` is given, it writes the rows, and ``rows`` are not used."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         self.output.lives = lives
         fault("history.before_append")
-        is_few = is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS
+        is_few = save is None and is_small and sum(end - start for start, end in ranges.values()) <= SMALL_ROWS
         found = small_rows(rows) if is_few else None
         if found is not None:
             small = as_stored(found, self.schema)
@@ -106,7 +117,7 @@ class BackfillStaging:
             self.output.prove()
             self.output.append_rows(small, self.batch, ranges)
         else:
-            self.output.append_frame(rows, self.batch, ranges, expected=expected)
+            self.output.append_frame(rows, self.batch, ranges, expected=expected, save=save)
         fault("history.after_append")
         self.batch += 1
         for split, (start, end) in ranges.items():

@@ -1,7 +1,7 @@
 """Decodes the records of a large batch with Arrow, and writes the rows to Parquet files, inside Spark's tasks.
 
-Spark reads the records and passes them to Python; each task writes one file, as Spark's own writer does. The rows do
-not return to Spark. Records that :mod:`rw_sql.runtime.decoding.json_blocks` does not decode are written to another
+Spark reads the records and passes them to Python; each task writes its own files, as Spark's own writer does. The rows
+do not return to Spark. Records that :mod:`rw_sql.runtime.decoding.json_blocks` does not decode are written to another
 file, which the driver reads and decodes with Spark.
 """
 
@@ -36,19 +36,23 @@ _HIDDEN = ("_rw_split", "_rw_offset")
 _GROUP_BYTES = 32 * 1024 * 1024
 """The maximum number of bytes of rows in memory; at this size, they become a row group of the file."""
 
+_FILE_ROWS = 250_000
+"""The maximum number of rows of a file, as in Spark's own files (see ``spark.sql.files.maxRecordsPerFile`` in
+:mod:`rw_sql.runtime.spark.job_settings`)."""
+
 _PART_BYTES = 8 * 1024 * 1024
 """The approximate number of bytes of text that are decoded at once."""
 
-_RESULT = "rows STRING, row_count BIGINT, others STRING, other_count BIGINT"
+_RESULT = "rows ARRAY<STRING>, row_count BIGINT, others ARRAY<STRING>, other_count BIGINT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFiles:
-    """The names of a task's files (None for a file without rows), and the numbers of rows in them."""
+    """The names of a task's files, and the numbers of rows in them: rows, and undecoded records."""
 
-    rows: str | None
+    rows: tuple[str, ...]
     row_count: int
-    others: str | None
+    others: tuple[str, ...]
     other_count: int
 
 
@@ -60,7 +64,8 @@ class BlockFiles:
     follow, then the columns ``computed``, whose values Spark has computed. Columns are identified by their order, not
     by their names in the batch. ``schema`` are the columns of the files; columns that none of the other attributes
     provide are NULL. ``constants`` are the values of columns that are equal in all rows, ``by_split`` the values of one
-    column that depends on the record's split.
+    column that depends on the record's split. ``renamed`` are the columns of the files whose names differ from those in
+    the other attributes (name in the files → other name).
     """
 
     folder: str
@@ -72,9 +77,10 @@ class BlockFiles:
     split: str
     by_split: tuple[str, Mapping[str, int]]
     compression: str
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, records: DataFrame) -> list[TaskFiles]:
-        """Writes a frame of records to files; each task writes one file of rows and one file of undecoded records."""
+        """Writes a frame of records to files; each task writes files of rows and files of undecoded records."""
         from pyspark import cloudpickle
 
         by_value: Any = cloudpickle.register_pickle_by_value
@@ -86,14 +92,14 @@ class BlockFiles:
             yield _written(files, batches)
 
         return [
-            TaskFiles(rows=row[0], row_count=row[1], others=row[2], other_count=row[3])
+            TaskFiles(rows=tuple(row[0]), row_count=row[1], others=tuple(row[2]), other_count=row[3])
             for row in records.mapInArrow(write, _RESULT).collect()
         ]
 
 
 def _written(files: BlockFiles, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     os.makedirs(files.folder, exist_ok=True)
-    rows, others = _File(files), _File(files)
+    rows, others = _Files(files), _Files(files)
     is_worth_it = True
     for batch in chain.from_iterable(map(_parts, batches)):
         texts = batch.column(0)
@@ -107,7 +113,7 @@ def _written(files: BlockFiles, batches: Iterable[pa.RecordBatch]) -> pa.RecordB
         if not known.all():
             others.add(_others(files, batch.filter(pa.array(~known))))
     made = [rows.close(), rows.count, others.close(), others.count]
-    kinds = [pa.string(), pa.int64(), pa.string(), pa.int64()]
+    kinds = [pa.list_(pa.string()), pa.int64(), pa.list_(pa.string()), pa.int64()]
     names = ["rows", "row_count", "others", "other_count"]
     return pa.RecordBatch.from_arrays([pa.array([value], kind) for value, kind in zip(made, kinds, strict=True)], names)
 
@@ -125,16 +131,17 @@ def _rows(files: BlockFiles, decoded: pa.Table, batch: pa.RecordBatch) -> pa.Tab
     # the records by chance.
     given = (*(name if name in _HIDDEN else "" for name in files.kept), *files.computed)
     for wanted in files.schema:
-        if wanted.name in files.reader.schema.names:
-            values: Any = decoded.column(wanted.name)
-        elif wanted.name in files.constants:
-            values = pa.repeat(pa.scalar(files.constants[wanted.name], wanted.type), count)
-        elif wanted.name == column:
+        name = files.renamed.get(wanted.name, wanted.name)
+        if name in files.reader.schema.names:
+            values: Any = decoded.column(name)
+        elif name in files.constants:
+            values = pa.repeat(pa.scalar(files.constants[name], wanted.type), count)
+        elif name == column:
             splits = batch.column(1 + files.kept.index(files.split))
             named = pa.array(list(epochs), splits.type)
             values = pa.array(epochs.values(), pa.int64()).take(pc.index_in(splits, named))
-        elif wanted.name in given:
-            values = batch.column(1 + given.index(wanted.name))
+        elif name in given:
+            values = batch.column(1 + given.index(name))
         else:
             values = pa.nulls(count, wanted.type)
         columns.append(values if values.type == wanted.type else values.cast(wanted.type))
@@ -152,32 +159,41 @@ def _others(files: BlockFiles, batch: pa.RecordBatch) -> pa.Table:
 
 
 @dataclass(slots=True)
-class _File:
-    """A file of one task. It is created with the first rows."""
+class _Files:
+    """Files of one task with the same columns. A file is created with its first rows."""
 
     files: BlockFiles
-    name: str = field(default_factory=lambda: f"part-{uuid.uuid4().hex}.parquet")
+    names: list[str] = field(default_factory=list)
     count: int = 0
     _waiting: list[pa.Table] = field(default_factory=list)
     _bytes: int = 0
+    _room: int = 0
+    """The number of rows that the current file may still take."""
     _writer: Any = None
 
     def add(self, rows: pa.Table) -> None:
-        if not rows.num_rows:
-            return
-        self.count += rows.num_rows
-        self._waiting.append(rows)
-        self._bytes += rows.nbytes
-        if self._bytes >= _GROUP_BYTES:
-            self._flush()
+        while rows.num_rows:
+            if not self._room:
+                self._end_file()
+                self._room = _FILE_ROWS
+            part, rows = rows.slice(0, self._room), rows.slice(self._room)
+            self.count += part.num_rows
+            self._room -= part.num_rows
+            self._waiting.append(part)
+            self._bytes += part.nbytes
+            if self._bytes >= _GROUP_BYTES:
+                self._flush()
 
-    def close(self) -> str | None:
-        """Completes the file; returns its name, None if it has no rows."""
+    def close(self) -> list[str]:
+        """Completes the files; returns their names."""
+        self._end_file()
+        return self.names
+
+    def _end_file(self) -> None:
         self._flush()
-        if self._writer is None:
-            return None
-        self._writer.close()
-        return self.name
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
     def _flush(self) -> None:
         if not self._waiting:
@@ -185,6 +201,7 @@ class _File:
         group = pa.concat_tables(self._waiting)
         self._waiting, self._bytes = [], 0
         if self._writer is None:
-            path = f"{self.files.folder}/{self.name}"
+            self.names.append(f"part-{uuid.uuid4().hex}.parquet")
+            path = f"{self.files.folder}/{self.names[-1]}"
             self._writer = pq.ParquetWriter(path, group.schema, compression=self.files.compression, store_schema=False)
         self._writer.write_table(group, row_group_size=group.num_rows)

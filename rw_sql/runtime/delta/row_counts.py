@@ -5,7 +5,7 @@ Spark, Delta and Arrow already provide these counts, so nothing has to be read a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import AT_MOST, EXACTLY
@@ -92,6 +92,12 @@ def at_most(expected: Expected) -> Expected:
     if expected.of_read:
         return ANY
     return Expected(most=expected.most, limits_of=expected.limits_of)
+
+
+def of_rows_read(expected: Expected) -> Expected:
+    """The expectation for queries that may drop rows, if the rows that they read are counted: the limits apply to
+    these."""
+    return replace(expected, of_read=True, is_row_by_row=False)
 
 
 def exactly(rows: int) -> Expected:

@@ -204,10 +204,12 @@ class ArrowBatches:
         rows_of: Callable[[DataFrame], DataFrame],
         batch: int,
         since: Mapping[str, int],
+        renamed: Mapping[str, str] | None = None,
     ) -> Reported | None:
-        """Saves the rows of records as Parquet files in a new folder; ``schema`` are the table's columns.
+        """Saves the rows of records as Parquet files in a new folder; ``schema`` are the table's columns. ``renamed``
+        are those whose names in the log differ (name in the table → name in the log).
 
-        For records that Arrow does not decode, ``rows_of`` makes the log's rows with Spark, and ``by_spark`` saves
+        For records that Arrow does not decode, ``rows_of`` makes the table's rows with Spark, and ``by_spark`` saves
         these rows. Returns None, and leaves nothing, if the Python processes of this Spark cannot run Arrow. Raises
         MiscountError if a file that a task wrote does not exist.
         """
@@ -227,6 +229,7 @@ class ArrowBatches:
             split=SPLIT,
             by_split=(SINCE, since),
             compression=_codec(str(spark.conf.get("spark.sql.parquet.compression.codec", "snappy"))),
+            renamed=renamed or {},
         )
         try:
             columns = [*map(f.col, kept), *included(self.statement)]
@@ -240,25 +243,27 @@ class ArrowBatches:
             warehouse.remove(parts)
             warehouse.remove(folder)
             return None
-        names = [name for each in written for name in (each.rows, each.others) if name is not None]
+        names = [name for each in written for name in (*each.rows, *each.others)]
         there = set(warehouse.list_names(parts))
         if not there.issuperset(names):
             raise MiscountError(
                 f"Spark's tasks report {len(names)} files, of which the driver does not find "
                 f"{len(set(names) - there)} in {parts}: every executor must see this folder as the driver does"
             )
-        for each in written:
-            if each.rows is not None:
-                warehouse.files.mv(f"{parts}/{each.rows}", f"{folder}/{each.rows}")
+        for name in (name for each in written for name in each.rows):
+            warehouse.files.mv(f"{parts}/{name}", f"{folder}/{name}")
         made = Reported(
             rows=sum(each.row_count for each in written),
-            files=sum(each.rows is not None for each in written),
+            files=sum(len(each.rows) for each in written),
             read=sum(each.row_count + each.other_count for each in written),
         )
-        others = [f"{parts}/{each.others}" for each in written if each.others is not None]
+        others = [f"{parts}/{name}" for each in written for name in each.others]
         if others:
-            self._rest = _REST_BATCHES if 2 * made.rows < (made.read or 0) else 0
+            left = sum(each.other_count for each in written)
+            self._rest = _REST_BATCHES if made.rows < left else 0
             rest = _saved_beside(warehouse, folder, rows_of(_read_again(records, kept, others)), by_spark)
+            if rest.read not in (None, left):
+                raise MiscountError(f"Arrow left {left} records to Spark, which has read {rest.read}")
             made = Reported(rows=made.rows + rest.rows, files=made.files + rest.files, read=made.read)
         warehouse.remove(parts)
         return made

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rw_sql.runtime.spark.jvm import analyzed_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_COLUMNS_ONLY = frozenset({"Project", "SubqueryAlias", "View"})
 _BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate", "EventTimeWatermark", "ResolvedHint"})
 
 
@@ -41,3 +42,36 @@ def makes_more(frame: DataFrame) -> bool:
             return True
         plan = plan.children().apply(0)
     return False
+
+
+def chosen_columns(frame: DataFrame) -> tuple[tuple[str, str], ...] | None:
+    """The columns of a query that only chooses and renames columns of its input: pairs (name, name in the input). None
+    if the query computes or filters anything. The input must be a table of given rows, such as an empty one."""
+    plan = analyzed_plan(frame)
+    output = plan.output()
+    found = [(str(output.apply(at).name()), int(output.apply(at).exprId().id())) for at in range(output.size())]
+    while plan.children().size():
+        if plan.children().size() != 1 or str(plan.nodeName()) not in _COLUMNS_ONLY or plan.subqueries().nonEmpty():
+            return None
+        if str(plan.nodeName()) == "Project":
+            given = _given_names(plan.projectList())
+            if given is None:
+                return None
+            found = [(name, given[column]) for name, column in found]
+        plan = plan.children().apply(0)
+    output = plan.output()
+    names = {int(output.apply(at).exprId().id()): str(output.apply(at).name()) for at in range(output.size())}
+    return tuple((name, names[column]) for name, column in found)
+
+
+def _given_names(columns: Any) -> dict[int, int] | None:
+    """For each column of a projection, by the ids of Spark's expressions: the column of the input that it is; None if
+    the projection computes anything."""
+    given: dict[int, int] = {}
+    for at in range(columns.size()):
+        column = columns.apply(at)
+        inner = column.child() if column.getClass().getSimpleName() == "Alias" else column
+        if inner.getClass().getSimpleName() != "AttributeReference":
+            return None
+        given[int(column.exprId().id())] = int(inner.exprId().id())
+    return given

@@ -47,9 +47,9 @@ def written(folder: Path, *batches: Sequence[str | None]) -> tuple[list[dict[str
     """The rows and the other records that a task writes for batches of texts."""
     made = block_files._written(files_in(folder), [_batch(texts) for texts in batches]).to_pylist()
     ((rows, row_count, others, other_count),) = [tuple(row.values()) for row in made]
-    found = [[] if name is None else pq.read_table(folder / name).to_pylist() for name in (rows, others)]
+    found = [[row for name in names for row in pq.read_table(folder / name).to_pylist()] for names in (rows, others)]
     assert [len(each) for each in found] == [row_count, other_count]
-    assert len(list(folder.glob("*"))) == (rows is not None) + (others is not None)
+    assert {file.name for file in folder.glob("*")} == {*rows, *others}
     return found[0], found[1]
 
 
