@@ -137,14 +137,25 @@ def measured_broker() -> Iterator[MeasuredBroker]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def fill(bootstrap: str, topic: str, records: int, partitions: int, *, first: int = 0) -> None:
-    """Writes flights, from number ``first`` on, to a topic, partition by partition in turn; returns when all are
+def fill(
+    bootstrap: str,
+    topic: str,
+    records: int,
+    partitions: int,
+    *,
+    first: int = 0,
+    value: Callable[[int], bytes] = flight,
+) -> None:
+    """Writes records, from number ``first`` on, to a topic, partition by partition in turn; returns when all are
     acknowledged.
 
-    Many records are written by two processes, each of which writes to half of the partitions.
+    ``value``, a function of a module, makes a record from its number. Many records are written by two processes, each
+    of which writes to half of the partitions.
     """
     workers = 2 if records >= _MANY and partitions % 2 == 0 else 1
-    parts = [(bootstrap, topic, range(first + at, first + records, workers), partitions) for at in range(workers)]
+    parts = [
+        (bootstrap, topic, range(first + at, first + records, workers), partitions, value) for at in range(workers)
+    ]
     if workers == 1:
         _produce(*parts[0])
         return
@@ -152,7 +163,9 @@ def fill(bootstrap: str, topic: str, records: int, partitions: int, *, first: in
         pool.starmap(_produce, parts)
 
 
-def _produce(bootstrap: str, topic: str, numbers: range, partitions: int) -> None:
+def _produce(
+    bootstrap: str, topic: str, numbers: range, partitions: int, value: Callable[[int], bytes] = flight
+) -> None:
     from confluent_kafka import KafkaError, Message, Producer
 
     faults: list[str] = []
@@ -175,7 +188,7 @@ def _produce(bootstrap: str, topic: str, numbers: range, partitions: int) -> Non
     for number in numbers:
         while True:
             try:
-                producer.produce(topic, flight(number), partition=number % partitions)
+                producer.produce(topic, value(number), partition=number % partitions)
                 break
             except BufferError:
                 producer.poll(0.05)
@@ -279,6 +292,13 @@ def merge_into(spark: SparkSession, path: str, keys: list[str]) -> Callable[[Dat
         merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
     return write
+
+
+def fingerprint(rows: DataFrame) -> str:
+    """The number of rows and the sum of their 64-bit hashes, which do not depend on the order of rows and columns."""
+    names = ", ".join(f"`{name}`" for name in sorted(rows.columns))
+    found = rows.selectExpr("count(*)", f"sum(CAST(xxhash64({names}) AS DECIMAL(38)))").collect()[0]
+    return f"{found[0]}/{found[1]}"
 
 
 @dataclass(slots=True)
@@ -439,13 +459,14 @@ def flights_broker(records: int = 0, partitions: int = 2) -> Iterator[tuple[str,
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def bare_session(folder: str) -> Any:
-    """A Spark session with Delta and Spark's Kafka reader, and without rw_sql."""
+def bare_session(folder: str, config: Mapping[str, str] = SETTINGS) -> Any:
+    """A Spark session with Delta and Spark's Kafka reader, and without rw_sql. If ``folder`` is in an object store, the
+    session can use that store."""
     import rw_sql
     from rw_sql.connectors.registry import connector
     from rw_sql.runtime.spark.sessions import SparkSessions
 
-    spark = rw_sql.connect(f"{folder}/unused", config=SETTINGS, run_jobs=False)
+    spark = rw_sql.connect(f"{folder}/unused", config=config, run_jobs=False)
     rw_sql.detach(spark)
     return SparkSessions(spark).new(connector("kafka").spark_packages())
 

@@ -24,14 +24,13 @@ from bench.streaming import (
     bare_session,
     child,
     fill,
+    fingerprint,
     measured_broker,
     merge_into,
     write_to_parent,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from bench.streaming import MeasuredBroker
 
 PARTITIONS = 4
@@ -54,13 +53,6 @@ GROUPS = {
 QUERIES = {**ROWS, **{name: query for name, (query, _) in GROUPS.items()}}
 
 
-def _print_of(rows: DataFrame) -> str:
-    """A fingerprint of rows that does not depend on their order."""
-    names = ", ".join(f"`{name}`" for name in sorted(rows.columns))
-    found = rows.selectExpr("count(*)", f"sum(CAST(xxhash64({names}) AS DECIMAL(38)))").collect()[0]
-    return f"{found[0]}/{found[1]}"
-
-
 def _ours(bootstrap: str, topic: str, folder: str) -> None:
     import rw_sql
 
@@ -76,7 +68,7 @@ def _ours(bootstrap: str, topic: str, folder: str) -> None:
     write_to_parent("ready")
     for line in sys.stdin:
         if not line.strip():
-            write_to_parent(" ".join(_print_of(spark.sql(f"SELECT * FROM {name}")) for name in QUERIES))
+            write_to_parent(" ".join(fingerprint(spark.sql(f"SELECT * FROM {name}")) for name in QUERIES))
             continue
         spark.sql("RESUME SOURCE flights").collect()
         spark.sql("FLUSH").collect()
@@ -92,7 +84,7 @@ def _bare(bootstrap: str, topic: str, folder: str) -> None:
     for line in sys.stdin:
         if not line.strip():
             write_to_parent(
-                " ".join(_print_of(spark.read.format("delta").load(f"{folder}/{name}")) for name in QUERIES)
+                " ".join(fingerprint(spark.read.format("delta").load(f"{folder}/{name}")) for name in QUERIES)
             )
             continue
         running = []
@@ -119,7 +111,7 @@ def _batch(bootstrap: str, topic: str, folder: str) -> None:
     write_to_parent("ready")
     for line in sys.stdin:
         if not line.strip():
-            write_to_parent(" ".join(_print_of(spark.sql(query.format("flights"))) for query in QUERIES.values()))
+            write_to_parent(" ".join(fingerprint(spark.sql(query.format("flights"))) for query in QUERIES.values()))
             continue
         records = (
             spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).load()
