@@ -20,9 +20,9 @@ else:
 
 
 @lru_cache(maxsize=256)
-def without_float_limits(schema: pa.Schema) -> dict[str, Any]:
+def without_float_limits(schema: pa.Schema, *, is_compaction: bool = False) -> dict[str, Any]:
     """The arguments with which delta-rs writes rows without statistics of their floating-point columns; empty if there
-    are no such columns.
+    are no such columns. ``is_compaction``: for the files that a compaction writes.
 
     delta-rs accepts settings only for columns that are not inside a structure. If a structure contains a floating-point
     number, no structure has statistics.
@@ -37,7 +37,9 @@ def without_float_limits(schema: pa.Schema) -> dict[str, Any]:
         columns: dict[str, Any] = {"default_column_properties": none, "column_properties": dict.fromkeys(plain, full)}
     else:
         columns = {"column_properties": dict.fromkeys(floats, none)}
-    # Without further settings, delta-rs compresses with Snappy.
+    # The codecs are those that delta-rs uses if it gets no settings.
+    if is_compaction:
+        return {"writer_properties": deltalake.WriterProperties(compression="ZSTD", compression_level=4, **columns)}
     return {"writer_properties": deltalake.WriterProperties(compression="SNAPPY", **columns)}
 
 

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
+from rw_sql.connectors.delta.float_statistics import without_float_limits
 from rw_sql.runtime.delta.staged_files import _files_in
+from rw_sql.runtime.delta.table_files import MOST_SMALL_FILES, compact
 from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -40,3 +43,16 @@ def test_groups_that_are_null_have_no_limits_to_lose(tmp_path: Path) -> None:
     found = json.loads(file["stats"])
     assert (found["minValues"], found["maxValues"]) == ({"id": 0, "word": "a"}, {"id": 9, "word": "e"})
     assert found["nullCount"] == {"id": 0, "word": 5}
+
+
+def test_a_compaction_adds_no_limits_of_floats(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "x": [1.0, float("nan")]})
+    for _ in range(MOST_SMALL_FILES + 1):
+        write_deltalake(str(tmp_path), rows, mode="append", **without_float_limits(rows.schema))
+    table = DeltaTable(str(tmp_path))
+    assert compact(table) == MOST_SMALL_FILES + 1
+    (file,) = table.file_uris()
+    assert pq.read_metadata(file).row_group(0).column(0).compression == "ZSTD"
+    assert pa.table(table.get_add_actions(flatten=True)).select(["min.id", "max.x"]).to_pylist() == [
+        {"min.id": 1, "max.x": None}
+    ]
