@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import Column
 
@@ -166,6 +166,17 @@ def once(value: Column) -> Column:
     code around from_json but interprets its argument for each record.
     """
     return f.when(f.spark_partition_id() >= 0, value)
+
+
+def joined(operator: Callable[[Column, Column], Column], parts: Sequence[Column]) -> Column:
+    """At least one column, joined by an associative operator, as a balanced tree.
+
+    Spark's analyzer and compiler work recursively. With hundreds of columns in a chain, their stack overflows.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return operator(joined(operator, parts[:half]), joined(operator, parts[half:]))
 
 
 def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:

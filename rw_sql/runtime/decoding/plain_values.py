@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter
 from functools import partial, reduce
-from operator import or_
+from operator import and_, or_
 from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import functions as f
@@ -43,6 +43,7 @@ from rw_sql.runtime.decoding.json_text import (
     is_changing,
     is_text,
     is_whole,
+    joined,
     let,
     map_of,
     members,
@@ -258,18 +259,17 @@ def _is_exact(
     raw: Column, read: Column, values: dict[str, Column], columns: Sequence[ColumnDefinition], rules: ValueRules
 ) -> Column:
     """True if the values that were read are exactly the written ones, with exactly matching names."""
+    fitting = [_fits(read[column.name], values.get(column.name), column.data_type, rules) for column in columns]
     found = is_whole(read)
-    for column in columns:
-        fits = _fits(read[column.name], values.get(column.name), column.data_type, rules)
-        if fits is not None:
-            found = found & fits
+    if any(fits is not None for fits in fitting):
+        found = found & joined(and_, [fits for fits in fitting if fits is not None])
     texts = [test for column in columns for test in _may_be_numbers(read[column.name], column.data_type)]
     if texts:
-        found = found & ~(reduce(or_, texts) & is_changing(characters(raw)))
+        found = found & ~(joined(or_, texts) & is_changing(characters(raw)))
     nulls = [test for column in columns for test in _has_nulls(read[column.name], column.data_type)]
     names = {column.name for column in columns}
     names |= {field.name for column in columns for part in _parts(column.data_type) for field in part.fields}
-    return found & ~(reduce(or_, nulls) & _has_other_case(characters(raw), sorted(names)))
+    return found & ~(joined(or_, nulls) & _has_other_case(characters(raw), sorted(names)))
 
 
 def _fits(read: Column, value: Column | None, data_type: DataType, rules: ValueRules) -> Column | None:
@@ -297,7 +297,7 @@ def _fits(read: Column, value: Column | None, data_type: DataType, rules: ValueR
     else:
         parts = [_fits(read[field.name], None, field.data_type, rules) for field in data_type.fields]
     fitting = [part for part in parts if part is not None]
-    return reduce(lambda one, other: one & other, fitting) if fitting else None
+    return joined(and_, fitting) if fitting else None
 
 
 def _all_fit(items: Column, data_type: DataType, rules: ValueRules) -> Column | None:

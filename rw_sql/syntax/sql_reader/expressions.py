@@ -286,6 +286,11 @@ class ExpressionReader(FormReader):
         elif word == "AGGREGATE" and following.text == ":":
             self.at += 2
             self._name_or_call()
+        elif word == "WINDOW" and following.text == ".":
+            # A field of the column that GROUP BY window(…) makes. Spark's documentation does not quote it.
+            self.mentioned.append(self.peek())
+            self.at += 1
+            self._fields()
         elif word in RESERVED or word in NEVER_NAMES:
             self.refuse(f"syntax error at or near {self.peek().text}", self.peek())
         else:
