@@ -47,4 +47,5 @@ def _has_floats(kind: pa.DataType) -> bool:
     """True for a structure that contains a floating-point number, at any depth."""
     if not pa.types.is_struct(kind):
         return False
-    return any(pa.types.is_floating(field.type) or _has_floats(field.type) for field in kind.fields)
+    # Iterated, because PyArrow has the attribute "fields" only since version 18.
+    return any(pa.types.is_floating(field.type) or _has_floats(field.type) for field in kind)
