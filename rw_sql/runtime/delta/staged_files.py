@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from rw_sql.runtime.support.warehouse import Warehouse
 
+_FLOATING = ("FLOAT", "DOUBLE")
 _UNFINISHED = "_rw_writing"
 WRITTEN = "written"
 """In an object store, the folder below the table's folder that contains one folder per batch written by Spark."""
@@ -166,7 +167,8 @@ def _certain(stats: str, file: str) -> str:
     """The statistics of a file without the limits of columns that have none in some of the file's row groups.
 
     Writers of Parquet omit the limits of a group if a value has more than 4,096 bytes. delta-rs would store the limits
-    of the other groups as those of the file, and readers would skip rows.
+    of the other groups as those of the file, and readers would skip rows. Floating-point columns count as columns
+    without limits, because those of a group may be NaN or ignore NaN.
     """
     footer = pq.read_metadata(file.removeprefix("file://"))
     if footer.num_row_groups < 2:
@@ -174,7 +176,7 @@ def _certain(stats: str, file: str) -> str:
     known: dict[str, Any] = json.loads(stats)
     for at in range(footer.num_columns):
         chunks = [footer.row_group(group).column(at) for group in range(footer.num_row_groups)]
-        if any(not _has_limits(chunk) for chunk in chunks):
+        if chunks[0].physical_type in _FLOATING or not all(map(_has_limits, chunks)):
             for limits in ("minValues", "maxValues"):
                 _drop(known.get(limits, {}), chunks[0].path_in_schema)
     return json.dumps(known)

@@ -45,6 +45,13 @@ def test_groups_that_are_null_have_no_limits_to_lose(tmp_path: Path) -> None:
     assert found["nullCount"] == {"id": 0, "word": 5}
 
 
+def test_a_number_in_one_group_is_no_limit_of_nan_in_another(tmp_path: Path) -> None:
+    rows = pa.table({"id": range(4), "x": [float("nan"), 1.0, 2.0, 3.0], "at": [{"x": 1.0, "k": 1}] * 4})
+    pq.write_table(rows, tmp_path / "part-0.parquet", row_group_size=2)
+    (file,) = _files_in(Warehouse.at(str(tmp_path)), str(tmp_path), {})
+    assert json.loads(file["stats"])["maxValues"] == {"id": 3, "at": {"k": 1}}
+
+
 def test_a_compaction_adds_no_limits_of_floats(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2], "x": [1.0, float("nan")]})
     for _ in range(MOST_SMALL_FILES + 1):
