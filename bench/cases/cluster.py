@@ -1,31 +1,19 @@
 """Ingest on a standalone Spark cluster of two workers: compared with a bare query on the same cluster, and with rw_sql
 on one worker.
 
-``python -m bench.cases.cluster {ours | bare} <master> <cores> <bootstrap> <folder>`` is the process of one side. At
-each input line, which contains a number of records, it reads the topic ``flights`` from the beginning.
+``python -m bench.cases.cluster {ours | bare} <master> <cores> <bootstrap> <folder>`` is the process of one side; see
+:mod:`bench.cases.ingest`.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from bench.cases.ingest import run_bare, run_ours, throughput
 from bench.harness import Case, Pair
-from bench.streaming import (
-    COLUMNS,
-    SETTINGS,
-    Child,
-    Watched,
-    bare_flights,
-    bare_session,
-    child,
-    flights_broker,
-    wait_until,
-    write_to_parent,
-)
+from bench.streaming import SETTINGS, Child, child, flights_broker
 
 RECORDS = 2_000_000
 PARTITIONS = 4
@@ -46,57 +34,11 @@ def _settings(master: str, cores: str) -> dict[str, str]:
     }
 
 
-def _ours(master: str, cores: str, bootstrap: str, folder: str) -> None:
-    import rw_sql
-
-    spark = rw_sql.connect(folder, config=_settings(master, cores))
-    spark.sql("SET statement_timeout = '3600s'").collect()
-    write_to_parent("ready")
-    for number, line in enumerate(sys.stdin):
-        spark.sql(
-            f"CREATE SOURCE s{number} ({COLUMNS}) WITH (connector = 'kafka', topic = 'flights', paused = 'true', "
-            f"properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON"
-        ).collect()
-        spark.sql(f"CREATE MATERIALIZED VIEW v{number} AS SELECT flight FROM s{number} WHERE flight < 0").collect()
-        source = spark.sql(f"SELECT id FROM rw_catalog.rw_sources WHERE name = 's{number}'").collect()[0][0]
-        started = time.perf_counter()
-        spark.sql(f"RESUME SOURCE s{number}").collect()
-        _wait(Watched(f"{folder}/data/{source}/1"), int(line))
-        write_to_parent(str(time.perf_counter() - started))
-        spark.sql(f"DROP SOURCE s{number} CASCADE").collect()
-        write_to_parent("at rest")
-
-
-def _bare(master: str, cores: str, bootstrap: str, folder: str) -> None:
-    spark = bare_session(folder, _settings(master, cores))
-    write_to_parent("ready")
-    for number, line in enumerate(sys.stdin):
-        table = Watched(f"{folder}/table{number}")
-        started = time.perf_counter()
-        query = (
-            bare_flights(spark, bootstrap, "flights", "partition", "offset", "timestamp")
-            .writeStream.format("delta")
-            .option("checkpointLocation", f"{folder}/checkpoint{number}")
-            .start(table.path)
-        )
-        _wait(table, int(line))
-        write_to_parent(str(time.perf_counter() - started))
-        query.stop()
-        shutil.rmtree(table.path)
-        write_to_parent("at rest")
-
-
-def _wait(table: Watched, records: int) -> None:
-    wait_until(lambda: table.rows() >= records, f"{table.path} has all records")
-
-
 def _throughput(side: Child) -> float:
     side.resume()
-    side.write_line(str(RECORDS))
-    taken = float(side.read_line())
-    assert side.read_line() == "at rest"
+    found = throughput(side, records=RECORDS)
     side.halt()
-    return RECORDS / taken
+    return found
 
 
 @contextmanager
@@ -148,5 +90,9 @@ CASES = (
 )
 
 
+def _run(side: str, master: str, cores: str, bootstrap: str, folder: str) -> None:
+    {"ours": run_ours, "bare": run_bare}[side](bootstrap, folder, _settings(master, cores))
+
+
 if __name__ == "__main__":
-    {"ours": _ours, "bare": _bare}[sys.argv[1]](*sys.argv[2:])
+    _run(*sys.argv[1:])

@@ -2,7 +2,8 @@
 writes the same records.
 
 ``python -m bench.cases.ingest {ours | bare} <bootstrap> <folder>`` is the process of one side. At each input line,
-which contains a topic and its number of records, it reads the topic.
+which contains a topic and its number of records, it reads the topic, prints the seconds, and then deletes what it has
+read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from bench.harness import Case, Pair
@@ -41,10 +42,11 @@ def _wait(table: Watched, records: int) -> None:
     wait_until(lambda: table.rows() >= records, f"{table.path} has all records")
 
 
-def _ours(bootstrap: str, folder: str) -> None:
+def run_ours(bootstrap: str, folder: str, config: Mapping[str, str] = SETTINGS) -> None:
+    """Runs rw_sql's side, with the given settings of Spark."""
     import rw_sql
 
-    spark = rw_sql.connect(folder, config=SETTINGS)
+    spark = rw_sql.connect(folder, config=config)
     spark.sql("SET statement_timeout = '3600s'").collect()
     write_to_parent("ready")
     for number, line in enumerate(sys.stdin):
@@ -62,10 +64,12 @@ def _ours(bootstrap: str, folder: str) -> None:
         _wait(log, int(records))
         write_to_parent(str(time.perf_counter() - started))
         spark.sql(f"DROP SOURCE s{number} CASCADE").collect()
+        write_to_parent("at rest")
 
 
-def _bare(bootstrap: str, folder: str) -> None:
-    spark = bare_session(folder)
+def run_bare(bootstrap: str, folder: str, config: Mapping[str, str] = SETTINGS) -> None:
+    """Runs the peer's side, with the given settings of Spark."""
+    spark = bare_session(folder, config)
     write_to_parent("ready")
     for number, line in enumerate(sys.stdin):
         topic, records = line.split()
@@ -81,12 +85,15 @@ def _bare(bootstrap: str, folder: str) -> None:
         write_to_parent(str(time.perf_counter() - started))
         query.stop()
         shutil.rmtree(table.path)
+        write_to_parent("at rest")
 
 
-def _throughput(process: Child, topic: str = "flights", records: int = RECORDS) -> float:
+def throughput(process: Child, topic: str = "flights", records: int = RECORDS) -> float:
     """Lets a side read a topic, and returns the number of records per second."""
     process.write_line(f"{topic} {records}")
-    return records / float(process.read_line())
+    taken = float(process.read_line())
+    assert process.read_line() == "at rest"
+    return records / taken
 
 
 @contextmanager
@@ -100,9 +107,9 @@ def _open() -> Iterator[Pair]:
         with sides[0] as ours, sides[1] as bare:
             assert (ours.read_line(), bare.read_line()) == ("ready", "ready")
             yield Pair(
-                ours=lambda: _throughput(ours),
-                peer=lambda: _throughput(bare),
-                warm_up=lambda: [_throughput(side, "fewer", _FEWER) for side in (ours, bare) * _WARM_UPS],
+                ours=lambda: throughput(ours),
+                peer=lambda: throughput(bare),
+                warm_up=lambda: [throughput(side, "fewer", _FEWER) for side in (ours, bare) * _WARM_UPS],
                 settings={
                     "records": f"{RECORDS:,}, JSON of 80 bytes, {PARTITIONS} partitions",
                     "warm-up": f"{_WARM_UPS} runs of {_FEWER:,} records per side, since streams run for days",
@@ -128,4 +135,4 @@ CASES = (
 
 
 if __name__ == "__main__":
-    {"ours": _ours, "bare": _bare}[sys.argv[1]](sys.argv[2], sys.argv[3])
+    {"ours": run_ours, "bare": run_bare}[sys.argv[1]](sys.argv[2], sys.argv[3])

@@ -94,29 +94,21 @@ class Shape:
 
 _BY_KEY = "SELECT k, count(*) AS records, sum(amount) AS amount, max(amount) AS greatest FROM given GROUP BY k"
 _KEYED = {"columns": "k BIGINT, amount BIGINT", "spark_columns": "k BIGINT, amount BIGINT", "query": _BY_KEY}
-_ALL = ", ".join(
-    [*(f"n{at}" for at in range(_NUMBERS)), *(f"t{at}" for at in range(_TEXTS)), *(f"s{at}" for at in range(_NESTED))]
-)
+
+
+def _wide_columns(text: str, nested: str) -> str:
+    """The columns of the wide records, with the types of texts and of nested columns."""
+    kinds = (("n", "BIGINT", _NUMBERS), ("t", text, _TEXTS), ("s", nested, _NESTED))
+    return ", ".join(f"{name}{at} {kind}" for name, kind, count in kinds for at in range(count))
+
 
 SHAPES: Mapping[str, Shape] = {
     "wide_record": Shape(
         title=f"records of {_NUMBERS + _TEXTS + _NESTED} fields, {_NESTED} of them nested",
-        columns=", ".join(
-            [
-                *(f"n{at} BIGINT" for at in range(_NUMBERS)),
-                *(f"t{at} VARCHAR" for at in range(_TEXTS)),
-                *(f"s{at} STRUCT<code VARCHAR, tags BIGINT[]>" for at in range(_NESTED)),
-            ]
-        ),
-        spark_columns=", ".join(
-            [
-                *(f"n{at} BIGINT" for at in range(_NUMBERS)),
-                *(f"t{at} STRING" for at in range(_TEXTS)),
-                *(f"s{at} STRUCT<code: STRING, tags: ARRAY<BIGINT>>" for at in range(_NESTED)),
-            ]
-        ),
+        columns=_wide_columns("VARCHAR", "STRUCT<code VARCHAR, tags BIGINT[]>"),
+        spark_columns=_wide_columns("STRING", "STRUCT<code: STRING, tags: ARRAY<BIGINT>>"),
         value=_wide,
-        query=f"SELECT {_ALL} FROM given",
+        query="SELECT * FROM given",
         keys=(),
         records=20_000,
         first=100,
@@ -250,7 +242,7 @@ def _open(name: str) -> Iterator[Pair]:
                         f"{len(shape.value(12_345)):,} bytes, {PARTITIONS} partitions",
                         "both": f"{BOTH}; one side runs while the other is suspended; both have the same rows at the "
                         "end",
-                        "ours": f"a source and a view that were suspended, until FLUSH returns: {_short(shape.query)}",
+                        "ours": f"a source and a view that were suspended, until FLUSH returns: {shape.query}",
                         "peer": "one query that was suspended, until processAllAvailable returns"
                         + ("; groups by MERGE into Delta" if shape.keys else "; into Delta")
                         + ("; RocksDB with changelog checkpoints" if shape.settings else "")
@@ -258,10 +250,6 @@ def _open(name: str) -> Iterator[Pair]:
                     },
                 )
                 assert _held_by(ours) == _held_by(bare), "the two sides do not have the same rows"
-
-
-def _short(query: str) -> str:
-    return query if len(query) < 150 else "all columns"
 
 
 def _held_by(side: Child) -> str:
