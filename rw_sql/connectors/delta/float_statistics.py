@@ -1,8 +1,8 @@
-"""Keeps wrong limits of floating-point columns out of the statistics of Delta tables.
+"""Keeps wrong minimum and maximum values of floating-point columns out of the statistics of Delta tables.
 
-delta-rs computes the smallest and the greatest value of a column without its NaN values. For Spark, NaN is greater than
-every number: a reader that asks for the rows above a limit would skip a file whose greatest number is below it, and
-lose the rows with NaN.
+delta-rs computes the minimum and the maximum of a column without its NaN values. For Spark, NaN is greater than every
+number: a reader that asks for the rows above a bound would skip a file whose greatest number is below it, and lose the
+rows with NaN.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ else:
 
 
 @lru_cache(maxsize=256)
-def without_float_limits(schema: pa.Schema, *, is_compaction: bool = False) -> dict[str, Any]:
+def without_float_min_max(schema: pa.Schema, *, is_compaction: bool = False) -> dict[str, Any]:
     """The arguments with which delta-rs writes rows without statistics of their floating-point columns; empty if there
     are no such columns. ``is_compaction``: for the files that a compaction writes.
 

@@ -164,11 +164,11 @@ def _files_in(warehouse: Warehouse, staged: str, statistics: dict[str, str]) -> 
 
 
 def _certain(stats: str, file: str) -> str:
-    """The statistics of a file without the limits of columns that have none in some of the file's row groups.
+    """The statistics of a file, without minimum and maximum for columns that have none in some of its row groups.
 
-    Writers of Parquet omit the limits of a group if a value has more than 4,096 bytes. delta-rs would store the limits
-    of the other groups as those of the file, and readers would skip rows. Floating-point columns count as columns
-    without limits, because those of a group may be NaN or ignore NaN.
+    Writers of Parquet omit both for a group in which a value has more than 4,096 bytes. delta-rs would take those of
+    the other groups for those of the file, and readers would skip rows. They are omitted for floating-point columns
+    too, because those of a group may be NaN or ignore NaN.
     """
     footer = pq.read_metadata(file.removeprefix("file://"))
     if footer.num_row_groups < 2:
@@ -176,25 +176,25 @@ def _certain(stats: str, file: str) -> str:
     known: dict[str, Any] = json.loads(stats)
     for at in range(footer.num_columns):
         chunks = [footer.row_group(group).column(at) for group in range(footer.num_row_groups)]
-        if chunks[0].physical_type in _FLOATING or not all(map(_has_limits, chunks)):
-            for limits in ("minValues", "maxValues"):
-                _drop(known.get(limits, {}), chunks[0].path_in_schema)
+        if chunks[0].physical_type in _FLOATING or not all(map(_has_min_max, chunks)):
+            for name in ("minValues", "maxValues"):
+                _drop(known.get(name, {}), chunks[0].path_in_schema)
     return json.dumps(known)
 
 
-def _has_limits(chunk: Any) -> bool:
+def _has_min_max(chunk: Any) -> bool:
     statistics = chunk.statistics
     return statistics is not None and (statistics.has_min_max or not statistics.num_values)
 
 
-def _drop(limits: dict[str, Any], path: str) -> None:
-    """Removes a column from limits, in which the fields of a structure are nested; the names of ``path`` may contain
+def _drop(values: dict[str, Any], path: str) -> None:
+    """Removes the value of a column; the fields of a structure are nested, and the names in ``path`` may contain
     dots."""
-    for name in [name for name in limits if path == name or path.startswith(f"{name}.")]:
-        if path == name or not isinstance(limits[name], dict):
-            del limits[name]
+    for name in [name for name in values if path == name or path.startswith(f"{name}.")]:
+        if path == name or not isinstance(values[name], dict):
+            del values[name]
         else:
-            _drop(limits[name], path.removeprefix(f"{name}."))
+            _drop(values[name], path.removeprefix(f"{name}."))
 
 
 def _records(file: Mapping[str, Any]) -> int:
