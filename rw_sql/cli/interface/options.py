@@ -54,7 +54,7 @@ Yes = Annotated[
 ]
 Confirm = Annotated[
     list[str] | None,
-    typer.Option("--confirm", metavar="TOKEN", help="Confirm a refused request with the token in its message."),
+    typer.Option("--confirm", metavar="TOKEN", help="Confirm the operation whose refusal showed this token."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the preview and change nothing.")]
 ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the SQL statement instead of running it.")]
@@ -94,23 +94,27 @@ FileToRead = Annotated[
     str | None, typer.Option("--file", "-f", metavar="FILE", help="A file of offsets, in any supported format.")
 ]
 FromGroup = Annotated[
-    str | None, typer.Option("--from-group", metavar="GROUP", help="A consumer group's committed offsets.")
+    str | None,
+    typer.Option("--from-group", metavar="GROUP", help="Move to the offsets that this consumer group has committed."),
 ]
 FromCheckpoint = Annotated[
-    str | None, typer.Option("--from-checkpoint", metavar="PATH", help="The positions of a checkpoint.")
+    str | None, typer.Option("--from-checkpoint", metavar="PATH", help="Move to the positions in this checkpoint.")
 ]
-ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="The first existing record of each split.")]
-ToLatest = Annotated[bool, typer.Option("--to-latest", help="The current end of each split.")]
-ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", help="The same position in every split.")]
+ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="Move to the first existing record of each split.")]
+ToLatest = Annotated[bool, typer.Option("--to-latest", help="Move to the current end of each split.")]
+ToOffset = Annotated[
+    int | None, typer.Option("--to-offset", metavar="N", help="Move to the same position in every split.")
+]
 ToTimestamp = Annotated[
     str | None,
     typer.Option(
-        "--to-timestamp", metavar="TIME", help="The first record at or after this time: '2026-01-31 08:00:00Z'."
+        "--to-timestamp", metavar="TIME", help="Move to the first record at or after this time: '2026-01-31 08:00:00Z'."
     ),
 ]
 ShiftBy = Annotated[int | None, typer.Option("--shift-by", metavar="±N", help="Move the position of each split by N.")]
 BackBy = Annotated[
-    str | None, typer.Option("--back-by", metavar="'2 hours'", help="The first record that is at most this old.")
+    str | None,
+    typer.Option("--back-by", metavar="'2 hours'", help="Move to the first record that is at most this old."),
 ]
 LastSeen = Annotated[
     bool,

@@ -136,7 +136,8 @@ def _databases(connection: Connection[Any], facts: Facts, options: Mapping[str, 
                 message=f"MySQL database '{name}' doesn't exist",
                 hint=f"did you mean '{near[0]}'?"
                 if near
-                else f"if it exists, the user cannot see it: GRANT SELECT ON {quoted(name)}.* TO {user_of(connection)}",
+                else "if the database exists, the user lacks the privilege to see it: "
+                f"GRANT SELECT ON {quoted(name)}.* TO {user_of(connection)}",
             )
         elif (facts.do_databases and name not in facts.do_databases) or name in facts.ignored_databases:
             yield Lack(

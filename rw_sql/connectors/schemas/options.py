@@ -99,7 +99,7 @@ def _location_fault(encode: str, options: Mapping[str, str]) -> EncodeFault | No
     if encode == "AVRO":
         return EncodeFault(
             key=LOCATION,
-            message="schema.location of Avro is not supported: records do not say by which schema they were written",
+            message="schema.location is not supported for Avro: a record does not say with which schema it was written",
             hint=f"use {ADDRESSES} = 'http://registry:8081'",
         )
     stray = next((key for key in options if key.startswith("schema.registry.")), None)

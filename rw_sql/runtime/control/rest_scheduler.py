@@ -1,5 +1,5 @@
-"""Decides which jobs without new input rest, and wakes them when the upstream has new records, when an input commits,
-or on request.
+"""Decides which idle jobs (jobs without new input) rest, and wakes them when the upstream has new records, when an
+input commits, or on request.
 
 The reconciler calls this module in each pass. A job at rest costs no time in a pass, because it is checked only if one
 of its inputs is not at rest.

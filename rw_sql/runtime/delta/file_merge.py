@@ -100,7 +100,7 @@ class FileMerge:
             path: size for path, size in zip(paths, sizes, strict=True) if unquote(path).rpartition("/")[2] in names
         }
         if len(touched) != len(names):
-            raise OSError(f"{self.path} has files of the same name")
+            raise OSError(f"the table {self.path} contains several files with the same name")
         return touched
 
     def _rows_of(self, files: Collection[str]) -> DataFrame:

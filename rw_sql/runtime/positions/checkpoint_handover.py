@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def stands_in(checkpoint: str, tables: Collection[str]) -> bool:
-    """True if an offset entry that a start would read refers to one of ``tables`` (Delta ids), or if there are no
-    entries."""
+    """True if the query, when it starts, would read an offset entry that refers to one of ``tables`` (Delta ids), or if
+    the checkpoint has no entries."""
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)
     return not newest or any(not _tables_at(files, batch).isdisjoint(tables) for batch in newest)

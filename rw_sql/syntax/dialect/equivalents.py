@@ -1,7 +1,7 @@
 """Spark's equivalents of constructs and functions of RisingWave and PostgreSQL, for hints.
 
-:mod:`to_spark` refuses these constructs, because their counterparts in Spark have another meaning in some cases; the
-hint lets the user choose. The functions listed here do not exist in Spark.
+:mod:`to_spark` refuses these constructs, because Spark's equivalent differs in some cases. The hint names the
+equivalent, and the user decides whether to write it. The functions listed here do not exist in Spark.
 """
 
 from __future__ import annotations

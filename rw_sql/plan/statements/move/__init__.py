@@ -4,5 +4,6 @@ Each statement builds a preview of duplicates and gaps, requires a confirmation,
 operations.
 
 Imports: ``table``, ``view``, ``connection``, ``checkpoint`` and the packages of ``plan`` below ``statements``. Begin
-with ``unsafe_set_and_reset``, then ``inject`` and ``inject_targets`` (a new target goes there).
+with ``unsafe_set_and_reset``, then ``inject`` and ``inject_targets``. A new target of INJECT is planned there; its
+syntax is in ``grammar/source.lark`` and the folders ``statements``, ``parsing`` and ``rendering`` of ``rw_sql/syntax``.
 """

@@ -307,8 +307,8 @@ def _require_no_refresh(snapshot: Snapshot, table: TableRecord, statement: State
             NOT_SUPPORTED,
             f'table "{table.name}" is loaded as a whole: {what} is not supported yet',
             span=statement.span,
-            hint=f"DROP TABLE {quoted(table.name)} and create it again with the wanted columns; SHOW CREATE TABLE "
-            "shows its definition",
+            hint=f"SHOW CREATE TABLE {quoted(table.name)} shows its definition; then DROP TABLE {quoted(table.name)}, "
+            "and create it again with the wanted columns",
         )
 
 

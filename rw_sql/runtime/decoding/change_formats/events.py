@@ -334,7 +334,7 @@ def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
 
 
 def _record_keys(key: EventKey) -> Column:
-    """The key's columns from a record's key; NULL if they are missing.
+    """The values of the primary key's columns, read from a record's key; NULL for a column that the record's key lacks.
 
     With TEXT and BYTES, the record's key is the single column's value. With JSON, it is an object with the columns
     or, for a single column, the column's value as JSON. Unquoted text is not accepted as a JSON key, because it

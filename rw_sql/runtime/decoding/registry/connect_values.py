@@ -215,7 +215,8 @@ def _of_text(data_type: DataType) -> Callable[[Column], Column] | None:
 
 
 def _micros(value: Column, units: int) -> Column:
-    """Microseconds; NULL for a fraction of a microsecond."""
+    """Converts a number of parts of a second, ``units`` to the second, to microseconds; NULL if the result is not whole
+    or too large."""
     if units <= 1_000_000:
         return f.try_multiply(value, f.lit(1_000_000 // units))
     each = units // 1_000_000

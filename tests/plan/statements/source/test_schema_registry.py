@@ -110,7 +110,7 @@ def test_a_list_is_a_part_in_any_order_with_equal_types() -> None:
         ("*", "message = 'm'", "missing either a schema location or a schema registry"),
         ("*", f"{REGISTRY}, schema.location = 'l'", "only need either the schema location or the schema registry"),
         ("*", "schema.registry = 'r'", "must be a list of URLs"),
-        ("*", "schema.location = 'l'", "schema.location of Avro is not supported"),
+        ("*", "schema.location = 'l'", "schema.location is not supported for Avro"),
         ("*", f"{REGISTRY}, message = 'm'", '"message" has no meaning with'),
         (
             "*",
