@@ -50,6 +50,7 @@ from rw_sql.runtime.delta.row_counts import Expected, at_most, expected_of
 from rw_sql.runtime.jobs.rate_limit import Throttle
 from rw_sql.runtime.positions.checkpoint_handover import is_moved_by_half, move, stands_in
 from rw_sql.runtime.positions.progress import committed_versions
+from rw_sql.runtime.spark.work_progress import WorkerThread
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
@@ -145,6 +146,7 @@ class Backfill:
     direct_table: DirectTable | None = None
     stopping: threading.Event = field(default_factory=threading.Event)
     work: Future[None] | None = None
+    worker: WorkerThread | None = None
     problem: Failure | None = None
     spark: SparkSession | None = None
     throttle: Throttle | None = None
@@ -216,6 +218,7 @@ class Backfill:
         return f"{self.spec.job} history, run {self.run}"
 
     def _work(self) -> None:
+        self.worker = WorkerThread.current()
         try:
             with delta_errors():
                 self._run()

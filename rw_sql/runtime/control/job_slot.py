@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.control.rest_conditions import Idle
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.jobs.job import Job
+    from rw_sql.runtime.spark.work_progress import WorkerThread
 
 _PASSING_SECONDS = 0.3
 _LONG_RETRY_SECONDS = 1.0
@@ -37,8 +38,8 @@ class JobSlot:
     rest; a job at rest counts as running, even while it is being woken (``is_woken``). ``going_to_rest`` is the job's
     spec while the job is being stopped in order to rest. ``problem`` is the reason why the upstream of a source at rest
     cannot be watched. ``behind`` is the known number of unread records, and ``is_queued`` means that the job's start
-    may wait for other starts. ``is_settled``: the job's status cannot change until the job is woken or the catalog
-    changes.
+    may wait for other starts. ``worker`` is the thread that starts or stops the job now. ``is_settled``: the job's
+    status cannot change until the job is woken or the catalog changes.
     """
 
     job_id: str
@@ -47,6 +48,7 @@ class JobSlot:
     running: Job | None = None
     work: Future[None] | None = None
     work_since: float = 0.0
+    worker: WorkerThread | None = None
     retry_at: float = 0.0
     delay: float = FIRST_RETRY_SECONDS
     sound_since: float | None = None

@@ -28,9 +28,11 @@ from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.restart_reasons import goes_on_with_more, was_discovered
 from rw_sql.runtime.ingest.stopped_reader import StoppedReader
 from rw_sql.runtime.jobs.changed_jobs import desired_jobs_of_group
+from rw_sql.runtime.jobs.statuses import STARTING
 from rw_sql.runtime.refresh.job import RefreshJob
 from rw_sql.runtime.rewind.scheduler import Rewinding
 from rw_sql.runtime.sinks.job import Sink
+from rw_sql.runtime.spark.work_progress import WorkerThread
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
@@ -244,10 +246,12 @@ class Reconciler:
         self._changed.set()
 
     def _advance(self, slot: JobSlot) -> None:
+        slot.worker = WorkerThread.current()
         try:
             self._rests.end(slot)
             self._replace(slot)
         finally:
+            slot.worker = None
             slot.leave_rest()
             slot.is_queued = False
             self._changed.set()
@@ -362,14 +366,15 @@ class Reconciler:
             return True
 
     def _renewed(self, now: float, told: Collection[str]) -> list[JobStatus]:
-        """The statuses, with a new time, of the jobs that have made progress inside a long batch.
+        """The statuses, with a new time, of the jobs that have made progress inside a long start or a long batch.
 
         The new time is the only sign of that progress that other processes see.
         """
         running = {id_: slot.running for id_, slot in self._slots.items() if slot.running is not None}
         at, known = now_ms(), self._reports.known
-        moved = [job for job in self._beats.of(running, now) if job in known and job not in told]
-        return [replace(known[job], updated_ms=at) for job in moved if known[job].state == "RUNNING"]
+        starting = {id_: slot.worker for id_, slot in self._slots.items() if slot.worker is not None}
+        moved = [job for job in self._beats.of(running, starting, now) if job in known and job not in told]
+        return [replace(known[job], updated_ms=at) for job in moved if known[job].state in ("RUNNING", STARTING)]
 
     def _why_stopped(self, slot: JobSlot) -> str | None:
         """The reason why a desired job does not run."""

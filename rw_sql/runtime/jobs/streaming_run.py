@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.spark.jvm import thrown_by
+from rw_sql.runtime.spark.work_progress import WorkerThread
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.processes import now_ms
 
@@ -67,6 +68,8 @@ class StreamingRun:
         """The thread that writes the batches in place of a query."""
         self.stall: StalledError | None = None
         """The error with which a batch ended because the job must stall; None if no batch did."""
+        self.worker: WorkerThread | None = None
+        """The thread that wrote the last batch or writes the batch in progress; None if no batch has begun."""
         self._job_id = job_id
         self._note = note
         self._idle = threading.Event()
@@ -85,6 +88,7 @@ class StreamingRun:
         batch."""
 
         def guarded(content: T, batch: int) -> None:
+            self.worker = WorkerThread.of_spark()
             began = self._busy_since = time.monotonic()
             self._has_begun = True
             try:

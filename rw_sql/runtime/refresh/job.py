@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,7 @@ from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.refresh.loading import load, watched
 from rw_sql.runtime.refresh.merging import merge_chunk, position_of
 from rw_sql.runtime.refresh.staging import Staging
+from rw_sql.runtime.spark.work_progress import WorkerThread
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
@@ -51,7 +52,7 @@ from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.upkeep.table_upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from concurrent.futures import Future
 
     from rw_sql.metastore import Snapshot
@@ -83,6 +84,8 @@ class RefreshJob:
     stopping: threading.Event = field(default_factory=threading.Event)
     news: threading.Event = field(default_factory=threading.Event)
     work: Future[None] | None = None
+    worker: WorkerThread | None = None
+    """The thread that loads or merges a refresh now; None if there is none to load or merge."""
     problem: Failure | None = None
     cancel: Callable[[], None] | None = None
 
@@ -197,13 +200,23 @@ class RefreshJob:
             source = source_of(snapshot, record)
             if source is not None and pauses_of(snapshot, source.id):
                 return False  # The refresh was triggered before the pause, and starts after it.
-            self._load(snapshot, record)
+            with self._at_work():
+                self._load(snapshot, record)
         elif record.status == FINISHING:
-            self._finish(record)
+            with self._at_work():
+                self._finish(record)
         else:
             self.upkeep.run_if_due()
             return self._commit(self._begin_in_time)
         return True
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        self.worker = WorkerThread.current()
+        try:
+            yield
+        finally:
+            self.worker = None
 
     def _begin_in_time(self, snapshot: Snapshot) -> Operation | None:
         record, table = self._record(snapshot), snapshot.get(self.spec.table_id)

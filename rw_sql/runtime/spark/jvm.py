@@ -175,14 +175,25 @@ def thrown_by(query: StreamingQuery) -> Any | None:
     return thrown.get() if thrown.isDefined() else None
 
 
-def cpu_time_of(query: StreamingQuery) -> int:
-    """The CPU time in nanoseconds used by a query's thread; -1 if the thread has ended or the JVM does not measure
-    it."""
+def thread_of(query: StreamingQuery) -> int:
+    """The number of the JVM's thread that runs a query."""
     python: Any = query
-    thread = python._jsq.streamingQuery().queryExecutionThread()
-    context: Any = active_context()
+    return int(python._jsq.streamingQuery().queryExecutionThread().getId())
+
+
+def serving_thread(context: Any) -> int:
+    """The number of the JVM's thread that serves the calls of this thread, which opens a connection if it has none.
+
+    Python's and the JVM's threads correspond to each other unless ``PYSPARK_PIN_THREAD`` is false.
+    """
+    return int(getattr(context._jvm, "java.lang.Thread").currentThread().getId())
+
+
+def cpu_time_of(context: Any, thread: int) -> int:
+    """The CPU time in nanoseconds used by a thread of the JVM; -1 if the thread has ended or the JVM does not measure
+    it."""
     management = getattr(context._jvm, "java.lang.management.ManagementFactory")
-    return int(management.getThreadMXBean().getThreadCpuTime(thread.getId()))
+    return int(management.getThreadMXBean().getThreadCpuTime(thread))
 
 
 def save_command(rows: DataFrame, path: str, layout: str, options: dict[str, str]) -> Any:

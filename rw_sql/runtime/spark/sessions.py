@@ -28,6 +28,7 @@ from rw_sql.runtime.spark.jvm import (
     session_settings,
     set_active_session,
 )
+from rw_sql.runtime.spark.work_progress import WorkerThread
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.processes import is_process_alive, process_start
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
@@ -150,6 +151,7 @@ class SparkSessions:
 
         ``parallelism`` is the number of partitions after a shuffle, and thus of a query's state.
         """
+        WorkerThread.of_spark()
         self.load(packages)
         with self._releasing:
             free = self._free.get(str(parallelism))

@@ -1,14 +1,21 @@
-"""Progress of Spark's work for a job group, and of a query before its first batch.
+"""Progress of Spark's work for a job group, of a query before its first batch, and of a thread that works for a job.
 
-The values come from Spark's status store, which includes running tasks as of their last heartbeat. Even a single task
-that takes an hour therefore shows progress.
+The values of Spark's work come from its status store, which includes running tasks as of their last heartbeat. Even a
+single task that takes an hour therefore shows progress. Planning runs no tasks, but may take minutes on a busy machine;
+there, the CPU time of the thread shows progress.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.runtime.spark.jvm import active_context, cpu_time_of, java_context
+from py4j.protocol import Py4JError
+
+from rw_sql.runtime.spark.jvm import active_context, cpu_time_of, java_context, serving_thread, thread_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,12 +38,68 @@ def work_of(group: str) -> tuple[object, ...]:
 
 
 def planning_of(query: StreamingQuery) -> tuple[int, ...]:
-    """The CPU time of a query's thread while the query starts or plans a batch; empty while it waits for data.
-
-    Planning runs no tasks, but may take minutes on a busy machine.
-    """
+    """The CPU time of a query's thread while the query starts or plans a batch; empty while it waits for data."""
     message = query.status["message"]
-    return (cpu_time_of(query),) if message.startswith(("Initializing", "Processing")) else ()
+    if not message.startswith(("Initializing", "Processing")):
+        return ()
+    return (cpu_time_of(active_context(), thread_of(query)),)
+
+
+@dataclass(slots=True)
+class WorkerThread:
+    """A thread of this process that works for a job, and the JVM's thread that serves its calls.
+
+    ``native`` is the thread's number in the operating system, ``serving`` that of the JVM's thread (None if it is not
+    known), and ``context`` the Spark context of this JVM.
+    """
+
+    native: int
+    serving: int | None = None
+    context: Any = None
+
+    @staticmethod
+    def current() -> WorkerThread:
+        """The calling thread. Calls no JVM."""
+        found: WorkerThread | None = getattr(_current, "worker", None)
+        if found is None:
+            found = _current.worker = WorkerThread(threading.get_native_id())
+        return found
+
+    @staticmethod
+    def of_spark() -> WorkerThread:
+        """The calling thread, which uses Spark, with the JVM's thread; the first call of each thread asks the JVM."""
+        found, context = WorkerThread.current(), active_context()
+        if found.context is not context:
+            try:
+                found.serving = None if context is None else serving_thread(context)
+            except (Py4JError, OSError):  # The JVM is stopping.
+                found.serving = None
+            found.context = context
+        return found
+
+    def cpu_times(self) -> tuple[int, ...]:
+        """The CPU times of both threads, as far as they are known; they grow while the threads compute. Waiting for
+        Spark's tasks, for a store or for a broker takes none."""
+        times = _cpu_ticks(self.native)
+        context, serving = self.context, self.serving
+        if serving is not None and context is active_context():
+            times = (*times, cpu_time_of(context, serving))
+        return times
+
+
+_current = threading.local()
+
+
+def _cpu_ticks(native: int) -> tuple[int, ...]:
+    """The CPU time of a thread of this process in ticks of the system's clock, user's and system's; empty where the
+    system has no ``/proc``, or if the thread has ended."""
+    # pthread_getcpuclockid, with which Python reads the clock of another thread, may crash if that thread has ended.
+    try:
+        text = Path(f"/proc/{os.getpid()}/task/{native}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ()
+    user, system = text.rpartition(")")[2].split()[11:13]
+    return int(user), int(system)
 
 
 def _stages(ids: Iterable[Iterable[int]]) -> list[int]:

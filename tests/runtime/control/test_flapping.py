@@ -87,7 +87,7 @@ def test_a_job_that_gets_on_with_a_long_batch_says_so(jobs: Jobs, monkeypatch: p
     jobs.reach(lambda: "mv-1" in jobs.jobs and status(jobs).state == "RUNNING", "it runs")
     before = status(jobs)
     assert status(jobs) == before
-    monkeypatch.setattr(jobs.reconciler._beats, "of", lambda running, _: list(running))
+    monkeypatch.setattr(jobs.reconciler._beats, "of", lambda running, *_: list(running))
     jobs.reach(lambda: status(jobs).updated_ms > before.updated_ms, "its status is renewed")
     assert run_mark(status(jobs)) != run_mark(before)
     # A job that fails in a loop is renewed by no batch.
