@@ -89,7 +89,7 @@ def connect(
     not start.
     """
     if resource_group is not None:
-        require_group_name(resource_group)
+        resource_group = require_group_name(resource_group)
     check_java()
     leave_dead_jvm()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -158,7 +158,7 @@ def attach(
     session was built without Delta.
     """
     if resource_group is not None:
-        require_group_name(resource_group)
+        resource_group = require_group_name(resource_group)
     is_remote = is_connect_session(spark)
     spark = cast("SparkSession", spark)  # Both classes have the methods that are used here.
     ended = attached_to(spark)

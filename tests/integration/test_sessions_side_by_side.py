@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 import rw_sql
 from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.magics import load
+from rw_sql.runtime.jobs.groups import owned_groups
 from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.session.attach import attached_to
 from tests.integration.attached import wait_until
@@ -230,3 +231,12 @@ def test_spark_that_ends_while_a_statement_is_planned(tmp_path: Path) -> None:
         "the JVM of this Spark session has ended; nothing was changed",
         "('s',)",
     ], done.stderr
+
+
+def test_the_name_of_a_resource_group_is_written_in_any_case(spark: SparkSession, tmp_path: Path) -> None:
+    """Otherwise the process would hold the lease of a group that no object has, and run nothing."""
+    attached = rw_sql.attach(spark, str(tmp_path / "warehouse"), resource_group=" Nightly ")
+    try:
+        wait_until(lambda: "nightly" in owned_groups(attached._runtime.context), "the process owns the group")
+    finally:
+        rw_sql.detach(spark)

@@ -162,7 +162,8 @@ class World(Jobs):
 
     def again(self) -> None:
         """Ends this process's reconciler; another one begins."""
-        self.reconciler.stop_all(is_owner=True)
+        self.reconciler.stop_all()
+        self.reconciler.report_stopped()
         self.starts.clear()
         self.reconciler = Reconciler(self.context)
 

@@ -45,7 +45,7 @@ def serve_until_told(
     Spark ends, or if it can no longer run the jobs for another reason.
     """
     if resource_group is not None:
-        require_group_name(resource_group)
+        resource_group = require_group_name(resource_group)
     told = threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:

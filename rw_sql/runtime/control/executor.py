@@ -253,7 +253,7 @@ class Executor:
                 require_owners(self._context, snapshot, plan)
                 if plan.is_unsafe:
                     self._pass_gate(snapshot, plan, session, confirmed, in_advance=in_advance)
-                    if not are_valid(self._context, snapshot, locks):
+                    if not are_valid(snapshot, locks):
                         raise ConcurrentCommit(snapshot.epoch, snapshot.epoch)
                 session.waiting.begin("committing")
                 operation = replace(plan.operation, actor=plan.operation.actor or session.user or user_name())

@@ -22,7 +22,15 @@ from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.ingest.capture import ADD_COLUMNS
 from rw_sql.runtime.jobs.downtime import note_downtime
 from rw_sql.runtime.jobs.groups import holding, unapplied
-from rw_sql.runtime.jobs.lease import HEARTBEAT_SECONDS, LeaseWatch, is_held, is_orphaned, renewed, try_take
+from rw_sql.runtime.jobs.lease import (
+    HEARTBEAT_SECONDS,
+    LeaseWatch,
+    is_held,
+    is_orphaned,
+    leave_behind,
+    renewed,
+    try_take,
+)
 from rw_sql.runtime.jobs.statuses import as_taken_over
 from rw_sql.runtime.jobs.store_watch import HEARTBEAT, LOOP
 from rw_sql.runtime.support.failure_log import FailureLog
@@ -70,6 +78,7 @@ class Owner:
         self._lease_lock = threading.Lock()
         self._reconciler: Reconciler | None = None
         self._stopping = threading.Event()
+        self._has_given_up = threading.Event()
         self._told_epoch = -1
         self._untold_since: float | None = None
         self._incomplete_since = 0.0
@@ -88,9 +97,17 @@ class Owner:
 
     def start(self) -> None:
         """Starts the thread that waits for the lease and then runs the jobs; takes the lease at once if it is free."""
-        self._try_take()
-        self._thread.start()
-        self._heart.start()
+        try:
+            self._try_take()
+            self._thread.start()
+            self._heart.start()
+        except BaseException:  # also Ctrl-C, which may follow the commit that took the lease
+            self._stopping.set()
+            if self._thread.is_alive():
+                self._thread.join()
+            else:
+                self._give_up()
+            raise
 
     @property
     def is_owner(self) -> bool:
@@ -372,13 +389,14 @@ class Owner:
             self._context.metastore.failed_writes.forget()
         logger.warning("another process took over the jobs of %s", self._context.warehouse.uri)
         if reconciler is not None:
-            reconciler.stop_all(is_owner=False)
+            reconciler.stop_all()
         self._context.applied.forget()
         return False
 
     def _beat(self) -> None:
+        # Until the jobs have stopped, which may take longer than a lease lasts.
         store, warehouse = self._context.store, self._context.warehouse
-        while not self._stopping.wait(HEARTBEAT_SECONDS):
+        while not self._has_given_up.wait(HEARTBEAT_SECONDS):
             try:
                 if not store.may_write(HEARTBEAT, warehouse):
                     continue
@@ -390,21 +408,34 @@ class Owner:
 
     def _give_up(self) -> None:
         """Stops the jobs, and releases the lease when no job can commit any more."""
-        reconciler = self._reconciler
+        reconciler, have_stopped = self._reconciler, False
         try:
             if reconciler is not None:
-                reconciler.stop_all(is_owner=True)
-            if self._lease is not None and reconciler is not None:
-                self._tell_applied(reconciler.applied_epoch, at_once=True)
-                self._complete_outcomes()
+                reconciler.stop_all()
+            have_stopped = True
+            self._report_stopped(reconciler)
             with self._lease_lock:
                 lease, self._lease = self._lease, None
                 if lease is not None:
                     self._context.metastore.jobs.release_lease(lease)
         except (SqlError, OSError, DeltaError) as error:
-            self._warn("the lease could not be released; it ends with this process: %s", error)
+            self._warn("the lease could not be released: %s", error)
         finally:
             self._lease = None
+            # A lease that could not be released, or of which this owner does not know, belongs to nobody from now on.
+            if have_stopped:
+                leave_behind(self._context.owner)
+            self._has_given_up.set()
             self._context.owning.clear()
             self._context.metastore.failed_writes.forget()
             self._context.applied.forget()
+
+    def _report_stopped(self, reconciler: Reconciler | None) -> None:
+        """Stores the last statuses, positions and outcomes, if this process still has the lease."""
+        try:
+            if reconciler is not None and self._renew(-1):
+                reconciler.report_stopped()
+                self._tell_applied(reconciler.applied_epoch, at_once=True)
+                self._complete_outcomes()
+        except (SqlError, OSError, DeltaError) as error:
+            self._warn("the last statuses of the jobs could not be stored: %s", error)

@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCK_SECONDS = 600.0
-"""The maximum age of a lock in seconds.
-
-The limit applies if the owner cannot determine whether the locking process is alive.
-"""
+"""The maximum age of a lock in seconds. A session that takes longer, because it is suspended or waits for an answer,
+needs a new lock for its commit."""
 
 COMMIT_SECONDS = 60.0
 """The minimum remaining validity of a lock in seconds at the start of a commit, so that the lock cannot expire during
@@ -53,20 +51,20 @@ _LOOK_SECONDS = 0.02
 _MARK_SECONDS = 1.0
 
 
-def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, is_local: bool, seen_seconds: float | None = None) -> bool:
+def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, seen_seconds: float | None = None) -> bool:
     """True if a lock still applies.
 
     A lock is valid until the commit that follows its epoch. It also becomes invalid when its process ends, so that
-    sources resume after a session is killed. ``seen_seconds`` is the time in seconds since this process first read the
+    sources resume after a session is killed, and after LOCK_SECONDS: its session may be suspended, or its question may
+    stay without an answer. ``seen_seconds`` is the time in seconds since this process first read the
     lock. For a lock of another machine, whose clock may differ, this time is compared with LOCK_SECONDS. The lock
     is older than this time, so it expires here no earlier than in its own process.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False
     if lock.host == this_machine():
-        is_alive = is_process_alive(lock.pid, lock.process_start)
-        if is_local or not is_alive:
-            return is_alive
+        if not is_process_alive(lock.pid, lock.process_start):
+            return False
     elif seen_seconds is not None:
         return seen_seconds < LOCK_SECONDS and lock.expires_ms > now_ms() - int(_APART_SECONDS * 1000)
     return lock.expires_ms > now_ms()
@@ -78,7 +76,7 @@ def quiesced_jobs(context: Context, snapshot: Snapshot, group: str | None = None
     locks = context.metastore.jobs.quiesce_locks()
     seen = _seconds_seen(context.warehouse.uri, locks)
     for lock, seconds in zip(locks, seen, strict=True):
-        if is_in_force(lock, snapshot, is_local=context.warehouse.is_local, seen_seconds=seconds):
+        if is_in_force(lock, snapshot, seen_seconds=seconds):
             source = snapshot.get(lock.source_id)
             for reader in readers_of(snapshot, source) if isinstance(source, SourceRecord) else ():
                 if group is not None and group_of(snapshot, job_object(reader.job)) != group:
@@ -97,14 +95,13 @@ def _seconds_seen(warehouse: str, locks: Collection[QuiesceLock]) -> list[float]
     return [now - _seen.setdefault(key, now) for key in keys]
 
 
-def are_valid(context: Context, snapshot: Snapshot, locks: Iterable[QuiesceLock]) -> bool:
+def are_valid(snapshot: Snapshot, locks: Iterable[QuiesceLock]) -> bool:
     """True if locks are still valid for the commit after ``snapshot``.
 
     The locks may have expired during a long confirmation.
     """
-    is_local = context.warehouse.is_local
     ahead = int(COMMIT_SECONDS * 1000)
-    return all(is_in_force(replace(h, expires_ms=h.expires_ms - ahead), snapshot, is_local=is_local) for h in locks)
+    return all(is_in_force(replace(lock, expires_ms=lock.expires_ms - ahead), snapshot) for lock in locks)
 
 
 def lock_sources(

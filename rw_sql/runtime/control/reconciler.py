@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.facts import JobStatus
+from rw_sql.metastore.facts import JobStatus, QuiesceLock
 from rw_sql.model.job_specs import IngestSpec, JobSpec, RefreshSpec, SinkSpec, ViewSpec
 from rw_sql.runtime.control.arrivals import MOVING, Arrivals
 from rw_sql.runtime.control.heartbeats import Beats
@@ -74,7 +74,7 @@ class Reconciler:
         self._context = context
         self._slots: dict[str, JobSlot] = {}
         self._wanted_epoch = -1
-        self._quiesced: frozenset[str] = frozenset()
+        self._quiesced: dict[str, QuiesceLock] = {}
         self._arrivals = Arrivals(context)
         self._kept: frozenset[str] = frozenset()
         self._desired: dict[str, JobSpec] = {}
@@ -90,6 +90,8 @@ class Reconciler:
         # Held while the desired spec of a job changes, and while a retry is scheduled.
         self._deciding = threading.Lock()
         self._is_closed = False
+        # Held while all jobs are stopped.
+        self._ending = threading.Lock()
         # Desired jobs that wait until a rewind point is made or a REWIND is carried out.
         self._owed: frozenset[str] = frozenset()
         self.applied_epoch = -1
@@ -128,9 +130,10 @@ class Reconciler:
             for job in stopped_by_statements:
                 # A slot without a job, so that the reason is reported: the stored reason may come from a killed owner.
                 self._slots.setdefault(job, JobSlot(job_id=job, object_id=wanted[job].object_id))
-            self._wanted_epoch, self._quiesced, self._kept = snapshot.epoch, frozenset(quiesced), frozenset(kept)
+            self._wanted_epoch, self._kept = snapshot.epoch, frozenset(kept)
             self._owed = withheld & wanted.keys()
             self._prepare(self._owed - self._rewinding.owed - coming, wanted)
+        self._quiesced = {job: locks[0] for job, locks in quiesced.items()}
         now = time.monotonic()
         for slot in self._rests.look(self._slots, now, self._arrivals.elsewhere):
             slot.going_to_rest = slot.wanted
@@ -382,29 +385,38 @@ class Reconciler:
             return None
         if slot.job_id in self._arrivals.waiting:
             return MOVING
-        return QUIESCED if slot.job_id in self._quiesced else WITHHELD
+        lock = self._quiesced.get(slot.job_id)
+        return WITHHELD if lock is None else f"{QUIESCED} by process {lock.pid} on {lock.host.partition(' ')[0]}"
 
-    def stop_all(self, *, is_owner: bool) -> None:
+    def stop_all(self) -> None:
         """Stops all jobs of this process permanently. The catalog still requires them, so the next owner starts them.
 
-        Afterwards no job of this process commits. If another process is already the owner, its reported statuses are
-        kept.
+        Afterwards no job of this process commits. If another thread calls this method too, it waits until the jobs have
+        stopped.
         """
         with self._turn:
             self._is_closed = True
-        self._rests.stop()
-        self._rewinding.stop()
-        for slot in self._slots.values():
-            if slot.work is not None:
-                wait([slot.work])
-        for slot in self._slots.values():
-            if slot.running is not None:
-                self._try(slot, slot.running.stop)
-                slot.running = None
-        wait([stopped.query for stopped in self._stopped_readers.values()])
-        wait([run_in_background(stopped.close, f"{job_id}-close") for job_id, stopped in self._stopped_readers.items()])
-        if not is_owner:
-            return
+        with self._ending:
+            self._rests.stop()
+            self._rewinding.stop()
+            wait([slot.work for slot in self._slots.values() if slot.work is not None])
+            running = [slot for slot in self._slots.values() if slot.running is not None]
+            # Together, because the batch in progress of each job has some time to end.
+            for first in range(0, len(running), MOST_STARTS):
+                some = running[first : first + MOST_STARTS]
+                wait([run_in_background(partial(self._end, slot), f"{slot.job_id}-stop") for slot in some])
+            readers = self._stopped_readers
+            wait([stopped.query for stopped in readers.values()])
+            wait([run_in_background(stopped.close, f"{job_id}-close") for job_id, stopped in readers.items()])
+
+    def _end(self, slot: JobSlot) -> None:
+        if slot.running is not None:
+            self._try(slot, slot.running.stop)
+            slot.running = None
+
+    def report_stopped(self) -> None:
+        """Reports that the jobs are stopped, after :meth:`stop_all`. Only the owner may call it, because the statuses
+        replace those that another owner has reported."""
         self._rests.note_at_stop(self._slots)
         self._context.metastore.jobs.write_job_status(
             [

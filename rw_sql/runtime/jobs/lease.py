@@ -146,6 +146,16 @@ class LeaseWatch:
         return at - seen[1] < LEASE_SECONDS
 
 
+_left_behind: set[str] = set()
+"""The names of the owners in this process that have ended; their jobs have stopped."""
+
+
+def leave_behind(owner: str) -> None:
+    """Makes the lease of an owner in this process free, even if it could not be released: on a local path, it would
+    otherwise last as long as this process."""
+    _left_behind.add(owner)
+
+
 def try_take(
     facts: JobStore,
     owner: str,
@@ -158,7 +168,9 @@ def try_take(
     """Takes the lease of a group if it is free; returns None if it is not free, or if another process took it first."""
     old = facts.lease(group)
     at = now_ms()
-    if not _is_free(old, at, is_local=is_local, watch=watch):
+    # The lease is this owner's own if it was stored although the store reported an error.
+    is_own = old is not None and (old.owner == owner or old.owner in _left_behind)
+    if not is_own and not _is_free(old, at, is_local=is_local, watch=watch):
         return None
     lease = Lease(
         owner=owner,

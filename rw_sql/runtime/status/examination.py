@@ -106,7 +106,7 @@ def repair(context: Context) -> tuple[Finding, ...]:
     after its next statement.
     """
     snapshot, applied = context.metastore.snapshot(), least_applied(context)
-    locks = [lock for lock in context.metastore.jobs.quiesce_locks() if _is_left(context, snapshot, lock)]
+    locks = [lock for lock in context.metastore.jobs.quiesce_locks() if _is_left(snapshot, lock)]
     if locks:
         context.metastore.jobs.release_locks(tuple(locks))
     for operation in _without_outcome(context):
@@ -278,7 +278,7 @@ def _of_jobs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_locks(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    left = [lock for lock in context.metastore.jobs.quiesce_locks() if _is_left(context, snapshot, lock)]
+    left = [lock for lock in context.metastore.jobs.quiesce_locks() if _is_left(snapshot, lock)]
     for source_id in sorted({lock.source_id for lock in left}):
         record = snapshot.get(source_id)
         yield Finding(
@@ -290,8 +290,8 @@ def _of_locks(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
         )
 
 
-def _is_left(context: Context, snapshot: Snapshot, lock: QuiesceLock) -> bool:
-    return not lock.is_released and not is_in_force(lock, snapshot, is_local=context.warehouse.is_local)
+def _is_left(snapshot: Snapshot, lock: QuiesceLock) -> bool:
+    return not lock.is_released and not is_in_force(lock, snapshot)
 
 
 def _of_operations(context: Context) -> Iterator[Finding]:

@@ -28,36 +28,38 @@ def process_start(pid: int) -> str:
     """The start time of a process on this machine, in the kernel's clock ticks; empty if there is no such process.
 
     The start time distinguishes reused process ids (Linux: field 22 of ``/proc/<pid>/stat``). A zombie counts as dead.
+    For a process that exists but whose start time cannot be read, the result is ``alive``: on systems without /proc
+    (macOS), and for a process of another user if /proc hides it (mount option ``hidepid``, systemd's ``ProtectProc``).
     """
     fields = _stat(pid)
-    if not fields:
-        return "" if Path("/proc/self").exists() else _alive_elsewhere(pid)
-    return "" if fields[0] in ("Z", "X") else fields[19]
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of ``/proc/<pid>/stat`` from the third one (the state) on; empty if there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def _alive_elsewhere(pid: int) -> str:
-    """Replaces :func:`process_start` on systems without /proc (macOS): ``alive`` for each process that exists, because
-    its start time cannot be determined; empty if there is no such process."""
+    if fields:
+        return "" if fields[0] in ("Z", "X") else fields[19]
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return ""
     except PermissionError:
-        return "alive"
-    return "alive"
+        return _ALIVE
+    # A process that this one may signal is not hidden: if /proc does not show it, it has just ended.
+    return "" if Path("/proc/self").exists() else _ALIVE
+
+
+_ALIVE = "alive"
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of ``/proc/<pid>/stat`` from the third one (the state) on; empty if there is no such process, or if it
+    is hidden."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
 
 
 def is_process_alive(pid: int, start: str) -> bool:
-    """True if the process with this id and start time still runs on this machine."""
-    return pid > 0 and start != "" and process_start(pid) == start
+    """True if the process with this id and start time still runs on this machine. A process whose start time cannot be
+    read counts as running."""
+    return pid > 0 and start != "" and process_start(pid) in (start, _ALIVE)
 
 
 def is_process_suspended(pid: int, start: str) -> bool:

@@ -182,7 +182,13 @@ class Warehouse:
 def _written_at(of: dict[str, Any]) -> float:
     """The time when a file was written, in seconds since 1970; the current time if the file system does not report
     it."""
-    at = of.get("mtime", of.get("LastModified"))
+    at = next((of[key] for key in _WRITTEN_KEYS if of.get(key) is not None), None)
+    if isinstance(at, str):
+        at = datetime.fromisoformat(at)
     if isinstance(at, datetime):
         return at.timestamp()
     return float(at) if at is not None else time.time()
+
+
+_WRITTEN_KEYS = ("mtime", "LastModified", "last_modified", "updated")
+"""The names of the time of writing in what the file systems report: local and GCS, S3, Azure, GCS."""

@@ -19,4 +19,5 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made = World(tmp_path / "warehouse", monkeypatch)
     made.set_idle_timeout("1ms")
     yield made
-    made.reconciler.stop_all(is_owner=True)
+    made.reconciler.stop_all()
+    made.reconciler.report_stopped()

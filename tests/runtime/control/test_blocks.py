@@ -261,14 +261,13 @@ def test_an_interrupted_wait_lets_the_reader_go(session: Session, monkeypatch: p
 
 def test_a_quiesce_lock_that_is_about_to_end_is_not_enough_for_a_commit(session: Session) -> None:
     snapshot = session.metastore.snapshot()
-    shared = replace(session.context, warehouse=replace(session.warehouse, uri="s3://bucket/warehouse"))
     hold = QuiesceLock(hold="h", source_id=1, epoch=snapshot.epoch, host="", pid=1, process_start="", expires_ms=0)
 
     def lasts(seconds: float, *, epoch: int = snapshot.epoch) -> bool:
         left = replace(hold, expires_ms=now_ms() + int(seconds * 1000), epoch=epoch)
-        return are_valid(shared, snapshot, [left])
+        return are_valid(snapshot, [left])
 
-    assert are_valid(shared, snapshot, [])
+    assert are_valid(snapshot, [])
     assert lasts(2 * COMMIT_SECONDS)
     assert not lasts(COMMIT_SECONDS / 2)
     assert not lasts(-1)

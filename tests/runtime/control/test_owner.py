@@ -12,20 +12,24 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from rw_sql.metastore import Metastore
+from rw_sql.metastore.job_store import JobStore
 from rw_sql.metastore.records import Operation, ParameterRecord, PauseRecord, PutObject
 from rw_sql.runtime.control import owner as module
 from rw_sql.runtime.control.owner import APPLIED, NOT_YET_APPLIED, Owner
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.support.background import prepare
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
-from tests.runtime.controlled_jobs import wait_until
+from tests.runtime.controlled_jobs import Jobs, wait_until
 from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from rw_sql.metastore.facts import Lease
 
 
 @dataclass
@@ -202,8 +206,9 @@ class ObjectStore(Warehouse):
 
 def test_an_owner_that_was_late_stops_its_jobs_and_stands_by(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.1)
-    stopped: list[bool] = []
-    monkeypatch.setattr(Reconciler, "stop_all", lambda _, *, is_owner: stopped.append(is_owner))
+    stopped: list[str] = []
+    monkeypatch.setattr(Reconciler, "stop_all", lambda _: stopped.append("stopped"))
+    monkeypatch.setattr(Reconciler, "report_stopped", lambda _: stopped.append("reported"))
     contexts = [
         replace(
             context,
@@ -229,7 +234,7 @@ def test_an_owner_that_was_late_stops_its_jobs_and_stands_by(context: Context, m
         second.start()
         wait_until(lambda: second.is_owner, "another process takes the lease")
     wait_until(lambda: bool(stopped), "the first finds out and stops its jobs")
-    assert stopped == [False]
+    assert stopped == ["stopped"]
     assert not first.is_owner
     assert not contexts[0].owning.is_set()
     assert contexts[0].has_owner()
@@ -256,3 +261,144 @@ def test_the_outcome_of_who_was_killed_before_it_said_so_is_completed(context: C
     # A safe statement changed no job, and a foreign checkpoint does not belong to this owner.
     assert [record.outcome for record in context.metastore.operations()] == [None, None, APPLIED]
     assert context.metastore.operations()[-1].epoch == epoch
+
+
+class _SlowStop:
+    """Jobs that need long to stop: ``begun`` is set when their stop begins, and it ends after ``may_end``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.reported = 0
+        monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.02)
+        monkeypatch.setattr(Reconciler, "stop_all", lambda _: self._stop())
+        monkeypatch.setattr(Reconciler, "report_stopped", lambda _: self._report())
+
+    def _stop(self) -> None:
+        self.begun.set()
+        assert self.may_end.wait(WAIT_SECONDS)
+
+    def _report(self) -> None:
+        self.reported += 1
+
+
+def test_the_heart_beats_until_the_jobs_have_stopped(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, a standby of a warehouse in an object store would start the jobs beside those that are stopping."""
+    slow, owner, facts = _SlowStop(monkeypatch), Owner(context), context.metastore.jobs
+
+    def beat() -> int:
+        lease = facts.lease()
+        assert lease is not None
+        assert not lease.is_released
+        return lease.heartbeat_ms
+
+    owner.start()
+    stopping = prepare(owner.stop, "stop")
+    assert slow.begun.wait(WAIT_SECONDS)
+    for _ in range(3):
+        before = beat()
+        wait_until(lambda before=before: beat() > before, "the lease is renewed")  # type: ignore[misc]
+    slow.may_end.set()
+    stopping.result()
+    assert slow.reported == 1
+    lease = facts.lease()
+    assert lease is not None
+    assert lease.is_released
+
+
+def test_an_owner_that_loses_its_lease_while_it_stops_reports_nothing(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, owner, facts = _SlowStop(monkeypatch), Owner(context), context.metastore.jobs
+    owner.start()
+    stopping = prepare(owner.stop, "stop")
+    assert slow.begun.wait(WAIT_SECONDS)
+    with owner._lease_lock:
+        lease = facts.lease()
+        assert lease is not None
+        assert facts.take_lease(replace(lease, owner="another process"), replacing=lease)
+    wait_until(lambda: not owner.is_owner, "it finds out")
+    slow.may_end.set()
+    stopping.result()
+    assert slow.reported == 0
+    lease = facts.lease()
+    assert lease is not None
+    assert (lease.owner, lease.is_released) == ("another process", False)
+
+
+def _another(context: Context) -> Owner:
+    """An owner of the next session in this process."""
+    name = f"{context.owner}-next"
+    return Owner(replace(context, owner=name, owning=threading.Event(), applied=Applied()))
+
+
+def _takes_the_lease(owner: Owner) -> None:
+    owner.start()
+    try:
+        wait_until(lambda: owner.is_owner, "the next session runs the jobs")
+    finally:
+        owner.stop()
+
+
+def test_an_interrupted_start_leaves_no_lease(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: Owner) -> None:
+        raise KeyboardInterrupt
+
+    owner = Owner(context)
+    with monkeypatch.context() as patched:
+        patched.setattr(Owner, "_disown_statuses", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            owner.start()
+    assert not owner.is_owner
+    _takes_the_lease(_another(context))
+
+
+def test_a_lease_that_could_not_be_released_is_free_for_this_process(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a local path, it would last as long as the process, which is a notebook."""
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    owner = Owner(context)
+    owner.start()
+    with monkeypatch.context() as patched:
+        for name in ("release_lease", "write_job_status"):
+            patched.setattr(JobStore, name, full)
+        owner.stop()
+    _takes_the_lease(_another(context))
+
+
+def test_a_lease_is_taken_whose_commit_was_reported_as_failed(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, answers = JobStore.take_lease, iter([True])
+
+    def take_and_fail(self: JobStore, lease: Lease, replacing: Lease | None) -> bool:
+        is_taken = take(self, lease, replacing)
+        if next(answers, False):
+            raise OSError("the connection was closed")
+        return is_taken
+
+    monkeypatch.setattr(JobStore, "take_lease", take_and_fail)
+    owner = Owner(context)
+    with pytest.raises(OSError, match="connection"):
+        owner._try_take()
+    _takes_the_lease(owner)
+
+
+def test_jobs_stop_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, twenty busy jobs would take longer than a service manager waits."""
+    jobs = Jobs(tmp_path / "jobs", monkeypatch)
+    jobs.put_view("a")
+    jobs.put_view("b")
+    jobs.reach(lambda: len(jobs.jobs) == 2, "both jobs run")
+    for job in jobs.jobs.values():
+        job.may_stop.clear()
+    stopping = prepare(jobs.reconciler.stop_all, "stop")
+    wait_until(lambda: all(job.is_stopping.is_set() for job in jobs.jobs.values()), "both jobs are stopping")
+    assert not stopping.done()
+    for job in jobs.jobs.values():
+        job.may_stop.set()
+    stopping.result()
+    assert all(job.is_stopped for job in jobs.jobs.values())

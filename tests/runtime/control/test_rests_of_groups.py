@@ -64,7 +64,8 @@ def test_each_group_has_its_own_list_of_jobs_at_rest(world: World) -> None:
     world.reconciler = Reconciler(world.context)
     world.rest(20)
     world.again()
-    of_default.stop_all(is_owner=True)
+    of_default.stop_all()
+    of_default.report_stopped()
     folder = f"{world.context.warehouse.uri}/checkpoints"
     assert set(json.loads(default.warehouse.read_text(f"{folder}/resting.json"))) == {"ingest-10", "mv-11"}
     assert set(json.loads(default.warehouse.read_text(f"{folder}/resting-b.json"))) == {"ingest-20", "mv-21"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import threading
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.jobs.lease import renewed, try_take
 from rw_sql.runtime.support.background import prepare
-from rw_sql.runtime.support.warehouse import Warehouse
+from rw_sql.runtime.support.warehouse import Warehouse, _written_at
 from tests.support.s3_store import BUCKET, S3Store
 from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 
@@ -150,3 +151,17 @@ def test_a_heartbeat_does_not_wait_for_the_upkeep_of_its_table(
     assert len([path for path in paths if "/runtime_lease/part-" in path]) < 10
     assert any(path.endswith("_last_checkpoint") for path in paths)
     assert Metastore.open(warehouse.uri).jobs.lease() == lease
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"mtime": 1_700_000_000.0},
+        {"mtime": datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)},
+        {"LastModified": datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)},  # s3fs
+        {"last_modified": datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)},  # adlfs
+        {"updated": "2023-11-14T22:13:20.000Z"},  # gcsfs
+    ],
+)
+def test_the_time_of_writing_of_every_store(told: dict[str, object]) -> None:
+    assert _written_at(told) == 1_700_000_000
