@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_a_hidden_process_of_another_user_is_alive(monkeypatch: pytest.MonkeyPat
     def signal(*_: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(processes.Path, "read_text", read)
+    monkeypatch.setattr(Path, "read_text", read)
     monkeypatch.setattr(os, "kill", signal)
     assert is_process_alive(4711, "123")
     assert not is_process_alive(0, "123")
