@@ -67,16 +67,30 @@ def parse(raw: bytes, longest_number: int | None = LONGEST_NUMBER) -> Any:
 
 def row_of(raw: bytes, columns: Collection[str] = ()) -> dict[str, Any]:
     """The row of a value; all columns of COLUMNS by default. Raises WrongError if the value has none."""
-    found = parse(raw, longest_number=None)
-    if not isinstance(found, Members):
-        raise WrongError("no object")
-    _check_characters(found)
     kinds = {
         "id": _integer(63), "name": _text, "userid": _integer(31), "amount": _amount, "ratio": _ratio, "doc": _text,
         "ison": _boolean, "addr": _struct({"zipcode": _text, "no": _integer(31)}),
         "lines": _array(_struct({"sku": _text, "qty": _integer(31), "doc": _text})), "tags": _map,
     }  # fmt: skip
-    row: dict[str, Any] = _struct({name: kinds[name] for name in columns or kinds})(found)
+    return _row({name: kinds[name] for name in columns or kinds}, raw)
+
+
+def nested_row_of(raw: bytes) -> dict[str, Any]:
+    """The row of a value with four of the columns, where ``lines`` has only numbers and strings. Raises WrongError if
+    the value has none."""
+    kinds = {
+        "id": _integer(63), "ratio": _ratio, "addr": _struct({"zipcode": _text, "no": _integer(31)}),
+        "lines": _array(_struct({"sku": _text, "qty": _integer(31)})),
+    }  # fmt: skip
+    return _row(kinds, raw)
+
+
+def _row(kinds: dict[str, Any], raw: bytes) -> dict[str, Any]:
+    found = parse(raw, longest_number=None)
+    if not isinstance(found, Members):
+        raise WrongError("no object")
+    _check_characters(found)
+    row: dict[str, Any] = _struct(kinds)(found)
     return row
 
 

@@ -15,11 +15,15 @@ as many objects as records; then each object is exactly one record.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MOST_READS = 64
 """The maximum number of attempts to read parts of a block. Records that are still unread after these attempts do not
@@ -48,8 +52,9 @@ columns."""
 class BlockReader:
     """Decodes blocks of JSON records.
 
-    ``schema`` are the columns, with names of ASCII letters, digits and underscores. Dates and times are read only from
-    strings in the most common form. ``end`` is the name of the last member of each record, and ``suffix`` the text with
+    ``schema`` are the columns, with names of ASCII letters, digits and underscores; so are the fields of structures. No
+    two different names are equal without case. Dates and times are read only from strings in the most common form, and
+    only as values of columns. ``end`` is the name of the last member of each record, and ``suffix`` the text with
     which each record ends.
     """
 
@@ -189,19 +194,41 @@ def _are_plain(strings: pa.Array, whole: bytes) -> np.ndarray:
 def _are_exact(table: pa.Table, strings: pa.Array) -> np.ndarray:
     """True for rows for which ``from_json`` would return the same values under the same names."""
     exact = np.ones(table.num_rows, dtype=bool)
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        # The member at the end of each record is a column too, which has no NULL.
-        if pa.types.is_floating(column.type):
-            values = column.to_numpy()
+    has_null = np.zeros(table.num_rows, dtype=bool)
+    names: set[str] = set()
+    for name, values, rows in _members(table):
+        if pa.types.is_floating(values.type):
             # Jackson reads -0 as an integer without a sign.
-            exact &= ~(np.isinf(values) | ((values == 0) & np.signbit(values)))
-        if column.null_count:
-            # The record may contain the member under a name that differs in case.
-            rows = np.flatnonzero(_mask(column.is_null()))
-            texts, quoted = strings.take(pa.array(rows)), f'"{name}"'
-            either = pc.count_substring_regex(texts, f"(?i){quoted}")
-            exact[rows] &= _mask(pc.equal(either, pc.count_substring(texts, quoted)))
+            numbers = values.to_numpy(zero_copy_only=False)
+            exact[rows[np.isinf(numbers) | ((numbers == 0) & np.signbit(numbers))]] = False
+        # The member at the end of each record is a column too, which has no NULL.
+        if name and values.null_count:
+            names.add(name)
+            has_null[rows[_mask(values.is_null())]] = True
+    if names:
+        # The record may contain the member under a name that differs in case.
+        at = np.flatnonzero(has_null)
+        texts, quoted = strings.take(pa.array(at)), f'"(?:{"|".join(sorted(names))})"'
+        either = pc.count_substring_regex(texts, f"(?i){quoted}")
+        exact[at] &= _mask(pc.equal(either, pc.count_substring_regex(texts, quoted)))
     return exact
+
+
+def _members(table: pa.Table) -> Iterator[tuple[str, pa.Array, np.ndarray]]:
+    """The columns of a table, the fields of their structures, and the items of their arrays: name (empty for items),
+    values, and the row of each value."""
+    every = np.arange(table.num_rows)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        yield from _parts_of(name, column.combine_chunks(), every)
+
+
+def _parts_of(name: str, values: pa.Array, rows: np.ndarray) -> Iterator[tuple[str, pa.Array, np.ndarray]]:
+    yield name, values, rows
+    if pa.types.is_struct(values.type):
+        for at, field in enumerate(values.type.fields):
+            yield from _parts_of(field.name, pc.struct_field(values, [at]), rows)
+    elif pa.types.is_list(values.type):
+        yield from _parts_of("", values.flatten(), rows[pc.list_parent_indices(values).to_numpy()])
 
 
 def _mask(values: pa.Array | pa.ChunkedArray) -> np.ndarray:

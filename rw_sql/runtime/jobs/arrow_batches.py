@@ -53,7 +53,7 @@ from rw_sql.runtime.delta.staged_files import Reported, save_frame
 from rw_sql.runtime.support.failures import cause_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame
@@ -61,13 +61,13 @@ if TYPE_CHECKING:
     from rw_sql.runtime.delta.row_counts import Expected
     from rw_sql.runtime.delta.staged_files import SparkSave
     from rw_sql.runtime.support.warehouse import Warehouse
-    from rw_sql.syntax.statements import CreateSource
+    from rw_sql.syntax.statements import CreateSource, DataType
 
 logger = logging.getLogger(__name__)
 
-LARGE_ROWS = 100_000
-"""Spark itself decodes batches of at most this number of records, because starting Spark's Python processes for Arrow
-takes longer."""
+LARGE_ROWS, _FEW_COLUMNS = 100_000, 6
+"""Spark itself decodes batches of at most this number of records with few columns, because starting Spark's Python
+processes for Arrow takes longer. Of records with more columns, a smaller number is large."""
 
 _REST_BATCHES = 20
 """Spark decodes this number of batches after a large batch of which Arrow could not decode most records, or after a
@@ -85,6 +85,9 @@ _TYPES = {
     "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
 }
 """The types that Arrow reads from JSON according to the rules of ``docs/reference/formats.md``."""
+
+_TYPES_IN_PARTS = {name: kind for name, kind in _TYPES.items() if not pa.types.is_temporal(kind)}
+"""Those that Arrow reads in structures and arrays too."""
 
 _INCLUDED = {"key": "key", "partition": "partition", "topic": "partition", "timestamp": "timestamp"}
 """For each word of INCLUDE, the column of the records that contains its value."""
@@ -127,10 +130,11 @@ class ArrowBatches:
         if any(column.kind not in _INCLUDES for column in statement.include):
             return None
         names = [column.name for column in statement.columns]
-        if len({name.lower() for name in names}) < len(names) or not all(map(_is_plain, names)):
+        kinds = [_arrow_type(column.data_type, _TYPES) for column in statement.columns]
+        if not kinds or None in kinds or len({name.lower() for name in names}) < len(names):
             return None
-        kinds = [_TYPES.get(column.data_type.name) for column in statement.columns]
-        if not kinds or None in kinds:
+        every = {*names, *(name for kind in kinds if kind is not None for name in _field_names(kind))}
+        if len({name.lower() for name in every}) < len(every) or not all(map(_is_plain, every)):
             return None
         if json_rules(encode_options(statement)).timestamptz == "utc_without_suffix":
             return None  # In this mode, a string with a time zone is an error, but Arrow would accept it.
@@ -188,7 +192,8 @@ class ArrowBatches:
 
     def takes(self, frame: DataFrame, expected: int) -> bool:
         """True if Arrow should decode a batch of about this number of records."""
-        if not self.is_shared or expected <= LARGE_ROWS or frame.sparkSession.sparkContext in _without:
+        width = max(1, sum(map(_values_in, self.reader.schema.types)) // _FEW_COLUMNS)
+        if not self.is_shared or expected * width <= LARGE_ROWS or frame.sparkSession.sparkContext in _without:
             return False
         self._rest -= self._rest > 0
         return not self._rest
@@ -297,6 +302,36 @@ class ArrowBatches:
 
     def _included_columns(self) -> set[str]:
         return {_INCLUDED[column.kind] for column in self.statement.include if column.kind in _INCLUDED}
+
+
+def _arrow_type(kind: DataType, scalars: Mapping[str, pa.DataType]) -> pa.DataType | None:
+    """The type in which Arrow reads a column; None if it does not. ``scalars`` are the types without parts that it
+    reads, by name."""
+    if kind.element is not None:
+        element = _arrow_type(kind.element, _TYPES_IN_PARTS)
+        return None if element is None else pa.list_(element)
+    if kind.fields:
+        fields = {field.name: _arrow_type(field.data_type, _TYPES_IN_PARTS) for field in kind.fields}
+        is_read = None not in fields.values() and len(fields) == len(kind.fields)
+        return pa.struct(fields) if is_read else None
+    return None if kind.value is not None else scalars.get(kind.name)
+
+
+def _values_in(kind: pa.DataType) -> int:
+    """The number of values in a value of a type, where an array counts as one item."""
+    if pa.types.is_list(kind):
+        return _values_in(kind.value_type)
+    return sum(_values_in(field.type) for field in kind.fields) if pa.types.is_struct(kind) else 1
+
+
+def _field_names(kind: pa.DataType) -> Iterator[str]:
+    """The names of all fields of structures in a type."""
+    if pa.types.is_list(kind):
+        yield from _field_names(kind.value_type)
+    elif pa.types.is_struct(kind):
+        for field in kind.fields:
+            yield field.name
+            yield from _field_names(field.type)
 
 
 def _is_plain(name: str) -> bool:

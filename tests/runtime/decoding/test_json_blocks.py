@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rw_sql.runtime.decoding.json_blocks import BlockReader
-from tests.integration.json_reference import Texts, is_json, row_of
+from tests.integration.json_reference import Texts, is_json, nested_row_of, row_of
 
 _SUFFIX = ',"rw_end":true}\n'
 _SCHEMA = pa.schema({
@@ -23,9 +23,9 @@ def texts_of(values: list[bytes | None]) -> pa.Array:
     return pa.array(made, pa.binary())
 
 
-def rows_of(values: list[bytes | None]) -> list[dict[str, object] | None]:
+def rows_of(values: list[bytes | None], reader: BlockReader = _READER) -> list[dict[str, object] | None]:
     """The row of each value; None for those that are left."""
-    rows, known = _READER.read(texts_of(values))
+    rows, known = reader.read(texts_of(values))
     given = iter(rows.to_pylist())
     made = [next(given) if is_known else None for is_known in known]
     assert next(given, None) is None
@@ -175,3 +175,101 @@ def test_times_that_are_left_to_spark(name: str, text: str) -> None:
     rows, known = BlockReader(_TIMES, "rw_end", _SUFFIX).read(texts_of(values))
     assert not known[0]
     assert rows.num_rows == known.sum()
+
+
+_LINE = pa.struct({"sku": pa.string(), "qty": pa.int32()})
+_NESTED = pa.schema({
+    "id": pa.int64(), "ratio": pa.float64(), "addr": pa.struct({"zipcode": pa.string(), "no": pa.int32()}),
+    "lines": pa.list_(_LINE),
+})  # fmt: skip
+_NESTED_READER = BlockReader(_NESTED, "rw_end", _SUFFIX)
+
+
+def _nested_text(random: Random) -> bytes:
+    """A record of nested columns, often with NULLs and members that are missing, and sometimes with one fault."""
+
+    def member(name: str, value: str) -> list[str]:
+        if random.random() < 0.2:
+            return []
+        spelled = name.upper() if random.random() < 0.02 else name
+        wrong = random.choice(('"x"', "1.5", "true", "[]", "{}", "3000000000")) if random.random() < 0.02 else value
+        return [f'"{spelled}":{"null" if random.random() < 0.15 else wrong}'] * (2 if random.random() < 0.01 else 1)
+
+    def made(*members: list[str]) -> str:
+        every = [each for found in members for each in found]
+        random.shuffle(every)
+        return "{" + ",".join(every) + "}"
+
+    word = random.choice(('"a"', '""', '"é {[\\"no\\":1"', '"1"'))
+    lines = (
+        "null" if random.random() < 0.1 else made(member("sku", word), member("qty", str(random.randint(-9, 9))))
+        for _ in range(random.randint(0, 3))
+    )
+    address = made(member("zipcode", word), member("no", "7"), member("other", '{"no":[1]}'))
+    return made(
+        member("id", str(random.randint(0, 99))),
+        member("ratio", random.choice(("1", "-2.25", "1e3", "-0"))),
+        member("addr", address),
+        member("lines", f"[{','.join(lines)}]"),
+    ).encode()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_texts_of_nested_columns(seed: int) -> None:
+    random = Random(f"nested {seed}")
+    hostile = Texts(random)
+    values = [_nested_text(random) if random.random() < 0.9 else hostile.draw() for _ in range(500)]
+    decoded = 0
+    for size in (1, 5):
+        for at in range(0, len(values), size):
+            part: list[bytes | None] = list(values[at : at + size])
+            for value, row in zip(values[at : at + size], rows_of(part, _NESTED_READER), strict=True):
+                if row is not None:
+                    decoded += 1
+                    assert is_json(value), value
+                    assert row == nested_row_of(value), value
+    assert decoded > 250
+
+
+_DEEP = BlockReader(
+    pa.schema({
+        "a": pa.list_(pa.list_(pa.float64())), "b": pa.struct({"c": pa.list_(pa.struct({"d": pa.int64()}))}),
+    }),
+    "rw_end",
+    _SUFFIX,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "row"),
+    [
+        (b'{"a":[[1,2.5],[],null,[null]]}', {"a": [[1.0, 2.5], [], None, [None]], "b": None}),
+        (b'{"b":{"c":[{"d":1},{},null]}}', {"a": None, "b": {"c": [{"d": 1}, {"d": None}, None]}}),
+        (b'{"b":{"c":null,"x":{"d":2}}}', {"a": None, "b": {"c": None}}),
+        (b'{"b":{}}', {"a": None, "b": {"c": None}}),
+        (b'{"a":[],"b":null}', {"a": [], "b": None}),
+        (b'{"a":[[1,-0.0]]}', None),
+        (b'{"a":[[1,1e999]]}', None),
+        (b'{"a":[1]}', None),
+        (b'{"a":{"0":[1]}}', None),
+        (b'{"b":{"c":[{"D":1}]}}', None),
+        (b'{"b":{"C":[{"d":1}]}}', None),
+        (b'{"b":{"c":[{"d":1},{"D":1}]}}', None),
+        (b'{"b":{"c":[{"d":1,"d":2}]}}', None),
+        (b'{"b":{"c":{"d":1}}}', None),
+        (b'{"b":[]}', None),
+        (b'{"b":""}', None),
+        (b'{"b":{"c":[{"d":"1"}]}}', None),
+        (b'{"b":{"rw_end":true}', None),
+        (b'{"b":{"c":[1]}}', None),
+    ],
+)
+def test_nested_values(value: bytes, row: dict[str, object] | None) -> None:
+    good = b'{"a":[[5]],"b":{"c":[{"d":5}]}}'
+    (found,) = rows_of([value], _DEEP)
+    assert found == row
+    first, found, last = rows_of([good, value, good], _DEEP)
+    if row is not None:
+        assert (first, found, last) == ({"a": [[5.0]], "b": {"c": [{"d": 5}]}}, row, first)
+    else:
+        assert found is None
