@@ -11,7 +11,7 @@ from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.runtime.jobs import arrow_batches
 from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
 from tests.integration.json_reference import Texts
-from tests.integration.test_arrow_batches import COLUMNS, INCLUDED
+from tests.integration.test_arrow_batches import COLUMNS, INCLUDED, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 _PLAIN = (
     b'{"id":%d,"name":"n%d","ratio":%d.5,"no":7,"day":"2024-02-29","bare":"2024-01-02T03:04:05.%d",'
-    b'"zoned":"2024-03-31 01:59:59.25+05:30","ison":true,"other":[{"id":1}]}'
+    b'"zoned":"2024-03-31 01:59:59.25+05:30","ison":true,"other":[{"id":1}],"addr":{"zipcode":"z"},"lines":[{"qty":1}]}'
 )
 
 
@@ -64,9 +64,9 @@ def test_the_rows_are_those_of_spark(
     assert taken[False] >= 4
     is_used = False
     session.run("RESUME SOURCE by_spark", "FLUSH")
-    wanted = session.rows_of("by_spark_rows", "*")
+    wanted = shown(session, "by_spark_rows")
     assert len(wanted) >= 160
-    assert session.rows_of("by_arrow_rows", "*") == wanted
+    assert shown(session, "by_arrow_rows") == wanted
     errors = session.rows_of("`by_spark$errors`")
     assert errors
     assert session.rows_of("`by_arrow$errors`") == errors
