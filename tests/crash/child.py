@@ -209,7 +209,7 @@ def look(is_met: Callable[[], bool]) -> bool:
 def main() -> NoReturn:
     """Runs one process of the workflow."""
     upstream_watcher.DISCOVERY_SECONDS = _DISCOVERY_SECONDS
-    arrow_batches.LARGE_ROWS = 0
+    arrow_batches.LARGE_ROWS = arrow_batches.SMALL_ROWS = 0
     Child(json.loads(sys.argv[1])).run()
     sys.exit(0)
 

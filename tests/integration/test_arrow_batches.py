@@ -41,6 +41,7 @@ INCLUDED = 'INCLUDE key AS "key" INCLUDE partition AS "partition" INCLUDE offset
 def _every_batch_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     for place in READER:
         monkeypatch.setattr(place, "SMALL_ROWS", -1)
+    monkeypatch.setattr(arrow_batches, "SMALL_ROWS", -1)
     monkeypatch.setattr(arrow_batches, "LARGE_ROWS", 0)
 
 

@@ -14,6 +14,7 @@ as many objects as records; then each object is exactly one record.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _MOST_READS = 64
 """The maximum number of attempts to read parts of a block. Records that are still unread after these attempts do not
@@ -46,6 +47,11 @@ _ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])"
 _NO_NUMBER = r"[:,\[][ \t\r\n]*-?(?:NaN|Inf)"
 """The pattern of numbers that are not valid JSON but that Arrow's parser accepts, even in members that are not
 columns."""
+
+_COLON = r"[ \t\r\n]*:"
+_MEMBER = re.compile(rf'"([A-Za-z0-9_\u017f\u212a]+)"{_COLON}')
+"""The names of members that may differ from a column's name only in case. In Unicode, two letters beyond ASCII become
+an ASCII letter if they are written in another case: ``ſ`` and the sign of Kelvin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +200,7 @@ def _are_plain(strings: pa.Array, whole: bytes) -> np.ndarray:
 def _are_exact(table: pa.Table, strings: pa.Array) -> np.ndarray:
     """True for rows for which ``from_json`` would return the same values under the same names."""
     exact = np.ones(table.num_rows, dtype=bool)
-    has_null = np.zeros(table.num_rows, dtype=bool)
-    names: set[str] = set()
+    nulls: dict[str, np.ndarray] = {}
     for name, values, rows in _members(table):
         if pa.types.is_floating(values.type):
             # Jackson reads -0 as an integer without a sign.
@@ -203,15 +208,30 @@ def _are_exact(table: pa.Table, strings: pa.Array) -> np.ndarray:
             exact[rows[np.isinf(numbers) | ((numbers == 0) & np.signbit(numbers))]] = False
         # The member at the end of each record is a column too, which has no NULL.
         if name and values.null_count:
-            names.add(name)
-            has_null[rows[_mask(values.is_null())]] = True
-    if names:
-        # The record may contain the member under a name that differs in case.
-        at = np.flatnonzero(has_null)
-        texts, quoted = strings.take(pa.array(at)), f'"(?:{"|".join(sorted(names))})"'
-        either = pc.count_substring_regex(texts, f"(?i){quoted}")
-        exact[at] &= _mask(pc.equal(either, pc.count_substring_regex(texts, quoted)))
+            nulls.setdefault(name, np.zeros(table.num_rows, dtype=bool))[rows[_mask(values.is_null())]] = True
+    if nulls:
+        exact &= _names_match(strings, nulls)
     return exact
+
+
+def _names_match(strings: pa.Array, nulls: Mapping[str, np.ndarray]) -> np.ndarray:
+    """False for records that may contain a member whose name differs only in case from one that is NULL. ``nulls`` has
+    a mask of the records for each name."""
+    match = np.ones(len(strings), dtype=bool)
+    at = np.flatnonzero(np.logical_or.reduce(list(nulls.values())))
+    texts, member = strings.take(pa.array(at)), rf'"(?:{"|".join(sorted(nulls))})"{_COLON}'
+    either = pc.count_substring_regex(texts, f"(?i){member}")
+    odd = ~_mask(pc.equal(either, pc.count_substring_regex(texts, member)))
+    # These records have some of the names in another case, but perhaps none that is NULL in the record itself.
+    by_name = {name.lower(): mask for name, mask in nulls.items()}
+    for row, text in zip(at[odd], texts.filter(pa.array(odd)).to_pylist(), strict=True):
+        written = {_folded(name) for name in _MEMBER.findall(text) if name not in nulls}
+        match[row] = not any(by_name[name][row] for name in written & by_name.keys())
+    return match
+
+
+def _folded(name: str) -> str:
+    return name.replace("\u017f", "s").lower()
 
 
 def _members(table: pa.Table) -> Iterator[tuple[str, pa.Array, np.ndarray]]:
@@ -225,7 +245,7 @@ def _members(table: pa.Table) -> Iterator[tuple[str, pa.Array, np.ndarray]]:
 def _parts_of(name: str, values: pa.Array, rows: np.ndarray) -> Iterator[tuple[str, pa.Array, np.ndarray]]:
     yield name, values, rows
     if pa.types.is_struct(values.type):
-        for at, field in enumerate(values.type.fields):
+        for at, field in enumerate(values.type):
             yield from _parts_of(field.name, pc.struct_field(values, [at]), rows)
     elif pa.types.is_list(values.type):
         yield from _parts_of("", values.flatten(), rows[pc.list_parent_indices(values).to_numpy()])

@@ -48,6 +48,7 @@ from rw_sql.runtime.decoding.decoder import (
 )
 from rw_sql.runtime.decoding.json_blocks import BlockReader
 from rw_sql.runtime.decoding.json_text import END
+from rw_sql.runtime.delta.job_output import SMALL_ROWS
 from rw_sql.runtime.delta.row_counts import MiscountError, RowCount
 from rw_sql.runtime.delta.staged_files import Reported, save_frame
 from rw_sql.runtime.support.failures import cause_line
@@ -67,7 +68,7 @@ logger = logging.getLogger(__name__)
 
 LARGE_ROWS, _FEW_COLUMNS = 100_000, 6
 """Spark itself decodes batches of at most this number of records with few columns, because starting Spark's Python
-processes for Arrow takes longer. Of records with more columns, a smaller number is large."""
+processes for Arrow takes longer. Of records with more columns, a smaller number is large; see :func:`is_large`."""
 
 _REST_BATCHES = 20
 """Spark decodes this number of batches after a large batch of which Arrow could not decode most records, or after a
@@ -192,8 +193,9 @@ class ArrowBatches:
 
     def takes(self, frame: DataFrame, expected: int) -> bool:
         """True if Arrow should decode a batch of about this number of records."""
-        width = max(1, sum(map(_values_in, self.reader.schema.types)) // _FEW_COLUMNS)
-        if not self.is_shared or expected * width <= LARGE_ROWS or frame.sparkSession.sparkContext in _without:
+        if not self.is_shared or not is_large(expected, self.reader.schema):
+            return False
+        if frame.sparkSession.sparkContext in _without:
             return False
         self._rest -= self._rest > 0
         return not self._rest
@@ -304,6 +306,13 @@ class ArrowBatches:
         return {_INCLUDED[column.kind] for column in self.statement.include if column.kind in _INCLUDED}
 
 
+def is_large(records: int, schema: pa.Schema) -> bool:
+    """True if decoding a batch of this number of records, with the columns of ``schema``, takes so long that starting
+    Python processes for it is worth the time."""
+    values = sum(map(_values_in, schema.types))
+    return records > SMALL_ROWS and records * max(1, values // _FEW_COLUMNS) > LARGE_ROWS
+
+
 def _arrow_type(kind: DataType, scalars: Mapping[str, pa.DataType]) -> pa.DataType | None:
     """The type in which Arrow reads a column; None if it does not. ``scalars`` are the types without parts that it
     reads, by name."""
@@ -321,7 +330,7 @@ def _values_in(kind: pa.DataType) -> int:
     """The number of values in a value of a type, where an array counts as one item."""
     if pa.types.is_list(kind):
         return _values_in(kind.value_type)
-    return sum(_values_in(field.type) for field in kind.fields) if pa.types.is_struct(kind) else 1
+    return sum(_values_in(field.type) for field in kind) if pa.types.is_struct(kind) else 1
 
 
 def _field_names(kind: pa.DataType) -> Iterator[str]:
@@ -329,7 +338,7 @@ def _field_names(kind: pa.DataType) -> Iterator[str]:
     if pa.types.is_list(kind):
         yield from _field_names(kind.value_type)
     elif pa.types.is_struct(kind):
-        for field in kind.fields:
+        for field in kind:
             yield field.name
             yield from _field_names(field.type)
 

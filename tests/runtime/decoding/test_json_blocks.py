@@ -273,3 +273,24 @@ def test_nested_values(value: bytes, row: dict[str, object] | None) -> None:
         assert (first, found, last) == ({"a": [[5.0]], "b": {"c": [{"d": 5}]}}, row, first)
     else:
         assert found is None
+
+
+def test_a_null_leaves_only_its_own_record() -> None:
+    # "ID" and "No" are other members; "no" and "id" are NULL in a few records.
+    usual = b'{"id":1,"addr":{"no":2,"No":5},"kind":"ID","ID" :9}'
+    values = [usual, b'{"id":null,"addr":{"no":3},"kind":"ID"}', b'{"id":1,"addr":{}}', usual, b'{"iD":4}']
+    row = {"id": 1, "ratio": None, "addr": {"zipcode": None, "no": 2}, "lines": None}
+    empty = row | {"addr": {"zipcode": None, "no": None}}
+    assert rows_of([*values], _NESTED_READER) == [
+        row,
+        row | {"id": None, "addr": row["addr"] | {"no": 3}},
+        empty,
+        row,
+        None,
+    ]
+
+
+@pytest.mark.parametrize("name", ["\u212aind", "\u017fku", "KIND", "SKU"])
+def test_letters_beyond_ascii_that_become_ascii_in_another_case(name: str) -> None:
+    reader = BlockReader(pa.schema({"kind": pa.string(), "sku": pa.string()}), "rw_end", _SUFFIX)
+    assert rows_of([f'{{"{name}":"a"}}'.encode()], reader) == [None]
