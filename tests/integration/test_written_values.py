@@ -276,3 +276,15 @@ def test_what_in_a_query_changes_by_itself(spark: SparkSession) -> None:
     assert found("SELECT k FROM s_varies WHERE at > now() - INTERVAL 1 HOUR") == ("now()", "Filter")
     assert found("SELECT k, max(now()) AS x FROM s_varies GROUP BY k") == ("now()", "Aggregate")
     assert found("SELECT k, unix_timestamp(at) AS x FROM s_varies") == (None, None)
+    # Spark shows only 25 columns of a step, and 25 arguments of a function.
+    many = ", ".join(f"k AS c{number}" for number in range(30))
+    assert found(f"SELECT {many}, datediff(current_date(), at) AS age FROM s_varies") == ("current_date()", None)
+    most = ", ".join(f"k + {number}" for number in range(30))
+    assert found(f"SELECT greatest({most}, year(now())) AS x FROM s_varies") == ("now()", None)
+    # Texts that Spark converts to the current day or time.
+    assert found("SELECT k, CAST('today' AS DATE) AS x FROM s_varies") == ("'today'", None)
+    assert found("SELECT k FROM s_varies WHERE at >= ' Now'") == ("'Now'", "Filter")
+    assert found("SELECT k FROM s_varies WHERE at >= 'yesterday UTC'::timestamp_ntz") == ("'yesterday'", "Filter")
+    assert found("SELECT k, DATE 'tomorrow' AS x FROM s_varies") == ("DATE 'tomorrow'", "Literal")
+    assert found("SELECT k, 'today' AS x, CAST('2024-01-01' AS DATE) AS d FROM s_varies") == (None, None)
+    assert found("SELECT CAST(today AS DATE) AS d FROM (SELECT at AS today FROM s_varies) t") == (None, None)

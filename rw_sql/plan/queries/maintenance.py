@@ -116,7 +116,7 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
     if found is not None and whole.varies is not None:
         return Maintained(refused=_varying(whole.varies))
     if found is None and whole.varies is not None:
-        return Maintained(refused=_random(text))
+        return Maintained(refused=_random(text, whole.varies))
     if found is None:
         found = _touched(inspector, query, whole, relations)
     return found if found is not None else _compared(query, whole)
@@ -129,10 +129,11 @@ _RANDOM = re.compile(
 )
 
 
-def _random(query: str) -> QueryAnalysis:
-    """Refuses a random function, because recomputing the view would change it although its inputs have not changed."""
+def _random(query: str, varies: str) -> QueryAnalysis:
+    """Refuses a random function or the current time (``varies``, if it has a name), because recomputing the view would
+    change it although its inputs have not changed."""
     found = _RANDOM.search(query)
-    called = f"{found[1].lower()}()" if found is not None else "a function of the query"
+    called = f"{found[1].lower()}()" if found is not None else varies
     return QueryAnalysis(
         refusal=f"the view is recomputed when its inputs change, but {called} returns another value each time",
         hint=f"remove {called}: a recomputed view needs deterministic functions",

@@ -6,7 +6,6 @@ The result is its schema and keys, or the reason why it is not supported.
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from rw_sql.plan.ports.queries import WHOLE, AnalyzedQuery, QueryAnalysis
+from rw_sql.runtime.spark.clock import clock_in, clock_literal_in, whole_texts
 from rw_sql.runtime.spark.jvm import analyzed_plan, java_class
 from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.spark.spark_errors import known_names, query_error
@@ -131,8 +131,12 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
                 hint=f"CAST({column.name} AS STRING), or to another type that can be stored",
             )
     schema = frame.schema.json()
-    varies = _varying(frame)
-    varies_in = _varying_step(analyzed_plan(frame)) if varies is not None else None
+    with whole_texts(frame.sparkSession):
+        varies = _varying(frame)
+        varies_in = _varying_step(analyzed_plan(frame)) if varies is not None else None
+    if (literal := clock_literal_in(request.query)) is not None:
+        # Such a literal is a constant from the start of the query on, so a row does not even keep the time of its own.
+        varies, varies_in = literal, "Literal"
     found = QueryAnalysis(schema=schema, keys=keys, varies=varies, varies_in=varies_in)
     if request.form == WHOLE:
         found = replace(found, operators=_operators(analyzed_plan(frame)))
@@ -148,18 +152,12 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
     return found
 
 
-_CLOCK = re.compile(r"\b(now|current_timestamp|current_date|localtimestamp|current_time)\(")
-"""Matches functions that return the current time, by their names in Spark's plans. There, ``unix_timestamp()`` and
-``curdate()`` have these names too."""
-
-
 def _varying(frame: DataFrame) -> str | None:
     """The non-deterministic part of a query; None if there is none."""
     plan = analyzed_plan(frame)
     if not plan.deterministic():
         return "a function that gives another value each time"
-    found = _CLOCK.search(str(plan.toString()))
-    return f"{found[1]}()" if found else None
+    return clock_in(plan)
 
 
 def _varying_step(plan: Any) -> str | None:
@@ -167,7 +165,7 @@ def _varying_step(plan: Any) -> str | None:
     if _class(plan) not in ("Project", *_TRANSPARENT):
         parts = plan.expressions()
         for part in (parts.apply(i) for i in range(parts.size())):
-            if not part.deterministic() or _CLOCK.search(str(part.toString())):
+            if not part.deterministic() or clock_in(part) is not None:
                 return _class(plan)
     return next((found for child in _children(plan) if (found := _varying_step(child)) is not None), None)
 

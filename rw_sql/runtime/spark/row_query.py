@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rw_sql.connectors.support.local_frames import local_frame
+from rw_sql.runtime.spark.clock import clock_in, whole_texts
 from rw_sql.runtime.spark.jvm import (
     analyzed_plan,
     java_class,
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
 _EXCLUDED = "spark.sql.optimizer.excludedRules"
-_COMPUTING_RULES = ("ConvertToLocalRelation", "PropagateEmptyRelation")
-"""The rules that would replace the query with its result for the rows with which it is prepared."""
+_COMPUTING_RULES = ("ConvertToLocalRelation", "PropagateEmptyRelation", "PruneFilters")
+"""The rules that would replace the query, or a filter that is always false, with its result for the rows with which the
+query is prepared."""
 
 _MERGING_RULES = ("CollapseProject", "PushDownPredicates")
 """The rules that merge the steps of a query."""
@@ -169,6 +171,11 @@ def _without(spark: SparkSession, *rules: str) -> Iterator[None]:
 
 
 def _depends_on_time(spark: SparkSession, frame: DataFrame) -> bool:
-    """True if a query has functions such as ``current_timestamp``, which the optimizer replaces with a constant."""
+    """True if a query has functions such as ``current_timestamp``, or casts such as that of 'today' to a date, which
+    the optimizer replaces with a constant."""
     pattern = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern").CURRENT_LIKE()
-    return bool(analyzed_plan(frame).containsPattern(pattern))
+    plan = analyzed_plan(frame)
+    if plan.containsPattern(pattern):
+        return True
+    with whole_texts(spark):
+        return clock_in(plan) is not None
