@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
-from rw_sql.connectors.delta.float_statistics import without_float_min_max
+from rw_sql.connectors.delta.inexact_statistics import without_inexact_min_max
 from rw_sql.connectors.delta.paths import check_path
 from rw_sql.connectors.delta.refusals import refused_by_constraints
 from rw_sql.connectors.delta.seen_log import SeenLog
@@ -296,7 +296,7 @@ class DeltaWriter:
                 appended,
                 mode="append",
                 commit_properties=_properties(marks),
-                **without_float_min_max(self._schema),
+                **without_inexact_min_max(self._schema),
             )
 
         self._commit(append)
@@ -313,7 +313,7 @@ class DeltaWriter:
                 source_alias="s",
                 target_alias="t",
                 commit_properties=_properties(marks),
-                **without_float_min_max(self._schema),
+                **without_inexact_min_max(self._schema),
             )
             .when_matched_delete(predicate="s.`_rw_gone`")
             .when_matched_update(updates=columns, predicate="NOT s.`_rw_gone`")

@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
-from rw_sql.connectors.delta.float_statistics import without_float_min_max
+from rw_sql.connectors.delta.inexact_statistics import without_inexact_min_max
 from rw_sql.metastore.table import create_table
 from rw_sql.runtime.delta.delta_log import JobCommit, last_commit, latest_version
 from rw_sql.runtime.delta.file_merge import FileMerge
@@ -320,7 +320,7 @@ class JobOutput:
             raise FencedError(f"another writer committed to the table of {self.job}") from error
 
     def _append(self, rows: pa.Table, properties: CommitProperties) -> None:
-        more = without_float_min_max(rows.schema)
+        more = without_inexact_min_max(rows.schema)
         write_deltalake(self.table, rows, mode="append", commit_properties=properties, **more)
 
     def append_rows(self, rows: pa.Table, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
@@ -414,7 +414,7 @@ class JobOutput:
             source_alias="s",
             target_alias="t",
             commit_properties=self._properties(version, self._commit_of(batch, {})),
-            **without_float_min_max(rows.schema),
+            **without_inexact_min_max(rows.schema),
         )
         if KEEP in rows.column_names:
             merge = (

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import CommitProperties, PostCommitHookProperties
 
-from rw_sql.connectors.delta.float_statistics import without_float_min_max
+from rw_sql.connectors.delta.inexact_statistics import without_inexact_min_max
 from rw_sql.runtime.delta.delta_log import commit_path, commit_versions, read_actions
 from rw_sql.runtime.delta.staged_files import WRITTEN
 from rw_sql.runtime.support.faults import fault
@@ -109,7 +109,7 @@ def compact(table: DeltaTable, partition: str | None = None) -> int:
         max_concurrent_tasks=1,
         commit_properties=maintenance_properties("compact"),
         post_commithook_properties=_NO_HOOKS,
-        **without_float_min_max(pa.schema(table.schema().to_arrow()), is_compaction=True),
+        **without_inexact_min_max(pa.schema(table.schema().to_arrow()), is_compaction=True),
     )
     return int(done["numFilesRemoved"])
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from rw_sql.connectors.delta.float_statistics import without_float_min_max
+from rw_sql.connectors.delta.inexact_statistics import without_inexact_min_max
 from rw_sql.runtime.delta.staged_files import _files_in
 from rw_sql.runtime.delta.table_files import MOST_SMALL_FILES, compact
 from rw_sql.runtime.support.warehouse import Warehouse
@@ -55,7 +55,7 @@ def test_a_number_in_one_group_is_no_maximum_of_nan_in_another(tmp_path: Path) -
 def test_a_compaction_adds_no_minimum_of_floats(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2], "x": [1.0, float("nan")]})
     for _ in range(MOST_SMALL_FILES + 1):
-        write_deltalake(str(tmp_path), rows, mode="append", **without_float_min_max(rows.schema))
+        write_deltalake(str(tmp_path), rows, mode="append", **without_inexact_min_max(rows.schema))
     table = DeltaTable(str(tmp_path))
     assert compact(table) == MOST_SMALL_FILES + 1
     (file,) = table.file_uris()

@@ -20,7 +20,7 @@ else:
 
 
 @lru_cache(maxsize=256)
-def without_float_min_max(schema: pa.Schema, *, is_compaction: bool = False) -> dict[str, Any]:
+def without_inexact_min_max(schema: pa.Schema, *, is_compaction: bool = False) -> dict[str, Any]:
     """The arguments with which delta-rs writes rows without statistics of their floating-point columns; empty if there
     are no such columns. ``is_compaction``: for the files that a compaction writes.
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from rw_sql.connectors.delta.float_statistics import without_float_min_max
+from rw_sql.connectors.delta.inexact_statistics import without_inexact_min_max
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def test_statistics_of_other_columns_stay(tmp_path: Path) -> None:
         "at": pa.array([{"x": NAN, "name": "a"}, {"x": 2.0, "name": "b"}], POINT),
         "xs": [[NAN], [1.0]],
     })  # fmt: skip
-    write_deltalake(str(tmp_path), rows, **without_float_min_max(rows.schema))
+    write_deltalake(str(tmp_path), rows, **without_inexact_min_max(rows.schema))
     (found,) = statistics(tmp_path)
     assert found["numRecords"] == 2
     assert (found["minValues"], found["maxValues"]) == ({"id": 1}, {"id": 2})
@@ -43,7 +43,7 @@ def test_statistics_of_other_columns_stay(tmp_path: Path) -> None:
 def test_statistics_beside_a_float_column(tmp_path: Path, name: str) -> None:
     point = pa.array([{"name": "a"}, {"name": "b"}])
     rows = pa.table({name: [1.0, NAN], "b": [1, 2], "at": point})
-    write_deltalake(str(tmp_path), rows, **without_float_min_max(rows.schema))
+    write_deltalake(str(tmp_path), rows, **without_inexact_min_max(rows.schema))
     (found,) = statistics(tmp_path)
     assert found["maxValues"] == {"b": 2, "at": {"name": "b"}}
     (file,) = tmp_path.glob("*.parquet")
@@ -52,13 +52,13 @@ def test_statistics_beside_a_float_column(tmp_path: Path, name: str) -> None:
 
 def test_a_merge_keeps_them_out_of_rewritten_files(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2, 3], "x": [1.0, NAN, 3.0]})
-    write_deltalake(str(tmp_path), rows, **without_float_min_max(rows.schema))
+    write_deltalake(str(tmp_path), rows, **without_inexact_min_max(rows.schema))
     merge = DeltaTable(str(tmp_path)).merge(
         pa.table({"id": [1], "x": [5.0]}),
         predicate="t.id = s.id",
         source_alias="s",
         target_alias="t",
-        **without_float_min_max(rows.schema),
+        **without_inexact_min_max(rows.schema),
     )
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
     assert statistics(tmp_path)
@@ -66,4 +66,4 @@ def test_a_merge_keeps_them_out_of_rewritten_files(tmp_path: Path) -> None:
 
 
 def test_rows_without_such_columns_need_no_properties() -> None:
-    assert without_float_min_max(pa.schema([("id", pa.int64()), ("word", pa.string())])) == {}
+    assert without_inexact_min_max(pa.schema([("id", pa.int64()), ("word", pa.string())])) == {}
