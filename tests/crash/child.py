@@ -209,7 +209,8 @@ def look(is_met: Callable[[], bool]) -> bool:
 def main() -> NoReturn:
     """Runs one process of the workflow."""
     upstream_watcher.DISCOVERY_SECONDS = _DISCOVERY_SECONDS
-    arrow_batches.LARGE_ROWS = arrow_batches.SMALL_ROWS = 0
+    for limit in ("SMALL_ROWS", "LARGE_ROWS"):
+        setattr(arrow_batches, limit, 0)
     Child(json.loads(sys.argv[1])).run()
     sys.exit(0)
 

@@ -57,6 +57,17 @@ QUERIES = {
         "HAVING count(*) > 1",
     ),
     "lowest": ("keys", "SELECT n % 3 AS class, min(total) AS low FROM best GROUP BY n % 3 HAVING min(total) > 0"),
+    "other_aggregates": (
+        "keys",
+        "SELECT n % 3 AS class, count(*) AS items, mean(total) AS mean, try_sum(total) AS total, every(total > 0) AS e "
+        "FROM best GROUP BY n % 3",
+    ),
+    "every_only": ("keys", "SELECT n % 3 AS class, every(total > 0) AS e FROM best GROUP BY n % 3"),
+    "great_mean": ("combined", "SELECT avg(total * 576460752303423488) AS mean, count(*) AS items FROM best"),
+    "great_means": (
+        "signed",
+        "SELECT n > 0 AS some, avg(total * 576460752303423488) AS mean FROM best GROUP BY n > 0 HAVING count(*) > 1",
+    ),
     "different": ("combined", "SELECT DISTINCT n FROM best"),
     "different_floats": ("keys", "SELECT DISTINCT CAST(n AS DOUBLE) AS n FROM best"),
     "first_two": ("diff", "SELECT item, total FROM best ORDER BY total DESC, item LIMIT 2"),

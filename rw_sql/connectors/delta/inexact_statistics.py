@@ -1,8 +1,10 @@
-"""Keeps wrong minimum and maximum values of floating-point columns out of the statistics of Delta tables.
+"""Keeps wrong minimum and maximum values out of the statistics of Delta tables. A reader would skip files that have the
+rows for which it asks.
 
-delta-rs computes the minimum and the maximum of a column without its NaN values. For Spark, NaN is greater than every
-number: a reader that asks for the rows above a bound would skip a file whose greatest number is below it, and lose the
-rows with NaN.
+- *Floating-point columns*: delta-rs computes the minimum and the maximum of a column without its NaN values. For Spark,
+  NaN is greater than every number.
+- *Decimals of more than 15 digits*: delta-rs writes their minimum and maximum as floating-point numbers of 64 bits,
+  which store only the first 15 digits exactly; without decimal places, as 64-bit integers at most.
 """
 
 from __future__ import annotations
@@ -19,33 +21,42 @@ else:
     deltalake, pa = map(deferred, ("deltalake", "pyarrow"))
 
 
+EXACT_DIGITS = 15
+"""The number of decimal digits that a floating-point number of 64 bits stores exactly."""
+
+
 @lru_cache(maxsize=256)
 def without_inexact_min_max(schema: pa.Schema, *, is_compaction: bool = False) -> dict[str, Any]:
-    """The arguments with which delta-rs writes rows without statistics of their floating-point columns; empty if there
-    are no such columns. ``is_compaction``: for the files that a compaction writes.
+    """The arguments with which delta-rs writes rows without statistics of the columns for which they could be wrong;
+    empty if there are no such columns. ``is_compaction``: for the files that a compaction writes.
 
-    delta-rs accepts settings only for columns that are not inside a structure. If a structure contains a floating-point
-    number, no structure has statistics.
+    delta-rs accepts settings only for columns that are not inside a structure. If a structure contains such a column,
+    no structure has statistics.
     """
-    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
-    is_nested = any(map(_has_floats, schema.types))
-    if not floats and not is_nested:
+    inexact = [field.name for field in schema if has_inexact_min_max(field.type)]
+    is_nested = any(map(_contains_inexact, schema.types))
+    if not inexact and not is_nested:
         return {}
     none, full = (deltalake.ColumnProperties(statistics_enabled=kind) for kind in ("NONE", "PAGE"))
     if is_nested:
-        plain = [field.name for field in schema if not pa.types.is_nested(field.type) and field.name not in floats]
+        plain = [field.name for field in schema if not pa.types.is_nested(field.type) and field.name not in inexact]
         columns: dict[str, Any] = {"default_column_properties": none, "column_properties": dict.fromkeys(plain, full)}
     else:
-        columns = {"column_properties": dict.fromkeys(floats, none)}
+        columns = {"column_properties": dict.fromkeys(inexact, none)}
     # The codecs are those that delta-rs uses if it gets no settings.
     if is_compaction:
         return {"writer_properties": deltalake.WriterProperties(compression="ZSTD", compression_level=4, **columns)}
     return {"writer_properties": deltalake.WriterProperties(compression="SNAPPY", **columns)}
 
 
-def _has_floats(kind: pa.DataType) -> bool:
-    """True for a structure that contains a floating-point number, at any depth."""
+def has_inexact_min_max(kind: pa.DataType) -> bool:
+    """True for a scalar type whose minimum and maximum may be wrong in the statistics that delta-rs writes."""
+    return bool(pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and kind.precision > EXACT_DIGITS))
+
+
+def _contains_inexact(kind: pa.DataType) -> bool:
+    """True for a structure that contains such a type, at any depth."""
     if not pa.types.is_struct(kind):
         return False
     # Iterated, because PyArrow has the attribute "fields" only since version 18.
-    return any(pa.types.is_floating(field.type) or _has_floats(field.type) for field in kind)
+    return any(has_inexact_min_max(field.type) or _contains_inexact(field.type) for field in kind)

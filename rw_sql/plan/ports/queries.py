@@ -35,10 +35,10 @@ class QueryAnalysis:
     """The result of an analysis: the schema as Spark's JSON, the key columns (empty: rows are appended), or a refusal.
 
     A ``refusal`` comes with a ``hint``, a ``kind`` (None: Spark accepts the query, but it cannot be kept up to date),
-    the ``word`` of the query at which Spark points, and the ``relation`` that does not exist. For a WHOLE query,
-    ``operators`` are Spark's names of its steps. ``varies`` is a non-deterministic part of the query, if there is one.
-    ``varies_in`` is the step that contains this part; None if the part is just a projected column. ``is_same``: the
-    text in ``same_as`` is equivalent.
+    the ``word`` of the query at which Spark points, and the ``relation`` that does not exist. ``operators`` are Spark's
+    names of the steps of a WHOLE query, ``aggregates`` those of the aggregate functions of an UPSERT query. ``varies``
+    is a non-deterministic part of the query, if there is one. ``varies_in`` is the step that contains this part; None
+    if the part is just a projected column. ``is_same``: the text in ``same_as`` is equivalent.
     """
 
     schema: str = ""
@@ -49,6 +49,7 @@ class QueryAnalysis:
     word: str = ""
     relation: str = ""
     operators: frozenset[str] = frozenset()
+    aggregates: frozenset[str] = frozenset()
     varies: str | None = None
     varies_in: str | None = None
     is_same: bool = True

@@ -31,6 +31,7 @@ from deltalake.transaction import AddAction
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from rw_sql.connectors.delta.inexact_statistics import EXACT_DIGITS
 from rw_sql.runtime.delta.delta_log import latest_version, read_actions
 from rw_sql.runtime.delta.row_counts import MiscountError, RowCount, rows_read
 from rw_sql.runtime.spark.jvm import java_class, java_frame, java_session, save_command
@@ -164,21 +165,25 @@ def _files_in(warehouse: Warehouse, staged: str, statistics: dict[str, str]) -> 
 
 
 def _certain(stats: str, file: str) -> str:
-    """The statistics of a file, without minimum and maximum for columns that have none in some of its row groups.
+    """The statistics of a file, without minimum and maximum for columns that have none in some of its row groups, and
+    for long decimals, which delta-rs rounds (:mod:`rw_sql.connectors.delta.inexact_statistics`).
 
     Writers of Parquet omit both for a group in which a value has more than 4,096 bytes. delta-rs would take those of
-    the other groups for those of the file, and readers would skip rows. They are omitted for floating-point columns
-    too, because those of a group may be NaN or ignore NaN.
+    the other groups for those of the file, and readers would skip rows. In a file of several groups, they are omitted
+    for floating-point columns too, because those of a group may be NaN or ignore NaN.
     """
     footer = pq.read_metadata(file.removeprefix("file://"))
-    if footer.num_row_groups < 2:
-        return stats
+    groups = range(footer.num_row_groups)
     known: dict[str, Any] = json.loads(stats)
     for at in range(footer.num_columns):
-        chunks = [footer.row_group(group).column(at) for group in range(footer.num_row_groups)]
-        if chunks[0].physical_type in _FLOATING or not all(map(_has_min_max, chunks)):
+        column = footer.schema.column(at)
+        is_uncertain = column.logical_type.type == "DECIMAL" and column.precision > EXACT_DIGITS
+        if not is_uncertain and len(groups) > 1:
+            chunks = (footer.row_group(group).column(at) for group in groups)
+            is_uncertain = column.physical_type in _FLOATING or not all(map(_has_min_max, chunks))
+        if is_uncertain:
             for name in ("minValues", "maxValues"):
-                _drop(known.get(name, {}), chunks[0].path_in_schema)
+                _drop(known.get(name, {}), column.path)
     return json.dumps(known)
 
 

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from rw_sql.plan.ports.queries import WHOLE, AnalyzedQuery, QueryAnalysis
+from rw_sql.plan.ports.queries import UPSERT, WHOLE, AnalyzedQuery, QueryAnalysis
 from rw_sql.runtime.spark.clock import clock_in, clock_literal_in, whole_texts
 from rw_sql.runtime.spark.jvm import analyzed_plan, java_class
 from rw_sql.runtime.spark.sessions import register_view
@@ -31,6 +31,8 @@ from rw_sql.syntax.dialect.spark_messages import name_parts
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
@@ -140,6 +142,8 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
     found = QueryAnalysis(schema=schema, keys=keys, varies=varies, varies_in=varies_in)
     if request.form == WHOLE:
         found = replace(found, operators=_operators(analyzed_plan(frame)))
+    if request.form == UPSERT:
+        found = replace(found, aggregates=frozenset(_aggregates(frame)))
     if len({name.lower() for name in frame.columns}) < len(frame.columns):
         return found  # The caller refuses such a column and can name it.
     try:
@@ -172,6 +176,27 @@ def _varying_step(plan: Any) -> str | None:
 
 def _operators(plan: Any) -> frozenset[str]:
     return frozenset({_class(plan)}).union(*(_operators(child) for child in _children(plan)))
+
+
+def _aggregates(frame: DataFrame) -> Iterator[str]:
+    """Spark's names of the aggregate functions of a query, without those of its subqueries."""
+    pattern = java_class(frame.sparkSession, "org.apache.spark.sql.catalyst.trees.TreePattern").AGGREGATE_EXPRESSION()
+
+    def within(part: Any) -> Iterator[str]:
+        if not part.containsPattern(pattern):
+            return
+        if _class(part) == "AggregateExpression":
+            yield _class(part.aggregateFunction())
+        for child in _children(part):
+            yield from within(child)
+
+    plans = [analyzed_plan(frame)]
+    while plans:
+        plan = plans.pop()
+        plans += _children(plan)
+        parts = plan.expressions()
+        for at in range(parts.size()):
+            yield from within(parts.apply(at))
 
 
 def _is_bare_aggregation(frame: DataFrame) -> bool:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
-from rw_sql.syntax.query.signed_aggregates import SIGN
+from rw_sql.syntax.query.signed_aggregates import EXACT_WHOLE, SIGN
 from rw_sql.syntax.query.trees import aggregates_of, copy_of, spark_sql, spent_sql
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ _TYPES = {
 groups NaN and the two zeros differently. Arrow combines minima and maxima only if they are not NaN. A signed sum cannot
 be DOUBLE, because subtraction would not restore the sum of the remaining values."""
 
-_AVERAGE = "_rw_average_"
+_TYPED = "_rw_typed_"
+"""The prefix of columns that only show the type of an aggregate; a number follows."""
 
 
 @dataclass(slots=True)
@@ -73,7 +74,8 @@ class DecomposedAggregation:
     _parts: exp.Select
     """The aggregation with one column for each key and aggregate. The hidden columns are the last."""
     _derived: dict[str, exp.Expr]
-    _averages: list[exp.Expr] = field(default_factory=list)
+    _typed: list[tuple[exp.Expr, str]] = field(default_factory=list)
+    """Aggregates that are computed otherwise than Spark does it, each with the type for which the results are equal."""
     _rows: str | None = None
     """The hidden column with the number of a group's rows."""
 
@@ -133,8 +135,8 @@ class DecomposedAggregation:
         from sqlglot import exp
 
         core = copy_of(self._parts)
-        for number, call in enumerate(self._averages):
-            core.append("expressions", exp.alias_(call.copy(), f"{_AVERAGE}{number}"))
+        for number, (call, _) in enumerate(self._typed):
+            core.append("expressions", exp.alias_(call.copy(), f"{_TYPED}{number}"))
         if self._rows is not None and core.args.get("distinct"):
             # A DISTINCT cannot count its rows. The keys are the first columns.
             core.set("distinct", None)
@@ -147,7 +149,7 @@ class DecomposedAggregation:
         these types cannot be combined."""
         from sqlglot import exp
 
-        if any(types.get(f"{_AVERAGE}{number}") != "DOUBLE" for number in range(len(self._averages))):
+        if any(types.get(f"{_TYPED}{number}") != kind for number, (_, kind) in enumerate(self._typed)):
             return None
         core, functions = copy_of(self._parts), {}
         items: list[exp.Expr] = []
@@ -231,10 +233,13 @@ class DecomposedAggregation:
         """An average, computed from its sum and its count, as Spark does for all numbers except decimals."""
         from sqlglot import exp
 
-        self._averages.append(found)
+        self._typed.append((found, "DOUBLE"))
         value = (found.this if isinstance(found, exp.Filter) else found).this
-        # Spark adds the values as DOUBLE. Signed values are added exactly, because removed values are subtracted.
-        summed = exp.Sum(this=value.copy() if self.is_signed else exp.cast(value.copy(), "DOUBLE", dialect="spark"))
+        if self.is_signed:
+            # Signed values are added exactly, because removed values are subtracted.
+            self._typed.append((exp.Sum(this=value.copy()), "BIGINT"))
+        # Spark adds the values as DOUBLE, which has no overflow.
+        summed = exp.Sum(this=exp.cast(value.copy(), EXACT_WHOLE if self.is_signed else "DOUBLE", dialect="spark"))
         total, count = (
             exp.column(_added(_in_place(found, part), hidden), quoted=True) for part in (summed, _count_of(value))
         )

@@ -63,6 +63,10 @@ def signable(found: exp.Expr) -> exp.Expr | None:
 
 _WHOLE = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
+EXACT_WHOLE = "DECIMAL(20, 0)"
+"""The type as which whole numbers are added for an average. The sum of BIGINT values may exceed BIGINT, and a sum of
+DOUBLE values would not be exact."""
+
 
 def signed(found: exp.Expr, types: Mapping[str, str]) -> exp.Expr | None:
     """Rewrites an aggregate for signed changes: removed rows are subtracted. None if subtraction may be inexact for the
@@ -81,7 +85,9 @@ def signed(found: exp.Expr, types: Mapping[str, str]) -> exp.Expr | None:
             return expression(f"COALESCE(SUM(CASE WHEN {argument}{condition} THEN {SIGN} END), 0)")
     kind = types[spark_sql(call.this)]
     count = f"SUM(CASE WHEN {argument} IS NOT NULL{condition} THEN {SIGN} ELSE 0 END)"
-    value = f"CAST({argument} AS BIGINT)" if kind in _WHOLE else argument
+    value = argument
+    if kind in _WHOLE:
+        value = f"CAST({argument} AS {EXACT_WHOLE if isinstance(call, exp.Avg) else 'BIGINT'})"
     plus, minus = f"WHEN {SIGN} > 0{condition} THEN {value}", f"WHEN {SIGN} < 0{condition} THEN -{value}"
     total = f"SUM(CASE {plus} {minus} END)"
     if isinstance(call, exp.Sum) and (kind in _WHOLE or kind.startswith("DECIMAL")):

@@ -1,16 +1,19 @@
-"""The statistics of floating-point columns in files that delta-rs writes."""
+"""The statistics of floating-point columns and long decimals in files that delta-rs writes."""
 
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from rw_sql.connectors.delta.inexact_statistics import without_inexact_min_max
+from rw_sql.runtime.delta.staged_files import _files_in
+from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,3 +70,50 @@ def test_a_merge_keeps_them_out_of_rewritten_files(tmp_path: Path) -> None:
 
 def test_rows_without_such_columns_need_no_properties() -> None:
     assert without_inexact_min_max(pa.schema([("id", pa.int64()), ("word", pa.string())])) == {}
+
+
+LONG = [
+    (pa.decimal128(20, 0), "18446744073709551615"),
+    (pa.decimal128(38, 18), "1.234567890123456789"),
+    (pa.decimal128(18, 2), "99999999999999.99"),
+    (pa.decimal128(28, 10), "123456789.1234567891"),
+    (pa.decimal128(16, 0), "9007199254740993"),
+]
+EXACT = [
+    (pa.decimal128(15, 2), "9999999999999.99"),
+    (pa.decimal128(15, 0), "-999999999999999"),
+    (pa.decimal128(9, 9), "0.123456789"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), [*LONG, *EXACT])
+def test_a_filter_finds_decimals(tmp_path: Path, kind: pa.DataType, text: str) -> None:
+    value = Decimal(text)
+    rows = pa.table({"k": pa.array([value], kind), "at": pa.array([{"k": value}], pa.struct([("k", kind)]))})
+    write_deltalake(str(tmp_path), rows, **without_inexact_min_max(rows.schema))
+    query = f"SELECT * FROM t WHERE k = CAST('{text}' AS DECIMAL({kind.precision}, {kind.scale}))"
+    found = pa.table(QueryBuilder().register("t", DeltaTable(str(tmp_path))).execute(query))
+    assert found.num_rows == 1
+    (known,) = statistics(tmp_path)
+    if (kind, text) in EXACT:
+        assert Decimal(str(known["minValues"]["k"])) == Decimal(str(known["maxValues"]["at"]["k"])) == value
+    else:
+        assert (known["minValues"], known["maxValues"]) == ({}, {})
+
+
+@pytest.mark.parametrize(("kind", "text"), [*LONG, *EXACT])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_files_of_spark_have_no_rounded_decimals(tmp_path: Path, kind: pa.DataType, text: str, groups: int) -> None:
+    rows = pa.table(
+        {
+            "id": [1, 2],
+            "k": pa.array([Decimal(text)] * 2, kind),
+            "s.t": pa.array([{"k": Decimal(text)}] * 2, pa.struct([("k", kind)])),
+        }
+    )
+    pq.write_table(rows, tmp_path / "part-0.parquet", row_group_size=2 // groups)
+    (file,) = _files_in(Warehouse.at(str(tmp_path)), str(tmp_path), {})
+    greatest = json.loads(file["stats"])["maxValues"]
+    assert greatest["id"] == 2
+    is_exact = (kind, text) in EXACT
+    assert ("k" in greatest, "k" in greatest.get("s.t", {})) == (is_exact, is_exact)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -250,3 +251,61 @@ def test_no_sink_follows_rows_that_its_columns_do_not_tell_apart(world: CannedWo
         world, "CREATE SINK out FROM m WITH (connector = 'deltalake', location = '/tmp/o', type = 'upsert')"
     )
     assert error.code == "RW610" or "identify a row" in error.message
+
+
+_JOIN = "SELECT s.k AS k, v.n AS n FROM s LEFT JOIN v ON s.k = v.k"
+
+
+def test_a_recomputed_view_reads_the_log_and_has_no_history(world: CannedWorld) -> None:
+    """It reads the log again when its other inputs change, so a staging table beside the log would be of no use."""
+    world.run("ALTER SYSTEM SET enable_unsafe_ops = true")
+    world.read_on("s", t_0=8)
+    world.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('t:0' = 2) ALLOW DUPLICATES", "RESUME SOURCE s")
+    world.run_number = 2
+    world.read_on("s", t_0=9)
+    plan = world.plan(f"CREATE MATERIALIZED VIEW m AS {_JOIN}")
+    (notice,) = [row.detail for row in plan.changes if row.change == "NOTICE"]
+    assert notice.startswith("the view is recomputed from the rows in the log of s, which are not exactly the records")
+    assert notice.endswith("CREATE MATERIALIZED VIEW s_rows AS SELECT * FROM s, and query s_rows")
+    record = made(world, _JOIN)
+    assert (record.maintenance.strategy, record.histories) == (KEYS, ())
+    world.run("REBUILD MATERIALIZED VIEW m REASON 'again'")
+    (rebuild,) = world.snapshot.all("rebuild")
+    assert rebuild.histories == ()
+    # A view whose rows are only added gets each record once.
+    world.run("CREATE MATERIALIZED VIEW once AS SELECT k, n FROM s")
+    once = world.snapshot.find("materialized_view", "once")
+    assert once is not None
+    assert once.histories
+
+
+def test_a_recomputed_view_over_a_log_that_has_each_record_once_needs_no_notice(world: CannedWorld) -> None:
+    world.read_on("s", t_0=8)
+    assert [row.change for row in world.plan(f"CREATE MATERIALIZED VIEW m AS {_JOIN}").changes] == ["CREATED"]
+
+
+def test_a_recomputed_view_has_no_beginning_of_its_own(world: CannedWorld) -> None:
+    error = refused(world, f"CREATE MATERIALIZED VIEW m WITH (scan.startup.mode = 'latest') AS {_JOIN}")
+    assert error.message == (
+        'property "scan.startup.mode" has no effect: materialized view "m" is recomputed from all rows in the log of '
+        'source "s"'
+    )
+    assert error.hint is not None
+    assert "CREATE MATERIALIZED VIEW s_rows WITH (…) AS SELECT * FROM s" in error.hint
+
+
+@pytest.mark.parametrize("name", ["Average", "BoolAnd", "PythonUDAF"])
+def test_an_aggregate_that_cannot_subtract_is_computed_again(name: str) -> None:
+    """The signed form of a query may have an aggregate that is not rewritten, because its name is unknown."""
+
+    def with_aggregate(request: AnalyzedQuery) -> QueryAnalysis:
+        return replace(analyzed(request), aggregates=frozenset({"Sum", name}))
+
+    world = CannedWorld(analyze=analyzed)
+    world.put_topic("t", (0, 10))
+    world.run(
+        create_source("s", "t"), "CREATE MATERIALIZED VIEW v AS SELECT k, sum(n) AS n, sum(y) AS y FROM s GROUP BY k"
+    )
+    world.analyze = with_aggregate
+    record = made(world, "SELECT n, count(*) AS c, mean(y) AS m FROM v GROUP BY n")
+    assert record.maintenance.strategy == KEYS

@@ -17,7 +17,7 @@ TYPES = {
     "_rw_key_0": "INT",
     "_rw_part_0": "DOUBLE",
     "_rw_part_1": "BIGINT",
-    "_rw_average_0": "DOUBLE",
+    "_rw_typed_0": "DOUBLE",
 }
 
 
@@ -102,8 +102,8 @@ def test_signed_rows_are_added_and_subtracted() -> None:
     parts = read_view_query(query).decomposed(["a", "b", "d", "k"], is_signed=True)
     assert parts is not None
     assert parts.names == ("k", "n", *(f"_rw_part_{number}" for number in range(5)))
-    kinds = {0: "BIGINT", 1: "DECIMAL(20,2)", 2: "BIGINT", 3: "BIGINT", 4: "BIGINT"}
-    types = {"k": "STRING", "n": "BIGINT", "_rw_average_0": "DOUBLE"} | {
+    kinds = {0: "BIGINT", 1: "DECIMAL(20,2)", 2: "DECIMAL(30,0)", 3: "BIGINT", 4: "BIGINT"}
+    types = {"k": "STRING", "n": "BIGINT", "_rw_typed_0": "DOUBLE", "_rw_typed_1": "BIGINT"} | {
         f"_rw_part_{number}": kind for number, kind in kinds.items()
     }
     found = parts.lifted(types)
@@ -114,7 +114,8 @@ def test_signed_rows_are_added_and_subtracted() -> None:
         f"SELECT k, CAST({one} AS BIGINT) AS `n`, "
         f"CAST(CASE WHEN (NOT (d) IS NULL) THEN {one} ELSE 0 END AS BIGINT) AS `_rw_part_0`, "
         f"CAST({signed.format('d', 'DECIMAL(20, 2)')} AS DECIMAL(20, 2)) AS `_rw_part_1`, "
-        f"CAST(CASE WHEN (b > 1) THEN {signed.format('a', 'BIGINT')} END AS BIGINT) AS `_rw_part_2`, "
+        f"CAST(CASE WHEN (b > 1) THEN {signed.format('a', 'DECIMAL(20, 0)')} END "
+        "AS DECIMAL(30, 0)) AS `_rw_part_2`, "
         f"CAST(CASE WHEN (b > 1) AND (NOT (a) IS NULL) THEN {one} ELSE 0 END AS BIGINT) AS `_rw_part_3`, "
         f"CAST({one} AS BIGINT) AS `_rw_part_4` FROM s"
     )
@@ -125,8 +126,8 @@ def test_signed_rows_are_added_and_subtracted() -> None:
         "((CASE WHEN `_rw_part_3` > 0 THEN CAST(`_rw_part_2` AS DOUBLE) / CAST(`_rw_part_3` AS DOUBLE) END)) END) "
         "AS `x`, " + ", ".join(f"`_rw_part_{number}`" for number in range(5)) + " FROM _rw_groups"
     )
-    assert parts.lifted(types | {"_rw_part_2": "DOUBLE"}) is None  # Subtraction would not be exact.
-    assert parts.lifted(types | {"_rw_average_0": "DECIMAL(14,6)"}) is None
+    assert parts.lifted(types | {"_rw_typed_1": "DOUBLE"}) is None  # Subtraction would not be exact.
+    assert parts.lifted(types | {"_rw_typed_0": "DECIMAL(14,6)"}) is None
 
 
 @pytest.mark.parametrize("call", ["min(a)", "max(a)", "1 + max(a)", "count(DISTINCT a)", "collect_list(a)"])
@@ -195,7 +196,7 @@ def test_the_column_of_an_include_clause_is_a_visible_key() -> None:
 def test_an_average_of_decimals_is_not_derived() -> None:
     query = "SELECT k, avg(d) AS d FROM s GROUP BY k"
     assert lifted(query) is not None
-    assert lifted(query, _rw_average_0="DECIMAL(24,6)") is None
+    assert lifted(query, _rw_typed_0="DECIMAL(24,6)") is None
 
 
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT", "BINARY", "STRUCT<a: INT>", "ARRAY<INT>", "VOID"])

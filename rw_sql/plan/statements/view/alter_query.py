@@ -95,7 +95,10 @@ def lower_new_definition(
     require_not_rebuilding(snapshot, [id_ for id_ in found.inputs if id_ != view.id], span)
     changes: list[Change] = [PutObject(record=table) for table in found.new]
     then = after(snapshot, tuple(changes))
-    histories = plan_histories(then, inspector, found.inputs, given.startup, view.name, startup_of(definition), span)
+    places, is_recomputed = startup_of(definition), found.maintenance.is_recomputed
+    histories = plan_histories(
+        then, inspector, found.inputs, given.startup, view.name, places, span, is_recomputed=is_recomputed
+    )
     made = _made(then, view, found, histories, definition, text, query_dialect)
     made = replace(made, backfill_rate_limit=given.rate_limit)
     _require_shared(then, made, span)
@@ -237,7 +240,10 @@ def _carried_over(
             why = f'the type of its column "{name}" would change from {kind} to {columns[name]}'
             raise ReaderCannotFollowError(view, reader, why, span)
     _require_shared(then, reader, span)
-    histories = plan_histories(then, inspector, found.inputs, view_options(definition).startup, reader.name, {}, span)
+    startup, is_recomputed = view_options(definition).startup, found.maintenance.is_recomputed
+    histories = plan_histories(
+        then, inspector, found.inputs, startup, reader.name, {}, span, is_recomputed=is_recomputed
+    )
     return _made(then, reader, found, histories, definition, reader.definition, reader.dialect), histories
 
 

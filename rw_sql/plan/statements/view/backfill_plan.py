@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rw_sql.connectors.registry import connector, sends_once
 from rw_sql.connectors.spec import OptionError
 from rw_sql.connectors.support.startup_mode import MODE, TIME
-from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
+from rw_sql.errors import INVALID_PROPERTY, NOT_SUPPORTED, UNKNOWN_PROPERTY, SqlError
 from rw_sql.metastore.records import DEFAULT_GROUP, SourceRecord
 from rw_sql.model.backfill_ranges import History, SplitHistory, same_incarnation
 from rw_sql.model.definitions import GROUP_OPTION, option_text
@@ -25,6 +25,7 @@ from rw_sql.model.split_status import OK, identity_status
 from rw_sql.model.startup import births_in_doubt, without_startup
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.statements.view.lost_rows import lost_ranges
+from rw_sql.syntax.lexing.identifiers import spark_name, sql_name
 from rw_sql.syntax.statements import ConnectionValue, CreateTable, NumberValue, Option, SecretValue
 
 if TYPE_CHECKING:
@@ -156,12 +157,17 @@ def plan_histories(
     name: str,
     spans: Mapping[str, Span],
     span: Span,
+    *,
+    is_recomputed: bool = False,
 ) -> PlannedHistories:
     """The histories of a view over these inputs that is created or rebuilt now.
 
     ``startup`` are the view's own startup options, and ``spans`` their places in the statement; ``name`` and ``span``
     are the name of the view and its place. An input has no history if the view needs exactly the rows that the input's
-    log has; the view then reads the log from the beginning.
+    log has; the view then reads the log from the beginning. ``is_recomputed``: the view always reads the rows that the
+    log has, because it reads them again when its other inputs change; it has no histories.
+
+    Raises SqlError NOT_SUPPORTED if such a view has startup options.
     """
     sources = [record for record in map(snapshot.get, inputs) if isinstance(record, SourceRecord)]
     given = dict(startup)
@@ -181,7 +187,13 @@ def plan_histories(
             continue
         if sends_once(source.connector):
             continue  # The upstream sends each change only once, so the log contains all changes that can be read.
+        if is_recomputed and given and spans:
+            raise _reads_the_log(name, source, next(iter(given)), spans, span)
         history, lost = _plan_history(snapshot, inspector, source, given, spans, span)
+        if is_recomputed:
+            if history is not None:
+                notices.append(_of_the_log(source))
+            continue
         if lost:
             notices.append(
                 f"{lost} records from the history of {source.name} no longer exist, neither in its log nor upstream"
@@ -190,6 +202,27 @@ def plan_histories(
             texts.append(history.to_text())
             offsets += history.offsets
     return PlannedHistories(texts=tuple(texts), offsets=offsets, notices=tuple(notices))
+
+
+def _reads_the_log(name: str, source: SourceRecord, key: str, spans: Mapping[str, Span], span: Span) -> SqlError:
+    return SqlError(
+        NOT_SUPPORTED,
+        f'property "{key}" has no effect: materialized view "{name}" is recomputed from all rows in the log of source '
+        f'"{source.name}"',
+        span=spans.get(key, span),
+        hint=f"CREATE MATERIALIZED VIEW {sql_name(source.name + '_rows')} WITH (…) AS SELECT * FROM "
+        f"{spark_name(source.name)} with these options, and query {spark_name(source.name + '_rows')}",
+    )
+
+
+def _of_the_log(source: SourceRecord) -> str:
+    rows = spark_name(f"{source.name}_rows")
+    return (
+        f"the view is recomputed from the rows in the log of {source.name}, which are not exactly the records of the "
+        "source: records that were read again occur twice, and the oldest may be missing; to get each record once: "
+        f"CREATE MATERIALIZED VIEW {sql_name(source.name + '_rows')} AS SELECT * FROM {spark_name(source.name)}, and "
+        f"query {rows}"
+    )
 
 
 def _plan_history(

@@ -73,7 +73,10 @@ def lower_rebuild_materialized_view(
                 "job is STALLED, run the statement with that query again",
             )
         given = _options(found)
-        history = plan_histories(snapshot, inspector, found.inputs, given.startup, found.name, {}, span)
+        is_recomputed = found.maintenance.is_recomputed
+        history = plan_histories(
+            snapshot, inspector, found.inputs, given.startup, found.name, {}, span, is_recomputed=is_recomputed
+        )
         record = RebuildRecord(
             id=before.id if before is not None else next_id,
             name=found.name,

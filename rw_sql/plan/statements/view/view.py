@@ -58,7 +58,14 @@ def lower_create_materialized_view(
     base, snapshot = snapshot, after(snapshot, tuple(added))
     require_not_rebuilding(snapshot, found.inputs, statement.name.span)
     history = plan_histories(
-        snapshot, inspector, found.inputs, given.startup, name, startup_of(statement), statement.name.span
+        snapshot,
+        inspector,
+        found.inputs,
+        given.startup,
+        name,
+        startup_of(statement),
+        statement.name.span,
+        is_recomputed=found.maintenance.is_recomputed,
     )
     record = MaterializedViewRecord(
         id=snapshot.next_id,
