@@ -419,11 +419,11 @@ class MysqlReader:
                 raise gone(f"table {name} is not the table that was read: it was created again at {shown(position)}")
             case "renamed" if effect.other is not None:
                 raise gone(f"table {name} was renamed to {'.'.join(effect.other)} at {shown(position)}")
-            case "emptied":
-                raise gone(
-                    f"rows of table {name} were added or removed with a partition or a tablespace at "
-                    f"{shown(position)}, and the log does not contain them"
-                )
+            case "emptied" | "ignored":
+                is_ignored = effect.did == "ignored"
+                how = "were added or removed with a partition or a tablespace"
+                how = "may have been deleted by ALTER IGNORE TABLE" if is_ignored else how
+                raise gone(f"rows of table {name} {how} at {shown(position)}, and the log does not contain them")
             case "altered":
                 self._altered(name, effect.columns, position)
             case "versioned":

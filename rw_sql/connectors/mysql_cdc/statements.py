@@ -22,7 +22,9 @@ rows."""
 _NO_COLUMNS = ("INDEX", "KEY", "PRIMARY", "FOREIGN", "CONSTRAINT", "CHECK", "PARTITION", "PERIOD", "SYSTEM")
 """Words after DROP and RENAME in an ALTER TABLE that name something other than a column."""
 
-Did = Literal["truncated", "dropped", "renamed", "created", "altered", "emptied", "versioned", "database", "changed"]
+Did = Literal[
+    "truncated", "dropped", "renamed", "created", "altered", "emptied", "ignored", "versioned", "database", "changed"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,10 @@ class Effect:
 
     ``truncated``, ``dropped``, ``renamed`` (to ``other``), ``created``, ``altered`` (the definition; ``columns`` are
     the previous names of the columns that were dropped or renamed), ``emptied`` (rows that the log does not contain
-    were added or removed, for example with a partition), ``versioned`` (system versioning was added or dropped),
-    ``database`` (the database was dropped with all its tables), ``changed`` (the log contains the statement instead of
-    the changed rows; ``table`` is empty if unknown).
+    were added or removed, for example with a partition), ``ignored`` (the definition, with IGNORE, so that rows with
+    duplicate keys were deleted), ``versioned`` (system versioning was added or dropped), ``database`` (the database was
+    dropped with all its tables), ``changed`` (the log contains the statement instead of the changed rows; ``table`` is
+    empty if unknown).
     """
 
     did: Did
@@ -166,8 +169,8 @@ def _created(words: _Words, database: str) -> Iterator[Effect]:
 
 
 def _altered(words: _Words, database: str) -> Iterator[Effect]:
-    for word in ("ONLINE", "OFFLINE", "IGNORE"):
-        words.take(word)
+    words.take("ONLINE") or words.take("OFFLINE")
+    is_ignoring = words.take("IGNORE")
     if not words.take("TABLE"):
         return
     _if_exists(words)
@@ -198,6 +201,9 @@ def _altered(words: _Words, database: str) -> Iterator[Effect]:
                 words.take("AS") or words.take("=")
             yield Effect("renamed", database, table, other=words.name(database))
             return
+    if is_ignoring:
+        yield Effect("ignored", database, table)
+        return
     yield Effect("altered", database, table, columns=tuple(_columns_gone(words.words[words.at :])))
 
 

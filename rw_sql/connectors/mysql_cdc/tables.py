@@ -13,7 +13,7 @@ from rw_sql.errors import UPSTREAM_MISSING, near_names
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import pymysql
     from pymysql.connections import Connection
@@ -36,17 +36,14 @@ WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND INDEX_NAME = 'PRIMARY' ORDER BY 
 _CHECKS = """
 SELECT CHECK_CLAUSE FROM information_schema.CHECK_CONSTRAINTS WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s
 """
-_CASCADES = """
-SELECT CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE FROM information_schema.REFERENTIAL_CONSTRAINTS
-WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s AND (UPDATE_RULE IN ('CASCADE', 'SET NULL', 'SET DEFAULT')
-    OR DELETE_RULE IN ('CASCADE', 'SET NULL', 'SET DEFAULT'))
-"""
 _OTHERS = """
 SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) FROM information_schema.TABLES
 WHERE TABLE_TYPE = 'BASE TABLE' AND TABLE_SCHEMA IN ({}) ORDER BY 1 LIMIT 1000
 """
 _JSON_CHECK = re.compile(r"^\(?json_valid\(`((?:[^`]|``)*)`\)\)?$", re.IGNORECASE)
 _NO_TABLE = (1109, 1054)
+_DEFINITION = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|''|\\.)*'|\w+|\S", re.DOTALL)
+_ACTIONS = (["CASCADE"], ["SET", "NULL"], ["SET", "DEFAULT"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +155,28 @@ def _checked_as_json(connection: Connection[Any], database: str, name: str) -> t
 
 
 def cascades_of(connection: Connection[Any], table: CatalogTable) -> tuple[str, ...]:
-    """The foreign keys whose actions change the table's rows without an entry in the log. Raises pymysql.Error."""
-    return tuple(str(row[0]) for row in rows_of(connection, _CASCADES, [table.database, table.name]))
+    """The foreign keys whose actions change the table's rows without an entry in the log. Raises pymysql.Error.
+
+    MariaDB shows the foreign keys in ``information_schema`` only to users who may write to the table. SHOW CREATE TABLE
+    needs no more than SELECT.
+    """
+    rows = rows_of(connection, f"SHOW CREATE TABLE {table.quoted}")
+    return tuple(cascades_in(str(rows[0][1])))
+
+
+def cascades_in(definition: str) -> Iterator[str]:
+    """The names of the foreign keys in the text of a CREATE TABLE that have an action CASCADE, SET NULL or SET
+    DEFAULT."""
+    words = _DEFINITION.findall(definition)
+    name = ""
+    for at, word in enumerate(words):
+        if words[at : at + 3 : 2] == ["CONSTRAINT", "FOREIGN"]:
+            name = words[at + 1]
+            name = name[1:-1].replace("``", "`") if name.startswith("`") else name
+        is_action = word == "ON" and words[at + 1 : at + 2] in (["DELETE"], ["UPDATE"])
+        if name and is_action and any(words[at + 2 : at + 2 + len(action)] == action for action in _ACTIONS):
+            yield name
+            name = ""
 
 
 def cascade_error(table: CatalogTable, names: tuple[str, ...]) -> tuple[str, str]:

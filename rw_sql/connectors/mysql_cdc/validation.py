@@ -182,10 +182,6 @@ def _table(
     if found.is_versioned:
         message, hint = versioning_error(found)
         yield Lack(check="table", message=message, hint=hint)
-    cascades = cascades_of(connection, found)
-    if cascades:
-        message, hint = cascade_error(found, cascades)
-        yield Lack(check="table", message=message, hint=hint)
     try:
         rows_of(connection, f"SELECT * FROM {found.quoted} LIMIT 0")
     except pymysql.Error as error:
@@ -197,6 +193,10 @@ def _table(
             hint=f"GRANT SELECT ON {found.quoted} TO {user_of(connection)}",
         )
     else:
+        cascades = cascades_of(connection, found)
+        if cascades:
+            message, hint = cascade_error(found, cascades)
+            yield Lack(check="table", message=message, hint=hint)
         yield from _lock(connection, table, found)
     yield from _columns(table, found, columns)
 

@@ -76,7 +76,7 @@ def reader_of(column: StreamColumn, data_type: str, decode: Callable[[bytes], st
             return _labels(column, meta[1], decode)
         case 245:
             return _with_length(meta[0], lambda part: encode_basestring(json_text(part)))
-        case 255 | 249 | 250 | 251 | 252:
+        case 242 | 249 | 250 | 251 | 252 | 255:
             return _with_length(meta[0], _text_cell(decode))
         case 15:
             return _with_length(2 if int.from_bytes(meta, "little") > 255 else 1, _text_cell(decode))
@@ -97,7 +97,7 @@ def skip_of(column: StreamColumn, read: Reader) -> Callable[[bytes, int], int]:
         size = sizes[kind]
         return lambda _data, at: at + size
     width = 0
-    if kind in (245, 249, 250, 251, 252, 255):
+    if kind in (242, 245, 249, 250, 251, 252, 255):
         width = meta[0]
     elif kind == 15:
         width = 2 if int.from_bytes(meta, "little") > 255 else 1

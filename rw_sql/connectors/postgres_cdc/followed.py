@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError, SchemaChange, other_key
 from rw_sql.connectors.postgres_cdc.server import AGAIN
-from rw_sql.connectors.postgres_cdc.tables import PARTITIONED, find_table, missing_table
+from rw_sql.connectors.postgres_cdc.tables import PARTITIONED, adding_hint, find_table, missing_table
 from rw_sql.errors import UPSTREAM_MISSING
 
 if TYPE_CHECKING:
@@ -52,12 +52,14 @@ WITH RECURSIVE part (id, attached, command) AS (
         CASE WHEN age(i.xmin) < age(part.attached) THEN i.cmin ELSE part.command END
     FROM pg_catalog.pg_inherits i JOIN part ON i.inhparent = part.id)
 SELECT c.oid::bigint, c.oid::regclass::text, part.attached::text, part.command::text, c.relfilenode::text,
-    c.xmin::text, coalesce(pg_catalog.pg_relation_size(c.oid), 0) = 0,
+    c.xmin::text, (SELECT a.xmin::text FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum = -1),
+    coalesce(pg_catalog.pg_relation_size(c.oid), 0) = 0,
     pg_catalog.has_table_privilege(c.oid, 'SELECT') AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
 FROM part JOIN pg_catalog.pg_class c ON c.oid = part.id WHERE c.relkind = 'r'
 """
 """Queries the partitions of a table that contain rows, each with the last transaction that attached the partition or
-one of the partitioned tables above it."""
+one of the partitioned tables above it, and with the transaction that created it: no later command changes a system
+column's row in the catalog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class _Partition:
     command: str
     file: str
     altered: str
+    created: str
     is_empty: bool
     is_readable: bool
 
@@ -103,7 +106,7 @@ def followed(
         raise missing_table(connection, name)
     _require_key(table, progress)
     _require_logged(table, progress)
-    _require_membership(table, progress, publication)
+    _require_membership(connection, table, progress, publication)
     traits = _publication_traits(connection, table, progress, publication)
     is_parted = table.kind == PARTITIONED
     rows = connection.execute(_PARTITIONS.encode(), [table.oid]).fetchall() if is_parted else []
@@ -149,7 +152,9 @@ def _require_logged(table: CatalogTable, progress: TableProgress) -> None:
         )
 
 
-def _require_membership(table: CatalogTable, progress: TableProgress, publication: str) -> None:
+def _require_membership(
+    connection: Connection[Any], table: CatalogTable, progress: TableProgress, publication: str
+) -> None:
     name = progress.table
     if table.membership is None:
         raise CaptureError(
@@ -161,8 +166,7 @@ def _require_membership(table: CatalogTable, progress: TableProgress, publicatio
         raise CaptureError(
             UPSTREAM_MISSING,
             f'table {name} is not in publication "{publication}"',
-            hint=f'ALTER PUBLICATION "{publication}" ADD TABLE {table.statement_name}; '
-            f"its changes until then are missing: {AGAIN}",
+            hint=f"{adding_hint(connection, table, publication)}; its changes until then are missing: {AGAIN}",
         )
     if progress.identity is not None and progress.identity != table.stored_identity:
         raise CaptureError(UPSTREAM_MISSING, _not_the_same(name, publication), hint=AGAIN)
@@ -272,7 +276,10 @@ def _partition_traits(
     for each in partitions:
         attached, _, content, _ = known.get(each.key, ["", "", "", ""])
         is_new = attached != each.attached
-        if is_new and _has_rows_before(connection, table, each, each.attached, each.command):
+        # No transaction can write to a partition before the one that created it has attached it. An older transaction
+        # can write to it afterwards.
+        is_older = each.created != each.attached
+        if is_new and _has_rows_before(connection, table, each, each.attached, each.command, is_older=is_older):
             raise _unlogged(progress.table, f"partition {each.name} was attached with rows")
         # VACUUM FULL and other commands rewrite a partition too, but the rows keep their xmin. An ALTER of a column
         # rewrites partitions too, but changes the column's traits.
@@ -282,14 +289,21 @@ def _partition_traits(
 
 
 def _has_rows_before(
-    connection: Connection[Any], table: CatalogTable, partition: _Partition, xid: str, command: str
+    connection: Connection[Any],
+    table: CatalogTable,
+    partition: _Partition,
+    xid: str,
+    command: str,
+    *,
+    is_older: bool = True,
 ) -> bool:
-    """True if a partition has a row that was written before the transaction ``xid``, or by a command of that
-    transaction before ``command``."""
+    """True if a partition has a row that was written by a command of the transaction ``xid`` before ``command``, or,
+    with ``is_older``, by an older transaction."""
     source = f"ONLY {partition.name}" if partition.is_readable else table.quoted
+    older = "age(p.xmin) > age(%(xid)s::xid) OR " if is_older else ""
     row = connection.execute(
-        f"SELECT EXISTS (SELECT 1 FROM {source} p WHERE p.tableoid = %(oid)s::oid AND (age(p.xmin) > age(%(xid)s::xid) "
-        "OR (p.xmin = %(xid)s::xid AND p.cmin::text::bigint < %(command)s)))".encode(),
+        f"SELECT EXISTS (SELECT 1 FROM {source} p WHERE p.tableoid = %(oid)s::oid AND ({older}"
+        "(p.xmin = %(xid)s::xid AND p.cmin::text::bigint < %(command)s)))".encode(),
         {"oid": partition.oid, "xid": xid, "command": int(command)},
     ).fetchone()
     return bool(row and row[0])

@@ -427,7 +427,9 @@ class PostgresReader:
             raise CaptureError(
                 UPSTREAM_MISSING,
                 f"the replica identity of table {name} lacks columns of its primary key",
-                hint=f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT; then {AGAIN}",
+                # A key that is DEFERRABLE is not the default replica identity.
+                hint=f"ALTER TABLE {name} REPLICA IDENTITY {'FULL' if relation.identity == 'd' else 'DEFAULT'}; "
+                f"then {AGAIN}",
             )
         return KnownTable(
             name,

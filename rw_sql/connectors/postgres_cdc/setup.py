@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.changes import CaptureError, Prepared
-from rw_sql.connectors.postgres_cdc.connection import connect, lsn_number, quoted, unreachable
+from rw_sql.connectors.postgres_cdc.connection import connect, literal, lsn_number, quoted, unreachable
 from rw_sql.connectors.postgres_cdc.server import check_slot, read_facts
-from rw_sql.connectors.postgres_cdc.tables import find_table, missing_table
+from rw_sql.connectors.postgres_cdc.tables import (
+    adding_hint,
+    adding_lock,
+    adding_statement,
+    find_table,
+    missing_table,
+)
 from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
@@ -24,6 +30,10 @@ else:
 
 _WITH_ROOT = 130_000
 """The first version with ``publish_via_partition_root``."""
+
+_LOCK_SECONDS = 5
+"""The longest wait, in seconds, for the transactions that write to a table that is to be published. New writers wait
+as long."""
 
 _UNUSED_SECONDS = 5.0
 """The longest wait, in seconds, until the reader of a slot that is to be dropped has ended."""
@@ -104,16 +114,30 @@ def _publish(connection: Connection[Any], options: Mapping[str, str], table: str
         raise missing_table(connection, table)
     if found.is_published:
         return False
-    statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {found.statement_name}"
+    hint = adding_hint(connection, found, name)
     if options.get("publication.create.enable", "true").strip().lower() == "false":
-        raise CaptureError(UPSTREAM_MISSING, f'publication "{name}" does not cover table {table}', hint=statement)
+        raise CaptureError(UPSTREAM_MISSING, f'publication "{name}" does not cover table {table}', hint=hint)
+    lock = adding_lock(found, connection.info.server_version)
     try:
-        connection.execute(statement.encode())
+        with connection.transaction():
+            if lock is not None:
+                connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'".encode())
+                connection.execute(lock.encode())
+            connection.execute(adding_statement(found, name).encode())
+    except psycopg.errors.LockNotAvailable as error:
+        raise CaptureError(
+            UPSTREAM_UNREACHABLE,
+            f"table {table} cannot be added to publication {name} yet: transactions that write to the table have not "
+            f"ended within {_LOCK_SECONDS} s, and this version of the server would leave out their changes",
+            hint="try again after they have ended; to find them: SELECT a.pid, a.xact_start, a.query FROM pg_locks l "
+            f"JOIN pg_stat_activity a USING (pid) WHERE l.relation = {literal(found.statement_name)}::regclass",
+            is_temporary=True,
+        ) from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise CaptureError(
             UPSTREAM_MISSING,
             f"the user must own table {table} and publication {name} to add the table to the publication",
-            hint=f"as a user who owns both, run: {statement}",
+            hint=f"as a user who owns both, run: {hint}",
         ) from error
     except psycopg.errors.DuplicateObject:
         return False

@@ -329,9 +329,7 @@ class SnapshotThread:
     def _chunk(self, connection: Connection[Any], job: _Job, rows: int, again: tuple[str, ...]) -> Chunk:
         name = job.progress.table
         if not job.is_sure:
-            if job.next_key is None:
-                self._wait_for_writers(connection, name)
-            self._wait_for_standbys(connection)
+            self._wait_for_writers(connection, name)
         with connection.transaction():
             connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             table = self._locked(connection, name)
@@ -396,9 +394,13 @@ class SnapshotThread:
         return f" WHERE {left} > {_key_literal(table, next_key, is_ordered=True)}", True
 
     def _wait_for_writers(self, connection: Connection[Any], name: str) -> None:
-        """Waits for the end of the transactions that are currently writing to the table. The stream lacks the changes
-        that these transactions made before the table was published; a snapshot that was taken before the transactions
-        ended would lack these changes too."""
+        """Waits for the end of the transactions that are currently writing to the table.
+
+        The stream lacks the changes that these transactions made before the table was published; a snapshot that was
+        taken before the transactions ended would lack these changes too. A transaction that waits for a synchronous
+        standby counts too: its commit is already in the log, where an earlier reader may have read it, but is not
+        visible in any snapshot yet.
+        """
         schema, plain = named(name)
         table = f"{quoted(schema)}.{quoted(plain)}"
         query = _WRITERS.format(table=literal(table)).encode()
@@ -410,22 +412,6 @@ class SnapshotThread:
                 told = True
             self._wait_a_little(connection)
             writers &= {row[0] for row in connection.execute(query).fetchall()}
-
-    def _wait_for_standbys(self, connection: Connection[Any]) -> None:
-        """Waits until no transaction waits for a synchronous standby. The commit of such a transaction is already in
-        the log, where an earlier reader may have read it, but is not visible in any snapshot yet."""
-        told = False
-        while not self._is_closing:
-            row = connection.execute(
-                b"SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE wait_event = 'SyncRep' "
-                b"AND backend_xid IS NOT NULL"
-            ).fetchone()
-            if not row or not row[0]:
-                return
-            if not told:
-                self._notices.append("the snapshot waits for transactions that wait for a synchronous standby")
-                told = True
-            self._wait_a_little(connection)
 
     def _wait_a_little(self, connection: Connection[Any]) -> None:
         with self._changed:

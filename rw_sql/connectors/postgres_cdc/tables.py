@@ -24,6 +24,8 @@ SELECT c.oid::bigint, c.relkind::text, c.relreplident::text, c.relpersistence::t
         FROM pg_catalog.pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY k (number, at),
             pg_catalog.pg_attribute a
         WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.number), '{}'),
+    EXISTS (SELECT 1 FROM pg_catalog.pg_index i
+        WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate),
     (SELECT array_agg(a.attname::text)
         FROM pg_catalog.pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) k (number), pg_catalog.pg_attribute a
         WHERE i.indrelid = c.oid AND i.indisreplident AND a.attrelid = c.oid AND a.attnum = k.number),
@@ -65,6 +67,9 @@ FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY t (oid, modifier, at) ORDER BY
 _WITH_INCLUDE, _WITH_GENERATED = 110_000, 120_000
 """The first server versions with INCLUDE columns in indexes, and with generated columns."""
 
+_FIRST_WITHOUT_LOCK = {13: 21, 14: 18, 15: 13, 16: 9, 17: 5}
+"""For each major version, the first minor version that needs no lock (see :func:`adding_lock`)."""
+
 PLAIN, PARTITIONED = "r", "p"
 
 
@@ -74,7 +79,8 @@ class CatalogTable:
 
     ``identity`` is the replica identity: d (default), n (nothing), f (full) or i (index); ``identity_columns`` are
     the columns of that index. ``membership`` identifies the publication and the table's entry in it; None if the
-    publication does not exist. ``is_published``: the publication contains the table.
+    publication does not exist. ``is_published``: the publication contains the table. ``is_key_deferrable``: the primary
+    key is DEFERRABLE, so PostgreSQL does not use it as the replica identity.
     """
 
     schema: str
@@ -87,6 +93,7 @@ class CatalogTable:
     is_readable: bool
     is_owned: bool
     key: tuple[str, ...]
+    is_key_deferrable: bool
     identity_columns: tuple[str, ...]
     rows_estimated: int | None
     membership: str | None
@@ -133,7 +140,7 @@ def find_table(connection: Connection[Any], table: str, publication: str | None 
     row = connection.execute(query.encode(), {"schema": schema, "name": name, "publication": publication}).fetchone()
     if row is None:
         return None
-    oid, kind, identity, persistence, is_partition, readable, owned, key, index, rows, membership, published = row
+    oid, kind, identity, persistence, is_partition, readable, owned, key, late, index, rows, membership, published = row
     return CatalogTable(
         schema=schema,
         name=name,
@@ -145,11 +152,38 @@ def find_table(connection: Connection[Any], table: str, publication: str | None 
         is_readable=readable,
         is_owned=owned,
         key=tuple(key),
+        is_key_deferrable=late,
         identity_columns=tuple(index or ()),
         rows_estimated=rows,
         membership=membership,
         is_published=published,
     )
+
+
+def adding_lock(table: CatalogTable, version: int) -> str | None:
+    """The statement that must precede :func:`adding_statement` in one transaction; None if the server's version needs
+    no lock.
+
+    If a transaction writes to a table while the table is added to a publication, older servers go on to leave out the
+    table's changes, without an error.
+    """
+    major, minor = divmod(version, 10_000)
+    if major > max(_FIRST_WITHOUT_LOCK) or minor >= _FIRST_WITHOUT_LOCK.get(major, 10_000):
+        return None
+    return f"LOCK TABLE {table.quoted} IN SHARE ROW EXCLUSIVE MODE"
+
+
+def adding_statement(table: CatalogTable, publication: str) -> str:
+    """The statement that adds a table to a publication: with ONLY, unless the table is partitioned. Otherwise, the
+    publication would contain the child tables too, and PostgreSQL would refuse to change those that have no key."""
+    return f"ALTER PUBLICATION {quoted(publication)} ADD TABLE {table.quoted}"
+
+
+def adding_hint(connection: Connection[Any], table: CatalogTable, publication: str) -> str:
+    """The text to type on the server to add a table to a publication."""
+    lock = adding_lock(table, connection.info.server_version)
+    statement = adding_statement(table, publication)
+    return statement if lock is None else f"BEGIN; {lock}; {statement}; COMMIT"
 
 
 def named(table: str) -> tuple[str, str]:

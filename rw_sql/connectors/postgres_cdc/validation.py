@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.connectors.changes import CaptureError, Lack, unread_column
 from rw_sql.connectors.postgres_cdc.connection import connect, quoted, unreachable
 from rw_sql.connectors.postgres_cdc.server import check_slot, read_facts
-from rw_sql.connectors.postgres_cdc.tables import PARTITIONED, PLAIN, columns_of, find_table, missing_table
+from rw_sql.connectors.postgres_cdc.tables import (
+    PARTITIONED,
+    PLAIN,
+    adding_hint,
+    columns_of,
+    find_table,
+    missing_table,
+)
 from rw_sql.connectors.postgres_cdc.types import resolve_types
 from rw_sql.packages import deferred
 
@@ -45,7 +52,7 @@ _ODD_PARTITIONS = """
 WITH RECURSIVE part (id) AS (SELECT %s::oid
     UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN part ON i.inhparent = part.id)
 SELECT c.oid::regclass::text FROM part JOIN pg_catalog.pg_class c ON c.oid = part.id
-WHERE c.relkind = 'r' AND c.relreplident IN ('n', 'i') ORDER BY 1
+WHERE c.relkind = 'r' AND c.relreplident = ANY (%s::"char"[]) ORDER BY 1
 """
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
@@ -219,18 +226,28 @@ def _identity(connection: Connection[Any], table: str, found: CatalogTable) -> I
             message=f"table {table} has no primary key, so its rows cannot be identified",
             hint=f"ALTER TABLE {found.statement_name} ADD PRIMARY KEY (…)",
         )
-    elif found.identity == "n" or (found.identity == "i" and not set(found.key) <= set(found.identity_columns)):
+        return
+    if found.identity == "d" and found.is_key_deferrable:
+        yield Lack(
+            check="table",
+            message=f"the primary key of table {table} is DEFERRABLE, so it is not the table's replica identity, and "
+            "PostgreSQL refuses to update and to delete rows of the table while a publication contains it",
+            hint=f"ALTER TABLE {found.statement_name} REPLICA IDENTITY FULL",
+        )
+    identity = "FULL" if found.is_key_deferrable else "DEFAULT"
+    if found.identity == "n" or (found.identity == "i" and not set(found.key) <= set(found.identity_columns)):
         yield Lack(
             check="table",
             message=f"the replica identity of table {table} lacks its primary key ({', '.join(found.key)})",
-            hint=f"ALTER TABLE {found.statement_name} REPLICA IDENTITY DEFAULT",
+            hint=f"ALTER TABLE {found.statement_name} REPLICA IDENTITY {identity}",
         )
     if found.kind == PARTITIONED:
-        for (partition,) in connection.execute(_ODD_PARTITIONS.encode(), [found.oid]).fetchall():
+        odd = ["n", "i", "d"] if found.is_key_deferrable else ["n", "i"]
+        for (partition,) in connection.execute(_ODD_PARTITIONS.encode(), [found.oid, odd]).fetchall():
             yield Lack(
                 check="table",
                 message=f"the replica identity of partition {partition} of table {table} may lack the primary key",
-                hint=f"ALTER TABLE {partition} REPLICA IDENTITY DEFAULT",
+                hint=f"ALTER TABLE {partition} REPLICA IDENTITY {identity}",
             )
 
 
@@ -260,18 +277,16 @@ def _membership(
             hint="name the parent, or use a publication without publish_via_partition_root",
         )
         return
-    statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {found.statement_name}"
     if not found.is_published:
+        hint = adding_hint(connection, found, name)
         if not _may_create(options):
             if publication is not None:
-                yield Lack(
-                    check="publication", message=f"publication '{name}' does not cover table {table}", hint=statement
-                )
+                yield Lack(check="publication", message=f"publication '{name}' does not cover table {table}", hint=hint)
         elif not found.is_owned:
             yield Lack(
                 check="publication",
                 message=f"Postgres user must be the owner of table '{table}' to create/alter publication",
-                hint=f"run as its owner: {statement}",
+                hint=f"run as its owner: {hint}",
             )
         return
     if connection.info.server_version < _WITH_FILTERS:

@@ -23,7 +23,7 @@ from rw_sql.runtime.decoding.change_formats.rows import CHANGE, OP, ROW, rows_of
 from rw_sql.runtime.decoding.change_formats.unchanged import MOVED
 from rw_sql.runtime.decoding.change_formats.values import ValueRules
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, ERROR, OFFSET, RUN, SINCE, SPLIT
-from rw_sql.runtime.decoding.json_text import last_of_each, once
+from rw_sql.runtime.decoding.json_text import LONG_STRINGS, last_of_each, once
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +103,7 @@ def numbered(log: pa.Table, table: str) -> pa.Table:
 
 
 def _members(column: str) -> Column:
-    return f.when(f.col(column).isNotNull(), last_of_each(f.from_json(f.col(column), _MAP)))
+    return f.when(f.col(column).isNotNull(), last_of_each(f.from_json(f.col(column), _MAP, LONG_STRINGS)))
 
 
 def _changes() -> Column:

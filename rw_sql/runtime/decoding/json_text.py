@@ -29,7 +29,11 @@ END = f"{SECRET}end"
 
 CORRUPT = "_rw_corrupt"
 
+LONG_STRINGS = {"maxStringLen": str(2**31 - 1)}
+"""The option that removes the limit of 20,000,000 characters, above which ``from_json`` reads no string."""
+
 OPTIONS = {
+    **LONG_STRINGS,
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": CORRUPT,
     "allowComments": "false",

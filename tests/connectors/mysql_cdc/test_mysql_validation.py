@@ -9,7 +9,9 @@ import pytest
 
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.mysql_cdc.source import MysqlCdcConnector
+from rw_sql.connectors.mysql_cdc.tables import cascades_in
 from rw_sql.connectors.spec import OptionError
+from tests.support.captured import reason
 from tests.support.mysql import MARIADB, SERVERS, running_server
 from tests.support.mysql_changes import Replica, cdc_options
 
@@ -109,6 +111,52 @@ def test_tables_that_cannot_be_captured(mariadb: MysqlInfo) -> None:
     ]
     (lack,) = lacks(options | {"database.name": f"{database},no_such"})
     assert lack[0] == "MySQL database 'no_such' doesn't exist"
+
+
+@pytest.mark.parametrize("kind", [MARIADB, *(pytest.param(name, marks=pytest.mark.long) for name in SERVERS[1:])])
+def test_foreign_keys_that_a_user_who_only_reads_may_not_see(servers: Callable[[str], MysqlInfo], kind: str) -> None:
+    """MariaDB shows them in ``information_schema`` only to users who may write to the table."""
+    server = servers(kind)
+    word = uuid.uuid4().hex[:8]
+    database, user = f"v_{word}", f"u_{word}"
+    server.run(
+        f"CREATE DATABASE {database}",
+        f"CREATE TABLE {database}.parent (id INT PRIMARY KEY)",
+        f"CREATE USER {user}@'%' IDENTIFIED BY 'secret word'",
+        f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user}@'%'",
+        f"GRANT SELECT{'' if kind == MARIADB else ', LOCK TABLES'} ON {database}.* TO {user}@'%'",
+    )
+    options = cdc_options(server, database, username=user, password="secret word")
+    for at, action in enumerate(("ON DELETE CASCADE", "ON UPDATE SET NULL", "ON DELETE RESTRICT ON UPDATE CASCADE")):
+        server.run(
+            f"CREATE TABLE {database}.`chi``ld{at}` (id INT PRIMARY KEY, p INT, CONSTRAINT `f{at} ``x` FOREIGN KEY (p) "
+            f"REFERENCES {database}.parent (id) {action})"
+        )
+        ((message, hint),) = lacks(options, f"`{database}`.`chi``ld{at}`")
+        assert f"foreign key `f{at} ``x` of table" in message
+        server.run(hint.partition(",")[0])
+        assert lacks(options, f"`{database}`.`chi``ld{at}`") == []
+    table = f"{database}.late"
+    server.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, p INT)")
+    replica = Replica(options, [table])
+    replica.catch_up()
+    server.run(
+        f"ALTER TABLE {table} ADD CONSTRAINT f FOREIGN KEY (p) REFERENCES {database}.parent (id) ON DELETE CASCADE"
+    )
+    assert "foreign key `f`" in reason(replica)
+
+
+def test_foreign_keys_in_the_definition_of_a_table() -> None:
+    definition = r"""CREATE TABLE `t` (
+      `on` int DEFAULT NULL COMMENT '\n it''s \' CONSTRAINT z FOREIGN KEY (x) ON DELETE CASCADE \' \\',
+      `at` timestamp NOT NULL DEFAULT current_timestamp() ON UPDATE current_timestamp(),
+      PRIMARY KEY (`on`),
+      CONSTRAINT `a``b` FOREIGN KEY (`on`) REFERENCES `CASCADE`.`p` (`SET`) ON DELETE NO ACTION ON UPDATE SET DEFAULT,
+      CONSTRAINT bare FOREIGN KEY (x) REFERENCES p (id) ON DELETE SET NULL ON UPDATE CASCADE,
+      CONSTRAINT `kept` FOREIGN KEY (`x`) REFERENCES `p` (`id`) ON DELETE RESTRICT,
+      CONSTRAINT `c` CHECK (`x` <> 'CONSTRAINT `d` FOREIGN KEY ON DELETE CASCADE')
+    )"""
+    assert list(cascades_in(definition)) == ["a`b", "bare"]
 
 
 def test_settings_of_the_server() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from rw_sql.connectors.changes import CaptureError, SchemaChange
@@ -234,6 +235,35 @@ def test_partitions_that_are_made_rewritten_or_attached_without_rows(
     postgres.run(f"TRUNCATE {parted}")
     replica.catch_up(postgres)
     assert replica.differences() == {}
+
+
+def test_partitions_that_get_rows_of_older_transactions(postgres: PostgresInfo, parted: str, replica: Replica) -> None:
+    """A partition may be younger than the transactions that write to it."""
+    replica.close()
+    postgres.run(f"CREATE TABLE {parted}_old (id INT)")
+    with psycopg.connect(
+        host="127.0.0.1", port=postgres.port, dbname="postgres", user=postgres.user, password=PASSWORD
+    ) as old:
+        old.execute(f"INSERT INTO {parted}_old VALUES (1)".encode())
+        create = f"CREATE TABLE {parted}_3 PARTITION OF {parted} FOR VALUES FROM (30) TO (40)"
+        # The handler makes the block a subtransaction.
+        postgres.run(
+            f"INSERT INTO {parted}_old VALUES (2);"
+            f"DO $$ BEGIN {create}; EXCEPTION WHEN duplicate_table THEN NULL; END $$;"
+            f"INSERT INTO {parted} VALUES (31, 'same')"
+        )
+        postgres.run(f"CREATE TABLE {parted}_4 PARTITION OF {parted} FOR VALUES FROM (40) TO (50)")
+        old.execute(f"INSERT INTO {parted} VALUES (32, 'older'), (41, 'older')".encode())
+    replica.catch_up(postgres)
+    replica.close()
+    replica.catch_up(postgres)
+    assert replica.differences() == {}
+    postgres.run(
+        f"DO $$ BEGIN CREATE TABLE {parted}_9 (id INT PRIMARY KEY, word TEXT); INSERT INTO {parted}_9 VALUES (91, 'x');"
+        f"ALTER TABLE {parted} ATTACH PARTITION {parted}_9 FOR VALUES FROM (90) TO (100);"
+        "EXCEPTION WHEN duplicate_table THEN NULL; END $$"
+    )
+    assert "was attached with rows" in reason(replica)
 
 
 def test_partitions_that_an_alter_rewrites(postgres: PostgresInfo, parted: str, replica: Replica) -> None:

@@ -196,6 +196,52 @@ def test_a_commit_that_no_snapshot_sees_yet(schema: str) -> None:
         replica.close()
 
 
+def test_a_commit_that_no_snapshot_sees_yet_and_a_chunk_after_a_restart() -> None:
+    """The reader resumes in the middle of the snapshot; its user may not see what other sessions wait for."""
+    with running_server(wal_level="logical") as server:
+        postgres = server.info
+        postgres.run(f"CREATE ROLE plain LOGIN REPLICATION PASSWORD '{PASSWORD}'")
+        postgres.run("CREATE TABLE late (id INT PRIMARY KEY, word TEXT); GRANT SELECT ON late TO plain")
+        postgres.run("INSERT INTO late SELECT i, 'old' FROM generate_series(1, 30) i")
+        options = cdc_options(postgres, username="plain")
+        postgres.run(f"CREATE PUBLICATION {options['publication.name']} FOR TABLE late")
+        replica = Replica(options, ["public.late"], chunk_rows=10)
+        replica.open()
+        wait_until(lambda: replica.step(most=10).progress["public.late"].rows_done > 0, "a chunk left")
+        replica.close()
+        assert replica.progress["public.late"].rows_done < 30
+        with connect_to(postgres, autocommit=True) as connection:
+            connection.execute(b"ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+            connection.execute(b"SELECT pg_reload_conf()")
+        wait_until(lambda: postgres.run("SHOW synchronous_standby_names") == [("nobody",)], "the setting is in force")
+
+        started = threading.Event()
+
+        def write() -> None:
+            with connect_to(postgres) as writer:
+                writer.execute(b"DELETE FROM late WHERE id = 29")
+                writer.execute(b"UPDATE late SET word = 'new' WHERE id = 30")
+                started.set()
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        started.wait()
+        # One reader reads the changes, though nobody sees them, and emits no further chunk.
+        replica.open().set_rate_limit(0)
+        wait_until(lambda: {"d", "u"} <= set(ops(replica)), "the changes are read")
+        replica.close()
+        replica.open()
+        told: list[str] = []
+        wait_until(lambda: bool(noted(replica, told)) or replica.progress["public.late"].is_done, "the snapshot waits")
+        assert told
+        with connect_to(postgres, autocommit=True) as connection:
+            connection.execute(b"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        thread.join()
+        replica.catch_up(postgres)
+        assert replica.differences() == {}
+        replica.close()
+
+
 def connect_to(postgres: PostgresInfo, *, autocommit: bool = False) -> psycopg.Connection[Any]:
     return psycopg.connect(
         host="127.0.0.1",

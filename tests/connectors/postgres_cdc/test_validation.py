@@ -6,6 +6,7 @@ import sys
 import uuid
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from rw_sql.connectors.changes import CaptureError
@@ -16,12 +17,12 @@ from rw_sql.connectors.connection_types import (
     connection_types,
     place_of,
 )
-from rw_sql.connectors.postgres_cdc import setup
+from rw_sql.connectors.postgres_cdc import setup, tables
 from rw_sql.connectors.postgres_cdc.source import PostgresCdcConnector
 from rw_sql.connectors.spec import OptionError
 from rw_sql.packages import deferred
 from tests.support.postgres import PASSWORD, running_server
-from tests.support.postgres_changes import TIMEOUT, cdc_options
+from tests.support.postgres_changes import TIMEOUT, Replica, cdc_options
 
 if TYPE_CHECKING:
     from rw_sql.connectors.changes import Lack
@@ -164,6 +165,99 @@ def test_partitions(postgres: PostgresInfo, table: str) -> None:
     assert CONNECTOR.find_lacks(options, {table: None}) == ()
     assert "is a partition" in only(CONNECTOR.find_lacks(options, {f"{table}_1": None})).message
     postgres.run(f"DROP PUBLICATION {publication}")
+
+
+@pytest.mark.postgres
+def test_keys_that_are_deferrable(postgres: PostgresInfo, table: str) -> None:
+    """Such a key is no replica identity: PostgreSQL would refuse to change the table as soon as it is published."""
+    options = cdc_options(postgres)
+    parted = f"{table}_parted"
+    key = "(id INT PRIMARY KEY DEFERRABLE, word TEXT)"
+    postgres.run(f"CREATE TABLE {table} {key}; CREATE TABLE {parted} {key} PARTITION BY RANGE (id)")
+    postgres.run(f"CREATE TABLE {parted}_1 PARTITION OF {parted} FOR VALUES FROM (0) TO (10)")
+    lacks = CONNECTOR.find_lacks(options, {table: None, parted: None})
+    told = ("is DEFERRABLE", "is DEFERRABLE", "the replica identity of partition")
+    for lack, words in zip(lacks, told, strict=True):
+        assert words in lack.message
+        postgres.run(lack.hint)
+    assert CONNECTOR.find_lacks(options, {table: None, parted: None}) == ()
+    replica = Replica(options, [table, parted])
+    for name in (table, parted):
+        postgres.run(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    replica.catch_up(postgres)
+    for name in (table, parted):
+        postgres.run(f"UPDATE {name} SET word = 'z' WHERE id = 1; UPDATE {name} SET id = 4 WHERE id = 2")
+        postgres.run(f"DELETE FROM {name} WHERE id = 3")
+    replica.catch_up(postgres)
+    assert replica.differences() == {}
+    replica.drop()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("is_told", [False, True])
+def test_tables_that_inherit_are_not_published(postgres: PostgresInfo, table: str, is_told: bool) -> None:
+    options = cdc_options(postgres)
+    postgres.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, word TEXT); CREATE TABLE {table}_1 () INHERITS ({table})")
+    postgres.run(f"INSERT INTO {table} VALUES (1, 'a'); INSERT INTO {table}_1 VALUES (2, 'b')")
+    if is_told:
+        postgres.run(f"CREATE PUBLICATION {options['publication.name']}")
+        postgres.run(only(CONNECTOR.find_lacks(options | {"publication.create.enable": "false"}, {table: None})).hint)
+    replica = Replica(options, [table])
+    # The child has no key, so it could not be changed if it were published.
+    postgres.run(f"UPDATE {table} SET word = 'z'; INSERT INTO {table} VALUES (3, 'c')")
+    replica.catch_up(postgres)
+    assert {key: row["word"] for key, row in replica.rows[table].items()} == {'["1"]': "z", '["3"]': "c"}
+    replica.drop()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("is_parted", [False, True])
+def test_a_table_that_is_being_written_on_a_server_that_needs_a_lock(
+    postgres: PostgresInfo, table: str, is_parted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_FIRST_WITHOUT_LOCK", {99: 0})
+    monkeypatch.setattr(setup, "_LOCK_SECONDS", 1)
+    options = cdc_options(postgres)
+    written = table
+    postgres.run(f"CREATE TABLE {table} (id INT PRIMARY KEY) {'PARTITION BY RANGE (id)' if is_parted else ''}")
+    if is_parted:
+        written = f"{table}_1"
+        postgres.run(f"CREATE TABLE {written} PARTITION OF {table} FOR VALUES FROM (0) TO (10)")
+    replica = Replica(options, [])
+    with psycopg.connect(
+        host="127.0.0.1", port=postgres.port, dbname="postgres", user=postgres.user, password=PASSWORD
+    ) as writer:
+        writer.execute(f"INSERT INTO {written} VALUES (1)".encode())
+        with pytest.raises(CaptureError, match=r"transactions that write to the table have not ended") as caught:
+            setup.prepare(options, [table], TIMEOUT)
+        assert caught.value.is_temporary
+        assert caught.value.hint is not None
+        assert "pg_locks" in caught.value.hint
+        postgres.run(caught.value.hint.partition("find them: ")[2])
+    lack = only(CONNECTOR.find_lacks(options | {"publication.create.enable": "false"}, {table: None}))
+    assert lack.hint.startswith("BEGIN; LOCK TABLE ")
+    postgres.run(lack.hint)
+    assert setup.prepare(options, [table], TIMEOUT).added_tables == ()
+    postgres.run(f"ALTER PUBLICATION {options['publication.name']} DROP TABLE {table}")
+    assert setup.prepare(options, [table], TIMEOUT).added_tables == (table,)
+    replica.drop()
+
+
+@pytest.mark.parametrize(
+    ("version", "is_needed"),
+    [
+        (100_023, True), (120_022, True), (130_020, True), (130_021, False), (140_017, True), (150_012, True),
+        (150_013, False), (160_008, True), (160_009, False), (170_004, True), (170_005, False), (180_000, False),
+    ],
+)  # fmt: skip
+def test_which_versions_need_a_lock(version: int, is_needed: bool) -> None:
+    found = tables.CatalogTable(
+        schema="s", name="t", oid=1, kind="r", identity="d", persistence="p", is_partition=False, is_readable=True,
+        is_owned=True, key=("id",), is_key_deferrable=False, identity_columns=(), rows_estimated=None, membership=None,
+        is_published=False,
+    )  # fmt: skip
+    wanted = 'LOCK TABLE ONLY "s"."t" IN SHARE ROW EXCLUSIVE MODE' if is_needed else None
+    assert tables.adding_lock(found, version) == wanted
 
 
 @pytest.mark.postgres
