@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import PySparkException
 
+from rw_sql.errors import SqlError
 from rw_sql.runtime.sql import late_views
 from tests.integration.attached import AttachedSession
 
@@ -39,6 +41,78 @@ def test_each_session_reads_the_catalog_of_its_own_warehouse(two: tuple[Attached
     assert source_names(second) == {"second"}
     assert [row.name for row in first.spark.table("rw_catalog.rw_sources").collect()] == ["first"]
     assert [row.name for row in second.spark.read.table("rw_catalog.rw_sources").collect()] == ["second"]
+    for session in two:
+        session.detach()
+
+
+def test_each_session_reads_its_own_warehouse_by_the_same_names(spark: SparkSession, tmp_path: Path) -> None:
+    made = []
+    for rows, session in ((3, spark), (5, spark.newSession())):
+        attached = AttachedSession(session, str(tmp_path / str(rows)))
+        attached.run(
+            f"CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '{rows}')",
+            "CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS n FROM s",
+            "FLUSH",
+        )
+        made.append(attached)
+    first, second = made
+    assert (first.rows_of("totals"), second.rows_of("totals")) == ([(3,)], [(5,)])
+    for name in ("default.totals", "public.Totals", "spark_catalog.default.totals"):
+        assert second.rows_of(name) == [(5,)], name
+    assert first.rows_of("default.totals") == [(3,)]
+    assert [row.n for row in second.spark.table("default.totals").collect()] == [5]
+    for text in ("DROP VIEW totals", "DROP VIEW default.totals", "ALTER VIEW default.totals RENAME TO other"):
+        with pytest.raises(SqlError, match="RW236"):
+            second.sql(text)
+    second.run("ALTER MATERIALIZED VIEW totals RENAME TO counted")
+    assert (first.rows_of("totals"), second.rows_of("counted")) == ([(3,)], [(5,)])
+    second.run("ALTER MATERIALIZED VIEW counted RENAME TO totals")
+    assert (first.rows_of("totals"), second.rows_of("totals")) == ([(3,)], [(5,)])
+    second.detach()
+    assert first.rows_of("totals") == [(3,)]
+    first.detach()
+    assert not spark.catalog.tableExists("default.totals")
+
+
+def test_each_session_reads_its_own_schema_of_the_same_name(spark: SparkSession, tmp_path: Path) -> None:
+    made = []
+    for rows in (3, 5):
+        attached = AttachedSession(spark, str(tmp_path / str(rows)))
+        attached.run(
+            f"CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '{rows}')",
+            "CREATE SCHEMA mart",
+            "CREATE MATERIALIZED VIEW mart.sums AS SELECT count(*) AS n FROM s",
+            "FLUSH",
+        )
+        attached.detach()
+    for rows, session in ((3, spark), (5, spark.newSession())):
+        made.append(AttachedSession(session, str(tmp_path / str(rows)), run_jobs=False))
+    first, second = made
+    for name in ("mart.sums", "spark_catalog.mart.sums"):
+        assert (first.rows_of(name), second.rows_of(name)) == ([(3,)], [(5,)])
+    with pytest.raises(SqlError, match="RW236"):
+        second.sql("DROP VIEW mart.sums")
+    second.sql("USE mart")
+    assert second.rows_of("sums") == [(5,)]
+    second.detach()
+    assert first.rows_of("mart.sums") == [(3,)]
+    first.detach()
+    assert not spark.catalog.databaseExists("mart")
+
+
+def test_a_failure_between_the_catalogs_views_does_not_mix_two_warehouses(
+    two: tuple[AttachedSession, AttachedSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = two
+    assert source_names(first) == {"first"}
+    metastore = second.attached._runtime.context.metastore
+    definitions = metastore.view_definitions()
+    broken = [(name, text) for name, text in definitions if name == "rw_sources"] + [("rw_jobs", "SELECT nonsense")]
+    with monkeypatch.context() as patch:
+        patch.setattr(metastore, "view_definitions", lambda: broken)
+        with pytest.raises(PySparkException):
+            source_names(second)
+    assert source_names(first) == {"first"}
     for session in two:
         session.detach()
 

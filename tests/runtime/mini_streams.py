@@ -7,8 +7,10 @@ by batch. Their Delta source reads its table first as a whole and then commit by
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +19,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 
 from rw_sql.metastore import Metastore
+from rw_sql.metastore.facts import Lease
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SourceRecord
 from rw_sql.model.job_ids import ingest_fragment, view_job
 from rw_sql.model.job_specs import ingest_spec
@@ -27,11 +30,12 @@ from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.positions.shared import read_positions
 from rw_sql.runtime.rewind.scheduler import Rewinding
+from rw_sql.runtime.support.processes import now_ms, process_start, this_machine
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax import parse_statement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from rw_sql.plan.result.plan import Table
@@ -73,21 +77,21 @@ class MiniWarehouse:
     previews: list[str] = field(default_factory=list)
 
     @staticmethod
-    def opened(folder: Path) -> MiniWarehouse:
-        """An existing warehouse, opened."""
+    def opened(folder: Path | str, owner: str = "a test") -> MiniWarehouse:
+        """An existing warehouse, opened by a process with this name."""
         warehouse = Warehouse.at(str(folder))
         context = Context(
             warehouse=warehouse,
             metastore=Metastore.open(warehouse.uri),
             sessions=cast("SparkSessions", NoSpark()),
-            owner="a test",
+            owner=owner,
         )
         mini = MiniWarehouse(context=context)
         mini.session.ask = mini._say_yes
         return mini
 
     @staticmethod
-    def at(folder: Path) -> MiniWarehouse:
+    def at(folder: Path | str) -> MiniWarehouse:
         """A fresh warehouse with the source, and unsafe operations allowed."""
         mini = MiniWarehouse.opened(folder)
         mini.run(
@@ -187,10 +191,36 @@ class MiniWarehouse:
         """The owner's work between stopping and starting jobs: it makes rewind points and carries out REWINDs."""
         woken = threading.Event()
         rewinding = Rewinding(self.context, woken.set)
-        while rewinding.withheld(self.context.metastore.snapshot(), {}) or rewinding.owed:
-            assert woken.wait(120), "nothing came of it"
-            woken.clear()
-        rewinding.stop()
+        with self.owning():
+            while rewinding.withheld(self.context.metastore.snapshot(), {}) or rewinding.owed:
+                assert woken.wait(120), "nothing came of it"
+                woken.clear()
+            rewinding.stop()
+
+    @contextmanager
+    def owning(self) -> Iterator[None]:
+        """A context manager inside which this process holds the lease, whoever held it before.
+
+        Outside, nobody holds it, so that statements do not wait for an owner.
+        """
+        jobs, at = self.context.metastore.jobs, now_ms()
+        lease = Lease(
+            owner=self.context.owner,
+            host=this_machine(),
+            python_pid=os.getpid(),
+            jvm_pid=0,
+            python_start=process_start(os.getpid()),
+            jvm_start="",
+            taken_at_ms=at,
+            heartbeat_ms=at,
+            expires_ms=at + 3_600_000,
+            applied_epoch=0,
+        )
+        assert jobs.take_lease(lease, replacing=jobs.lease())
+        try:
+            yield
+        finally:
+            jobs.release_lease(lease)
 
 
 def expected(ids: Iterable[int]) -> dict[str, list[tuple[int, ...]]]:

@@ -24,9 +24,10 @@ REWIND_POINTS = (
     "rewind.fenced",
     "rewind.after_log",
     "rewind.after_table",
-    "rewind.checkpoint_removed",
     "rewind.checkpoint_copied",
     "rewind.checkpoint_moved",
+    "rewind.checkpoint_removed",
+    "rewind.checkpoint_replaced",
     "rewind.after_checkpoint",
     "rewind.before_note",
     "rewind.after_note",
@@ -124,7 +125,8 @@ def _kill(mini: MiniWarehouse, lot: random.Random) -> int:
     for _ in range(lot.randrange(0, 4)):
         faults.arm(f"{lot.choice(REWIND_POINTS)}@{lot.randrange(1, 3)}")
         try:
-            carry_out(mini.context, mini.context.metastore.snapshot(), rewind)
+            with mini.owning():
+                carry_out(mini.context, mini.context.metastore.snapshot(), rewind)
         except Killed:
             kills += 1
             pauses.pass_over(Path(mini.context.warehouse.uri))

@@ -17,7 +17,7 @@ from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.delta.table_settings import STATISTICS, TABLE_SETTINGS
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.jobs.counters import DecodeErrors, JobFigures
-from rw_sql.runtime.jobs.lease import LeaseWatch, is_owned
+from rw_sql.runtime.jobs.lease import LeaseWatch, is_held, is_owned
 from rw_sql.runtime.jobs.store_watch import StoreWatch
 from rw_sql.runtime.jobs.wakes import Wakes
 from rw_sql.runtime.support.processes import now_ms
@@ -77,6 +77,12 @@ class Context:
         if self.owning.is_set() and (lease is None or lease.group == self.group):
             return True
         return is_owned(lease if lease is not None else self.metastore.jobs.lease(self.group), now_ms=now_ms())
+
+    def holds_lease(self) -> bool:
+        """True if the stored lease of this process's group, read anew, is this process's and has not expired."""
+        lease = self.metastore.jobs.lease(self.group)
+        is_own = lease is not None and lease.owner == self.owner
+        return is_own and is_held(lease, is_local=self.warehouse.is_local, now_ms=now_ms())
 
     def resolve(
         self, options: PlannedOptions, snapshot: Snapshot, candidates: tuple[SecretRecord, ...] = ()

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import OperationRecord
     from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.support.warehouse import Warehouse
 
 logger = logging.getLogger(__name__)
 
@@ -367,26 +368,33 @@ def _copy_all(context: Context, folder: str, stands: Iterable[Stand]) -> None:
                 break
 
 
-def copy_checkpoint(context: Context, origin: str, target: str, batch: int) -> None:
-    """Copies a checkpoint as it was after a batch, without batches planned later.
+def copy_checkpoint(context: Context, origin: str, target: str, batch: int) -> tuple[str, ...]:
+    """Copies a checkpoint as it was after a batch, without batches planned later; returns the names of the files.
 
     On a local path, the copy consists of hard links, which is safe because the files are replaced but never
     modified. Raises FileNotFoundError if a file is deleted during the copy.
     """
     warehouse = context.warehouse
     files = warehouse.files
-    names = list(files.find(origin)) if warehouse.exists(origin) else []
-    base = str(files._strip_protocol(origin)).rstrip("/")
-    for path in names:
-        name = str(path)[len(base) + 1 :]
-        if not name or name.endswith("/") or _is_later(name, batch):
-            continue
+    found = {name: path for name, path in files_in(warehouse, origin).items() if not _is_later(name, batch)}
+    for name, path in found.items():
         to = f"{target}/{name}"
         warehouse.make_folders(to.rpartition("/")[0])
         if warehouse.is_local:
-            _link(str(path), str(files._strip_protocol(to)))
+            _link(path, str(files._strip_protocol(to)))
         else:
-            files.cp_file(str(path), to)
+            files.cp_file(path, to)
+    return tuple(found)
+
+
+def files_in(warehouse: Warehouse, folder: str) -> dict[str, str]:
+    """The paths of all files in a folder and its subfolders, by their names relative to the folder; empty if it does
+    not exist."""
+    files = warehouse.files
+    base = str(files._strip_protocol(folder)).rstrip("/")
+    found = (str(path) for path in files.find(folder)) if warehouse.exists(folder) else ()
+    named = {path[len(base) + 1 :]: path for path in found}
+    return {name: path for name, path in named.items() if name and not name.endswith("/")}
 
 
 def _link(path: str, to: str) -> None:

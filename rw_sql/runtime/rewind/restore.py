@@ -1,7 +1,8 @@
 """Carries out a REWIND: restores tables and checkpoints, and adjusts the positions in the checkpoints.
 
 All jobs concerned must be stopped. Each step checks whether it has been done already, so that after a crash the next
-owner can run all steps again.
+owner can run all steps again. A step that the store cannot refuse first checks that this process still holds the lease:
+an owner that was suspended, and resumes when the next owner has carried out the REWIND, must change nothing.
 
 Delta's RESTORE reverts a table with a new commit. To prevent readers of the table from processing the restored rows
 again, the copies of their checkpoints are advanced to the version after that commit. The commit records a new run and
@@ -11,6 +12,8 @@ the number of the table's last remaining batch, so that new batches are not mist
 from __future__ import annotations
 
 import json
+import os
+import uuid
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
@@ -24,10 +27,12 @@ from rw_sql.model.job_ids import ingest_fragment, rebuild_job, sink_job, view_jo
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, job_commit, restored_version
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.positions.notes import note_positions
-from rw_sql.runtime.rewind.points import copies_of, copy_checkpoint
+from rw_sql.runtime.rewind.points import copies_of, copy_checkpoint, files_in
 from rw_sql.runtime.support.faults import fault
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import PointDependent, RewindPoint
     from rw_sql.metastore.records import RewindRecord
@@ -37,6 +42,10 @@ if TYPE_CHECKING:
 MARK = "_rw_sql/rewound"
 """The file inside a restored checkpoint that contains the epoch of the REWIND. The file is written last, so a
 checkpoint with this file is complete."""
+
+_TRY = "-rewind-"
+"""Between a checkpoint's path and a random suffix, in the path of the folder in which a process prepares the copy that
+replaces the checkpoint."""
 
 
 class CannotRewindError(Exception):
@@ -124,11 +133,14 @@ def _restore(
     at = restored_for(context.warehouse, table, rewind, version)
     if at is not None:
         return at
+    _require_lease(context)
     run = context.metastore.jobs.claim_run(job, snapshot.epoch, context.owner)
     # Opening the output commits a fence, which stops earlier runs and ensures that there is a version to restore from.
     output = JobOutput.reopen(context.warehouse, table, job=job, run=run.run, epoch=run.epoch, generation=generation)
     fault("rewind.fenced")
-    return output.restore(version, rewind=rewind, done=done)
+    # Another owner may have restored the table before the fence; after the fence, none can.
+    at = restored_for(context.warehouse, table, rewind, version)
+    return at if at is not None else output.restore(version, rewind=rewind, done=done)
 
 
 def _put_checkpoint(
@@ -142,16 +154,69 @@ def _put_checkpoint(
 ) -> None:
     """Replaces the checkpoint with the copy, with its positions in restored tables moved past the restore."""
     warehouse = context.warehouse
+    _require_lease(context)
+    _remove_tries(warehouse, checkpoint)
     if _mark(warehouse, checkpoint) == rewind:
         return
-    warehouse.remove(checkpoint)
+    fresh = f"{checkpoint}{_TRY}{uuid.uuid4().hex[:8]}"
+    names: tuple[str, ...] = ()
+    try:
+        if dependent.batch >= 0:
+            names = copy_checkpoint(context, copies_of(context, point, dependent.id), fresh, dependent.batch)
+            fault("rewind.checkpoint_copied")
+            _move(context, snapshot, dependent, fresh, back)
+        fault("rewind.checkpoint_moved")
+        _replace(context, checkpoint, fresh, names)
+        fault("rewind.checkpoint_replaced")
+        _require_lease(context)
+        warehouse.write_text(f"{checkpoint}/{MARK}", json.dumps({"rewind": rewind, "operation": point.operation}))
+    except Exception:
+        warehouse.remove(fresh)
+        _require_lease(context)  # The next owner deletes the copy, so the failure may only be a consequence.
+        raise
+    warehouse.remove(fresh)
+
+
+def _replace(context: Context, checkpoint: str, fresh: str, names: Sequence[str]) -> None:
+    """Replaces a checkpoint with the files ``names`` of the folder ``fresh``; without files, deletes the checkpoint.
+
+    Raises CannotRewindError if this process no longer holds the lease.
+
+    An object store cannot rename a folder. There, the files are copied one by one: the next owner copies the same
+    content, so that an owner that resumes in between does no harm. But deleting the other files would delete later
+    batches of the next owner. The deletion is therefore one request per thousand files, and follows directly upon the
+    check of the lease.
+    """
+    warehouse = context.warehouse
+    files = warehouse.files
+    _require_lease(context)
+    if warehouse.is_local:
+        warehouse.remove(checkpoint)
+        fault("rewind.checkpoint_removed")
+        if names:
+            os.rename(files._strip_protocol(fresh), files._strip_protocol(checkpoint))
+        return
+    for name in names:
+        files.cp_file(f"{fresh}/{name}", f"{checkpoint}/{name}")
+    old = [path for name, path in files_in(warehouse, checkpoint).items() if name not in names]
+    _require_lease(context)
+    if old:
+        files.rm(old)
     fault("rewind.checkpoint_removed")
-    if dependent.batch >= 0:
-        copy_checkpoint(context, copies_of(context, point, dependent.id), checkpoint, dependent.batch)
-        fault("rewind.checkpoint_copied")
-        _move(context, snapshot, dependent, checkpoint, back)
-    fault("rewind.checkpoint_moved")
-    warehouse.write_text(f"{checkpoint}/{MARK}", json.dumps({"rewind": rewind, "operation": point.operation}))
+
+
+def _remove_tries(warehouse: Warehouse, checkpoint: str) -> None:
+    """Deletes the folders in which processes that were killed have prepared a copy of a checkpoint."""
+    folder, _, name = checkpoint.rpartition("/")
+    for found in warehouse.list_names(folder):
+        if found.startswith(f"{name}{_TRY}"):
+            warehouse.remove(f"{folder}/{found}")
+
+
+def _require_lease(context: Context) -> None:
+    """Raises CannotRewindError if this process no longer holds the lease."""
+    if not context.holds_lease():
+        raise CannotRewindError("this process no longer runs the jobs; their next owner carries out the REWIND")
 
 
 def _mark(warehouse: Warehouse, checkpoint: str) -> int | None:

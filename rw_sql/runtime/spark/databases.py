@@ -51,6 +51,14 @@ def warehouse_of_database(spark: SparkSession, name: str) -> str | None:
     return str(properties.apply(MARK)) if properties.contains(MARK) else ""
 
 
+def warehouse_of_view(spark: SparkSession, qualified: str) -> str | None:
+    """The warehouse to which a view in a database belongs; empty for a user's view or table; None if neither exists."""
+    if not spark.catalog.tableExists(qualified):
+        return None
+    properties = plain_sql(spark, f"SHOW TBLPROPERTIES {qualified}").collect()
+    return str(next((row[1] for row in properties if row[0] == MARK), ""))
+
+
 def is_users_database(spark: SparkSession, name: str, warehouse: str) -> bool:
     """True if Spark has a database with this name that is not a schema of this warehouse."""
     return warehouse_of_database(spark, name) not in (None, warehouse)

@@ -86,6 +86,9 @@ class SparkViews:
         if it is a database of the user."""
         self._hidden: dict[str, MaterializedViewRecord] = {}
         """The objects of the catalog whose Spark views are missing because a table or view of the user has the name."""
+        self._taken: set[str] = set()
+        """The objects, in lower case, and the schemas, as ``schema.``, whose names a view or a database of another
+        warehouse has in this Spark."""
         self._problems: dict[str, str] = {}
         self._late = LateViews(self._create)
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {SPARK_CATALOG}.{CATALOG_DATABASE}")
@@ -99,26 +102,28 @@ class SparkViews:
         """
         self._late.create_mentioned(text)
         folded = text.casefold().replace("``", "`")  # A backtick within a name is doubled.
-        if self._hidden or not all(self._schemas.values()):
+        if self._hidden or not all(map(self._shows, self._schemas)):
             self._create_uncovered(folded)
         self._failed.show(folded)
         if CATALOG_DATABASE not in folded:
             return
         context, uri = self._spark.sparkContext, self._context.warehouse.uri
-        if _shown.get(context) == uri:
-            return
-        prefix = databases.delta_prefix(self._spark)
-        for name, text in self._context.metastore.view_definitions():
-            select = text.replace("delta.`", f"{prefix}`")
-            plain_sql(self._spark, f"CREATE OR REPLACE VIEW {SPARK_CATALOG}.{CATALOG_DATABASE}.{name} AS {select}")
-        _shown[context] = uri
+        with _changing:
+            if _shown.get(context) == uri:
+                return
+            _shown.pop(context, None)  # A failure leaves some views of each warehouse.
+            prefix = databases.delta_prefix(self._spark)
+            for name, text in self._context.metastore.view_definitions():
+                select = text.replace("delta.`", f"{prefix}`")
+                plain_sql(self._spark, f"CREATE OR REPLACE VIEW {SPARK_CATALOG}.{CATALOG_DATABASE}.{name} AS {select}")
+            _shown[context] = uri
 
     def _create_uncovered(self, text: str) -> None:
         """Creates the views that ``text`` mentions and that objects of the user no longer hide."""
         with self._late.lock:
             for name in [name for name in self._hidden if name.rpartition(".")[2].casefold() in text]:
                 self._can(name, self._create, name, self._hidden[name])
-            hidden = [name for name, is_own in self._schemas.items() if not is_own and name.casefold() in text]
+            hidden = [name for name in self._schemas if not self._shows(name) and name.casefold() in text]
             made = [name for name in hidden if self._make_database(name)]
             if made:
                 self._refresh(self._context.metastore.snapshot())
@@ -230,10 +235,14 @@ class SparkViews:
             database = self._spark.catalog.currentDatabase()
             if database not in self._schemas or not self._is_in(database) or self.is_temporary(name):
                 return None
-        return database if self._is_own_database(database) else None
+        return database if self._shows(database) else None
 
     def _is_own_database(self, name: str) -> bool:
         return self._schemas.get(name, False)
+
+    def _shows(self, schema: str) -> bool:
+        """False if the schema is not this warehouse's, or if a database of the user hides it."""
+        return self._is_own_database(schema) or f"{schema}." in self._taken
 
     def warehouse_database(self, schema: str) -> str:
         """The Spark database of a schema."""
@@ -277,14 +286,23 @@ class SparkViews:
         """True if :meth:`is_odd` is true for any object."""
         return bool(self._own)
 
+    @property
+    def has_taken(self) -> bool:
+        """True if :meth:`is_odd` is true for an object because another warehouse has its name."""
+        return bool(self._taken)
+
     def is_odd(self, name: str) -> bool:
         """True if Spark shows the object with this name in the catalog as a temporary view. The name of the temporary
         view is the whole name, including the schema.
 
         Spark accepts only ASCII letters, digits and ``_`` in the names of tables and of views that are not temporary.
+        If a view or database of another warehouse has the name, only a temporary view leaves it to the sessions of that
+        warehouse.
         """
         schema, dot, last = name.partition(".")
-        return not is_plain(last if dot and schema in self._schemas else name)
+        if not dot or schema not in self._schemas:
+            schema, last = "", name
+        return f"{schema}." in self._taken or name.lower() in self._taken or not is_plain(last)
 
     def _wanted(self, snapshot: Snapshot) -> dict[str, MaterializedViewRecord]:
         """The views and tables that Spark shows, by name.
@@ -355,7 +373,7 @@ class SparkViews:
         """False if the schema of a name has no Spark database, because the user has a database with the schema's
         name."""
         schema = schema_of(snapshot, name)
-        return schema == PUBLIC or self._is_own_database(schema)
+        return schema == PUBLIC or self._shows(schema)
 
     def _is_ready(self, view: MaterializedViewRecord) -> bool:
         """True if a view can be created: its job has created the table and added all columns to it."""
@@ -370,6 +388,9 @@ class SparkViews:
         select = f"AS SELECT {written_columns(view)} FROM {delta_table(self._spark, path)}"
         with _changing:
             present = self._warehouse_of(name)
+            if present not in (None, "", uri):
+                self._taken.add(name.lower())
+                present = self._warehouse_of(name)
             if present == "":
                 if name not in self._hidden:
                     away = f"ALTER TABLE {self._qualified(name)} RENAME TO …"
@@ -397,19 +418,23 @@ class SparkViews:
         wanted = [record.name for record in snapshot.all("schema")]
         uri = self._context.warehouse.uri
         for name in [name for name in self._schemas if name not in wanted]:
+            self._taken.discard(f"{name}.")
             if self._schemas.pop(name):
                 if self._is_in(name):
                     self.use(PUBLIC)
                 databases.drop_database(self._spark, name, uri)
         for name in wanted:
-            if name not in self._schemas and not self._make_database(name):
+            if name not in self._schemas and not self._make_database(name) and not self._shows(name):
                 logger.warning(
                     "a database of your own hides schema %s; drop it to read the objects of the schema", name
                 )
 
     def _make_database(self, name: str) -> bool:
         """Creates the database of a schema; returns False if a database of the user has its name."""
-        self._schemas[name] = databases.make_database(self._spark, name, self._context.warehouse.uri)
+        uri = self._context.warehouse.uri
+        self._schemas[name] = databases.make_database(self._spark, name, uri)
+        if databases.warehouse_of_database(self._spark, name) not in ("", uri):
+            self._taken.add(f"{name}.")
         return self._schemas[name]
 
     def remove(self, others: Sequence[SparkViews] = ()) -> None:
@@ -444,6 +469,7 @@ class SparkViews:
                 self._own.drop(name)
             elif self._warehouse_of(name) == self._context.warehouse.uri:
                 plain_sql(self._spark, f"DROP VIEW IF EXISTS {self._qualified(name)}")
+            self._taken.discard(name.lower())
 
     def _warehouse_of(self, name: str) -> str | None:
         """The warehouse that a view belongs to; empty for a user's view or table; None if neither exists.
@@ -452,10 +478,7 @@ class SparkViews:
         """
         if self.is_odd(name):
             return "" if self._own.is_users(name) else self._context.warehouse.uri if self._own.has(name) else None
-        if not self._spark.catalog.tableExists(self._qualified(name)):
-            return None
-        properties = plain_sql(self._spark, f"SHOW TBLPROPERTIES {self._qualified(name)}").collect()
-        return str(next((row[1] for row in properties if row[0] == MARK), ""))
+        return databases.warehouse_of_view(self._spark, self._qualified(name))
 
     def _qualified(self, name: str) -> str:
         schema, dot, last = name.partition(".")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.object_lookup import RELATION_KINDS, SCHEMA_ALIAS, find_relation
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH
+from rw_sql.runtime.spark.databases import SPARK_CATALOG
 from rw_sql.syntax.dialect.markers import without_fields
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark
 from rw_sql.syntax.query.qualify import written_relations
@@ -25,7 +26,8 @@ def with_spark_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views
 
     A name that is found through the search path gets its schema's Spark database as a prefix. A prefix ``public`` is
     replaced, because Spark has no database of this name. The name of a temporary view becomes a single word. Sources
-    are temporary views, and so are objects whose names Spark accepts only for temporary views.
+    are temporary views, and so are objects whose names Spark accepts only for temporary views, or that another
+    warehouse has in the same Spark.
     """
     if not _READS.match(text) or not _may_need_names(snapshot, text, path, views):
         return text
@@ -51,6 +53,8 @@ def _may_need_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views:
     """False if Spark itself resolves all names in ``text``. Does not parse ``text``."""
     if path != DEFAULT_PATH or SCHEMA_ALIAS in text.lower():
         return True
+    if "." in text and views.has_taken:
+        return True
     has_schemas = bool(snapshot.all("schema"))
     if "`" in text and "." in text and (has_schemas or views.has_odd):
         return True  # Only a quoted name can be the name of a temporary view, and only a qualified name is rewritten.
@@ -71,6 +75,8 @@ def find_folded(snapshot: Snapshot, key: str) -> ObjectRecord | None:
 
 def _key(snapshot: Snapshot, parts: tuple[str, ...], path: tuple[str, ...], views: SparkViews) -> str | None:
     """Converts a written name to a name in the catalog; None if Spark can resolve the name itself."""
+    if len(parts) == 3 and parts[0].lower() == SPARK_CATALOG:
+        parts = parts[1:]
     if len(parts) == 2:
         schema, last = parts[0].lower(), parts[1]
         if snapshot.find("schema", schema) is not None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,12 +14,17 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.model.backfill_ranges import History, SplitHistory
+from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.positions.pins import least_needed_version
 from rw_sql.runtime.rewind.points import copy_checkpoint, prune_points
-from rw_sql.runtime.rewind.restore import carry_out
+from rw_sql.runtime.rewind.restore import CannotRewindError, carry_out
 from rw_sql.runtime.support import faults
 from tests.runtime.mini_streams import MiniWarehouse, expected
 from tests.runtime.rewind_sequences import MAKING_POINTS, REWIND_POINTS, Killed, live_on
+from tests.support.waits import wait_until
+
+if TYPE_CHECKING:
+    from tests.support.s3_store import S3Store
 
 
 def made(folder: Path) -> MiniWarehouse:
@@ -137,7 +144,7 @@ def test_killed_anywhere_it_is_carried_out_by_the_next_owner(
     snapshot = mini.context.metastore.snapshot()
     (rewind,) = snapshot.all("rewind")
     faults.arm(point)
-    with pytest.raises(Killed, match=point.partition("@")[0]):
+    with pytest.raises(Killed, match=point.partition("@")[0]), mini.owning():
         carry_out(mini.context, snapshot, rewind)
     faults.arm("")
     mini.settle()
@@ -145,6 +152,113 @@ def test_killed_anywhere_it_is_carried_out_by_the_next_owner(
     mini.ingest(3, 4)
     mini.read_views()
     require(mini, list(range(17)))
+
+
+def checkpoint_files(mini: MiniWarehouse) -> dict[str, bytes]:
+    """All files below the folder of checkpoints, with their content."""
+    files = mini.context.warehouse.files
+    return {path: files.cat_file(path) for path in files.find(f"{mini.context.warehouse.uri}/checkpoints")}
+
+
+class Suspended:
+    """A warehouse with a REWIND that its owner begins, and that the next owner carries out before the first resumes."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._mini = MiniWarehouse.at(place)
+        self._mini.create_view("counts")
+        self._mini.ingest(4, 6)
+        self._mini.read_views()
+        operation = inject(self._mini, 6)
+        self._mini.settle()
+        self._mini.run("RESUME SOURCE s")
+        self._mini.ingest(4)
+        self._mini.read_views()
+        self._mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
+        self._left: dict[str, bytes] = {}
+
+    def carry_out(self) -> None:
+        """The first owner's REWIND, which must fail."""
+        (rewind,) = self._mini.context.metastore.snapshot().all("rewind")
+        with self._mini.owning(), pytest.raises((CannotRewindError, FencedError)):
+            carry_out(self._mini.context, self._mini.context.metastore.snapshot(), rewind)
+
+    def live_on_without_it(self, _: str = "") -> None:
+        """The next owner's REWIND, after which its reader and its view commit."""
+        other = MiniWarehouse.opened(self._place, owner="the next owner")
+        other.settle()
+        for _round in range(3):
+            other.ingest(2)
+            other.read_views()
+        self._left = checkpoint_files(other)
+
+    def require_unchanged(self) -> None:
+        """Asserts that the first owner has changed no checkpoint, and that the next run of the view continues."""
+        assert self._left
+        assert checkpoint_files(self._mini) == self._left
+        self._mini.ingest(3)
+        self._mini.read_views()
+        assert self._mini.rows("counts") == expected(range(19))["counts"]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "rewind.fenced",
+        "rewind.checkpoint_copied",
+        "rewind.checkpoint_moved",
+        "rewind.checkpoint_removed",
+        "rewind.checkpoint_replaced",
+    ],
+)
+def test_an_owner_that_was_suspended_leaves_the_next_owners_checkpoint_alone(tmp_path: Path, point: str) -> None:
+    suspended = Suspended(str(tmp_path / "warehouse"))
+    faults.arm(point, kills="nobody", tell=suspended.live_on_without_it)
+    suspended.carry_out()
+    faults.arm("")
+    suspended.require_unchanged()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["rewind.checkpoint_moved", "rewind.checkpoint_removed"])
+def test_so_it_does_in_an_object_store(s3_store: S3Store, point: str) -> None:
+    with s3_store.reached_by_the_environment():
+        suspended = Suspended(s3_store.warehouse())
+        faults.arm(point, kills="nobody", tell=suspended.live_on_without_it)
+        suspended.carry_out()
+        faults.arm("")
+        suspended.require_unchanged()
+
+
+@pytest.mark.long
+def test_a_late_write_of_an_owner_to_an_object_store_has_the_next_owners_content(s3_store: S3Store) -> None:
+    with s3_store.reached_by_the_environment(), ThreadPoolExecutor(1) as thread:
+        suspended = Suspended(s3_store.warehouse())
+        with s3_store.holding(r"/checkpoints/mv-\d+/1/offsets/") as is_waiting:
+            first = thread.submit(suspended.carry_out)
+            wait_until(lambda: is_waiting() or first.done(), "the copy of an entry of the offset log")
+            suspended.live_on_without_it()
+        first.result()
+        suspended.require_unchanged()
+
+
+def test_an_owner_that_lost_the_lease_starts_no_run(mini: MiniWarehouse, operation: int) -> None:
+    """A new run would stop the next owner's reader."""
+    mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
+    (rewind,) = mini.context.metastore.snapshot().all("rewind")
+    before = mini.context.metastore.jobs.last_runs()
+    with pytest.raises(CannotRewindError, match="no longer runs the jobs"):
+        carry_out(mini.context, mini.context.metastore.snapshot(), rewind)
+    assert mini.context.metastore.jobs.last_runs() == before
+
+
+def test_the_copy_of_a_killed_try_is_removed_by_the_next(mini: MiniWarehouse, operation: int) -> None:
+    left = Path(mini.context.warehouse.view_checkpoint(mini.views()[0].id, 1) + "-rewind-0123abcd/offsets")
+    left.mkdir(parents=True)
+    (left / "3").touch()
+    mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
+    mini.settle()
+    assert [path.name for path in left.parents[1].iterdir()] == ["1"]
 
 
 @pytest.mark.long
