@@ -79,3 +79,13 @@ class FetchingConnector(Protocol):
     def fetcher(self, options: Mapping[str, str], *, with_headers: bool = False) -> RecordFetcher:
         """A fetcher for one run of a source's reader. Does not contact the upstream yet."""
         ...
+
+
+@runtime_checkable
+class PartlyStreamingConnector(Protocol):
+    """A connector whose ``read_batch`` reads some records that its ``read_stream`` cannot read."""
+
+    def unstreamable(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> Mapping[str, int]:
+        """For each split whose range ``[start, end)`` the stream may fail to read: the offset of the split's first
+        record that the stream cannot read, which may be before ``start``. Contacts the upstream."""
+        ...

@@ -118,12 +118,22 @@ class FileReader(DataSourceReader):
 
     def _open(self, filesystem: Any, piece: Piece) -> tuple[FoundFile, Any]:
         path, _, _, life = piece
+        full, size = self._store.full_path(path), file_store.incarnation_size(life)
+        if self._store.is_local or size is None or size > file_rows.CHUNK:
+            found = self._store.find(path)
+            _require_same(path, found.incarnation, life)
+            if self._store.is_local or found.size > file_rows.CHUNK:
+                return found, filesystem.open(full, "rb")
+            life = found.incarnation
+        data = filesystem.cat_file(full)
+        # Requested after the data: the file may have been replaced since its version was determined.
         found = self._store.find(path)
         _require_same(path, found.incarnation, life)
-        full = self._store.full_path(path)
-        if self._store.is_local or found.size > file_rows.CHUNK:
-            return found, filesystem.open(full, "rb")
-        return found, io.BytesIO(filesystem.cat_file(full))
+        if len(data) != found.size:
+            raise OSError(
+                f"RECREATED {path}: the file was replaced: it has {found.size} bytes, and {len(data)} were read"
+            )
+        return found, io.BytesIO(data)
 
     def _records(self, filesystem: Any, file: Any, found: FoundFile, start: int, end: int) -> Iterator[pa.RecordBatch]:
         last = (-1, 0)

@@ -6,7 +6,7 @@ import re
 import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from rw_sql.connectors.spec import OptionError
 from rw_sql.errors import INVALID_PROPERTY, MISSING_PROPERTY
@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 _JDBC = "jdbc:"
 _SECRETS = ("catalog.jdbc.password", "catalog.token", "catalog.credential", "s3.secret.key")
 _LOCK = threading.Lock()
-_CONNECT_SECONDS = 10
+_LIMITS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+"""The libpq parameters that end a connection to a catalog's database if the server no longer responds, unless the URL
+sets them. Without them, a statement could wait for hours."""
 
 
 class TableMissingError(Exception):
@@ -163,8 +171,8 @@ def _database(uri: str, options: Mapping[str, str]) -> str:
     password = quote(options.get("catalog.jdbc.password", ""), safe="")
     login = f"{user}:{password}@" if password else f"{user}@" if user else ""
     rest = uri.partition("://")[2]
-    limit = "" if "connect_timeout" in rest else f"{'&' if '?' in rest else '?'}connect_timeout={_CONNECT_SECONDS}"
-    return f"postgresql+psycopg://{login}{rest}{limit}"
+    limits = urlencode({key: value for key, value in _LIMITS.items() if key not in rest})
+    return f"postgresql+psycopg://{login}{rest}{'&' if '?' in rest else '?'}{limits}"
 
 
 def _kind(spec: ConnectorSpec, options: Mapping[str, str]) -> str:

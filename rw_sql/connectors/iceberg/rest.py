@@ -1,4 +1,5 @@
-"""A REST catalog whose requests have a time limit. The requests of pyiceberg's own class have no time limit."""
+"""A REST catalog whose requests have a time limit and stay at their server. The requests of pyiceberg's own class have
+no time limit, and follow redirects to other servers."""
 
 from __future__ import annotations
 
@@ -7,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.catalog.rest import RestCatalog
 from requests.adapters import HTTPAdapter
 
+from rw_sql.connectors.redirects import keep_at_origin
+
 if TYPE_CHECKING:
+    from pyiceberg.catalog.rest.auth import AuthManager
     from requests import Session
 
 ANSWER_SECONDS = 60.0
@@ -32,3 +36,7 @@ class PatientRestCatalog(RestCatalog):
             if type(adapter) is HTTPAdapter:
                 session.mount(prefix, _Limited())
         return session
+
+    def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
+        # This method sends the first request of the session.
+        return super()._create_legacy_oauth2_auth_manager(keep_at_origin(session))

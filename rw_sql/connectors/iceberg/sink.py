@@ -330,7 +330,11 @@ def _types_of(table: Table) -> dict[str, pa.DataType]:
 
 
 def _rows_with(keys: pa.Table) -> BooleanExpression:
-    """The condition that selects rows with one of these keys; null matches null."""
+    """The condition that selects rows with one of these keys; null matches null.
+
+    It is true or false for every row, never NULL. pyiceberg keeps the rows for which the opposite of the condition is
+    true, so it would delete a row for which the condition is NULL.
+    """
     from functools import reduce
     from math import inf
 
@@ -346,10 +350,13 @@ def _rows_with(keys: pa.Table) -> BooleanExpression:
         return value is not None and value == value and not (name in singles and abs(value) == inf)
 
     def has(name: str, value: Any) -> BooleanExpression:
-        if is_plain(name, value):
-            return make.EqualTo(name, value)  # type: ignore[no-any-return]
         if value is None:
             return make.IsNull(name)  # type: ignore[no-any-return]
+        return And(make.NotNull(name), equals(name, value))
+
+    def equals(name: str, value: Any) -> BooleanExpression:
+        if is_plain(name, value):
+            return make.EqualTo(name, value)  # type: ignore[no-any-return]
         if value != value:
             return make.IsNaN(name)  # type: ignore[no-any-return]
         # pyiceberg does not accept an infinity as a value to compare with.

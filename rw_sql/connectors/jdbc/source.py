@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream
 from rw_sql.connectors.jdbc.types import BYTES, columns_of, comes_out_of
-from rw_sql.connectors.jdbc.url import connect, conninfo
+from rw_sql.connectors.jdbc.url import connect, conninfo, limits
 from rw_sql.connectors.snapshot_only import BatchOnly
 from rw_sql.connectors.snapshots import ColumnMisfit
 from rw_sql.connectors.spec import check_option_values, load_spec
@@ -131,7 +131,7 @@ class JdbcConnector(BatchOnly):
                 raise
             raise SqlError(UPSTREAM_UNREACHABLE, without_password(error, options), hint=_AGAIN) from error
         made = jdbc_reader.Upstream(
-            server=conninfo(options), snapshot=str(snapshot), table=table, columns=known, parts=parts
+            server=limits(options) | conninfo(options), snapshot=str(snapshot), table=table, columns=known, parts=parts
         )
         frame = jdbc_reader.read_snapshot(spark, made, columns, misfit)
         weakref.finalize(frame, held.close)

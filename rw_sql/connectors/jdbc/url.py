@@ -27,6 +27,13 @@ _PARAMETERS = {
 _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 """With these settings, the failure of a server's machine is detected after a minute; the default is two hours."""
 
+_UNANSWERED_SECONDS, _MOST_UNANSWERED_SECONDS = 60, 900
+"""The limits in seconds of the time for which sent packets may stay unconfirmed. Keepalives do not help then, because
+none are sent in the meantime; the operating system would send the packets again for about a quarter of an hour."""
+
+_WITH_USER_TIMEOUT = 120_000
+"""The first version of libpq with ``tcp_user_timeout``."""
+
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:
     """The URL, the user and the password as libpq parameters. Raises INVALID_PROPERTY."""
@@ -80,6 +87,20 @@ def query_seconds(options: Mapping[str, str]) -> int:
     return int(options.get(QUERY_TIMEOUT, "60"))
 
 
+def limits(options: Mapping[str, str]) -> dict[str, str]:
+    """The libpq parameters that end a connection whose server no longer responds.
+
+    A server that waits for a lock does not read what is sent to it, so a longer ``jdbc.query.timeout`` allows for more
+    time.
+    """
+    import psycopg
+
+    if psycopg.pq.version() < _WITH_USER_TIMEOUT:
+        return _ALIVE
+    seconds = min(max(_UNANSWERED_SECONDS, query_seconds(options)), _MOST_UNANSWERED_SECONDS)
+    return {**_ALIVE, "tcp_user_timeout": str(1000 * seconds)}
+
+
 def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
     """Connects to the server that the options name, with text in UTF-8. Raises psycopg.Error."""
     import psycopg
@@ -89,6 +110,6 @@ def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
         "application_name": "rw_sql",
         # Otherwise, text from a database without an encoding (SQL_ASCII) would be bytes.
         "client_encoding": "UTF8",
-        **_ALIVE,
+        **limits(options),
     }
     return psycopg.connect(**(made | conninfo(options)))

@@ -212,7 +212,9 @@ class JdbcWriter:
         if is_json:
             return [None if value is None else json.dumps(value) for value in values]
         if pa.types.is_decimal(kind.value_type if is_list else kind):
-            return [[_digits(item) for item in value] if is_list and value else _digits(value) for value in values]
+            return [
+                [_digits(item) for item in value] if isinstance(value, list) else _digits(value) for value in values
+            ]
         return values
 
     def _batch_table(self, columns: list[str]) -> Any:

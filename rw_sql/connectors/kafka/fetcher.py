@@ -202,20 +202,7 @@ class KafkaFetcher:
         import confluent_kafka as ck
 
         if self._consumer is None:
-            self._consumer = ck.Consumer(
-                {
-                    **self.properties,
-                    "group.id": "rw_sql-fetch",
-                    "enable.auto.commit": False,
-                    "enable.partition.eof": True,
-                    "auto.offset.reset": "error",
-                    "isolation.level": "read_committed" if self.is_read_committed else "read_uncommitted",
-                    "fetch.wait.max.ms": _FETCH_WAIT_MS,
-                    # Limits the memory for prefetched records.
-                    "queued.max.messages.kbytes": 16384,
-                    "log_level": 0,
-                }
-            )
+            self._consumer = ck.Consumer(consumer_properties(self.properties, is_read_committed=self.is_read_committed))
         return self._consumer
 
     def _assign(self, starts: Mapping[_Part, int]) -> None:
@@ -263,28 +250,47 @@ class KafkaFetcher:
         return found
 
     def _table(self, messages: list[Message]) -> pa.Table:
-        columns: dict[str, list[Any]] = {name: [] for name in RECORD_SCHEMA.names}
-        epochs: dict[str, int | None] = {}
-        for message in messages:
-            topic, number = _part_of(message)
-            split = split_id(topic, number)
-            epochs[split] = message.leader_epoch()
-            columns["_rw_split"].append(split)
-            columns["_rw_offset"].append(message.offset())
-            columns["key"].append(message.key())
-            columns["value"].append(message.value())
-            columns["partition"].append(str(number))
-            at = known_time(message.timestamp()[1])
-            columns["timestamp"].append(None if at is None else at * 1000)
-            columns["headers"].append(None)
+        epochs = {split_id(*_part_of(message)): message.leader_epoch() for message in messages}
         self.terms = {split: epoch for split, epoch in epochs.items() if epoch is not None and epoch >= 0}
-        arrays = [
-            pa.array(columns[field_.name], pa.int64()).cast(field_.type)
-            if pa.types.is_timestamp(field_.type)
-            else pa.array(columns[field_.name], field_.type)
-            for field_ in RECORD_SCHEMA
-        ]
-        return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
+        return table_of(messages)
+
+
+def consumer_properties(properties: Mapping[str, str], *, is_read_committed: bool) -> dict[str, Any]:
+    """The properties of a consumer without a group, which reads only what is assigned to it."""
+    return {
+        **properties,
+        "group.id": "rw_sql-fetch",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed" if is_read_committed else "read_uncommitted",
+        "fetch.wait.max.ms": _FETCH_WAIT_MS,
+        # Limits the memory for prefetched records.
+        "queued.max.messages.kbytes": 16384,
+        "log_level": 0,
+    }
+
+
+def table_of(messages: Sequence[Message]) -> pa.Table:
+    """The records as a table, without their headers."""
+    columns: dict[str, list[Any]] = {name: [] for name in RECORD_SCHEMA.names}
+    for message in messages:
+        topic, number = _part_of(message)
+        columns["_rw_split"].append(split_id(topic, number))
+        columns["_rw_offset"].append(message.offset())
+        columns["key"].append(message.key())
+        columns["value"].append(message.value())
+        columns["partition"].append(str(number))
+        at = known_time(message.timestamp()[1])
+        columns["timestamp"].append(None if at is None else at * 1000)
+        columns["headers"].append(None)
+    arrays = [
+        pa.array(columns[field_.name], pa.int64()).cast(field_.type)
+        if pa.types.is_timestamp(field_.type)
+        else pa.array(columns[field_.name], field_.type)
+        for field_ in RECORD_SCHEMA
+    ]
+    return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
 
 
 def _part_of(message: Message) -> _Part:

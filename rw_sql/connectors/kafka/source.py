@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import reduce
 from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.connectors.base import AT_MOST, RESOLVE_TIMEOUT_SECONDS, PooledTopic, Upstream, UpstreamSplit
+from rw_sql.connectors.kafka import odd_times as kafka_odd_times
 from rw_sql.connectors.kafka import properties as kafka_properties
 from rw_sql.connectors.kafka import secrets as kafka_secrets
 from rw_sql.connectors.kafka import spark_reader as kafka_reader
@@ -325,15 +327,45 @@ class KafkaConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Spark's own batch reader for exactly these offsets. The jars of :meth:`spark_packages` must be loaded."""
-        return kafka_reader.read_batch(
-            spark,
-            kafka_secrets.hide(
+        """Spark's own batch reader for exactly these offsets. The jars of :meth:`spark_packages` must be loaded.
+
+        Partitions with timestamps that Spark cannot represent are read without it, from the first such record on.
+        """
+        odd = self.unstreamable(options, ranges)
+        if with_headers:
+            # librdkafka's Python client cannot read the headers of all records.
+            kafka_odd_times.require_none(ranges, odd, "a source with INCLUDE header")
+            odd = {}
+        before, after = kafka_odd_times.cut(ranges, odd)
+        frames = []
+        if before:
+            hidden = kafka_secrets.hide(
                 kafka_properties.spark_options(self.spec, options), kafka_secrets.renamed_secrets(self.spec, options)
-            ),
-            ranges,
-            with_headers=with_headers,
-        )
+            )
+            frames.append(kafka_reader.read_batch(spark, hidden, before, with_headers=with_headers))
+        if after:
+            frames.append(
+                kafka_odd_times.read_batch(
+                    spark,
+                    kafka_properties.admin_properties(self.spec, options),
+                    after,
+                    is_read_committed=self._is_read_committed(options),
+                )
+            )
+        return reduce(lambda left, right: left.unionByName(right), frames)
+
+    def unstreamable(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """For each partition, the first record with a timestamp that Spark cannot represent, unless it comes after the
+        range. Empty if the brokers do not respond: the reader then reports the reason."""
+        parts = {kafka_reader.split_parts(split): split for split in ranges}
+        try:
+            (found,) = self._pooled(
+                options, lambda admin: admin.offsets(parts, kafka_odd_times.FIRST_MS), RESOLVE_TIMEOUT_SECONDS
+            )
+        except ConnectionError:
+            return {}
+        odd = {parts[part]: offset for part, offset in found.items() if offset >= 0}
+        return {split: offset for split, offset in odd.items() if offset < ranges[split][1]}
 
     def fetcher(self, options: Mapping[str, str], *, with_headers: bool = False) -> KafkaFetcher:
         """A fetcher with one consumer for all partitions."""

@@ -96,3 +96,6 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
+        if shift > 63:
+            # Without this limit, a long run of such bytes would take hours.
+            raise ValueError("a number has more than 64 bits")

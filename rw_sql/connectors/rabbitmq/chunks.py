@@ -49,14 +49,17 @@ class Chunk:
         data, at = self.data, 0
         unpack = _SIZE.unpack_from
         for _ in range(self.entries):
-            (size,) = unpack(data, at)
-            if size & 0x80000000:
-                kind, count, plain, size = _BATCH.unpack_from(data, at)
-                at += _BATCH.size + size
-                yield from _batch(data[at - size : at], kind >> 4 & 7, count, plain)
-            else:
-                at += 4 + size
-                yield data[at - size : at]
+            try:
+                (size,) = unpack(data, at)
+                if size & 0x80000000:
+                    kind, count, plain, size = _BATCH.unpack_from(data, at)
+                    at += _BATCH.size + size
+                    yield from _batch(_cut(data, at - size, at), kind >> 4 & 7, count, plain)
+                else:
+                    at += 4 + size
+                    yield _cut(data, at - size, at)
+            except struct.error as error:
+                raise RabbitError(f"the chunk at offset {self.first} is broken: {error}") from error
 
 
 def chunk_of(data: memoryview) -> Chunk:
@@ -74,13 +77,19 @@ def chunk_of(data: memoryview) -> Chunk:
     return Chunk(first, first + records, time_ms, epoch, kind == _MESSAGES, entries, content)
 
 
+def _cut(data: memoryview, start: int, end: int) -> memoryview:
+    if end > len(data):
+        raise RabbitError("a chunk or a batch of messages is shorter than its messages")
+    return data[start:end]
+
+
 def _batch(data: memoryview, codec: int, count: int, plain: int) -> Iterator[memoryview]:
     """The messages of a batch. ``plain`` is the batch's uncompressed size in bytes."""
     content, at = memoryview(_uncompressed(data, codec, plain)), 0
     for _ in range(count):
         (size,) = _SIZE.unpack_from(content, at)
         at += 4 + size
-        yield content[at - size : at]
+        yield _cut(content, at - size, at)
 
 
 def _uncompressed(data: memoryview, codec: int, plain: int) -> bytes | memoryview:
@@ -96,7 +105,7 @@ def _uncompressed(data: memoryview, codec: int, plain: int) -> bytes | memoryvie
                 return _unframed_snappy(data)
             case name:
                 return bytes(pa.decompress(data, decompressed_size=plain, codec=name))
-    except (IndexError, OSError, EOFError, zlib.error, struct.error) as error:
+    except (IndexError, ValueError, OSError, EOFError, MemoryError, zlib.error, struct.error) as error:
         raise RabbitError(f"a batch of messages cannot be decompressed (codec {codec}: {error})") from error
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
+
+_T = TypeVar("_T")
 
 _ANNOTATIONS, _PROPERTIES, _APPLICATION, _DATA, _SEQUENCE, _VALUE = 0x72, 0x73, 0x74, 0x75, 0x76, 0x77
 _SECTIONS = range(0x70, 0x79)
@@ -34,7 +36,10 @@ def content_of(message: memoryview) -> bytes:
 
 
 def parts_of(message: memoryview, *, with_headers: bool) -> tuple[bytes, bytes | None, Headers | None]:
-    """The content, the message-id as bytes, and the application properties and annotations of a message."""
+    """The content, the message-id as bytes, and the application properties and annotations of a message.
+
+    Raises nothing, whatever bytes the message has.
+    """
     try:
         return _parts(message, with_headers=with_headers)
     except (IndexError, ValueError, struct.error, RecursionError):
@@ -50,16 +55,16 @@ def _parts(message: memoryview, *, with_headers: bool) -> tuple[bytes, bytes | N
     while at < size:
         section, at = _section(message, at)
         if section == _DATA:
-            value, at = _value(message, at)
-            contents.append(value)
+            data, at = _value_of(bytes, message, at)
+            contents.append(data)
         elif section in (_VALUE, _SEQUENCE):
             value, at = _value(message, at)
             others.append(value)
         elif section == _PROPERTIES:
-            fields, at = _value(message, at)
+            fields, at = _value_of(list, message, at)
             key = value_bytes(fields[0]) if fields else None
         elif section in (_ANNOTATIONS, _APPLICATION) and with_headers:
-            found, at = _value(message, at)
+            found, at = _value_of(dict, message, at)
             headers += ({"key": _text(name), "value": value_bytes(value)} for name, value in found.items())
         else:
             at = _skip(message, at)
@@ -139,6 +144,14 @@ def _value(data: memoryview, at: int) -> tuple[Any, int]:
     return _typed(data[at], data, at + 1)
 
 
+def _value_of(kind: type[_T], data: memoryview, at: int) -> tuple[_T, int]:
+    """Like :func:`_value`; also raises ValueError if the value has another type than ``kind``."""
+    value, after = _value(data, at)
+    if not isinstance(value, kind):
+        raise ValueError(f"a value of another type than {kind.__name__}")
+    return value, after
+
+
 def _typed(kind: int, data: memoryview, at: int) -> tuple[Any, int]:
     """Decodes the value at the offset ``at``, if its type has the code ``kind``."""
     if kind in _FIXED:
@@ -166,7 +179,7 @@ def _typed(kind: int, data: memoryview, at: int) -> tuple[Any, int]:
     if kind == 0x56:
         return data[at] == 1, _within(data, at + 1)
     if kind == 0x73:
-        return chr(int.from_bytes(data[at : at + 4], "big")), _within(data, at + 4)
+        return bytes(data[at : at + 4]).decode("utf-32-be"), _within(data, at + 4)
     if kind == 0x98:
         return str(UUID(bytes=bytes(data[at : at + 16]))), _within(data, at + 16)
     if kind in (0x74, 0x84, 0x94):
@@ -195,6 +208,9 @@ def _array(data: memoryview, at: int, wide: int) -> tuple[list[Any], int]:
     """Decodes an array. All its items have the same type, which is written once."""
     end = _within(data, at + wide + int.from_bytes(data[at : at + wide], "big"))
     count = int.from_bytes(data[at + wide : at + 2 * wide], "big")
+    if count > end - at:
+        # Items of some types, such as null, have no bytes, so that the message would not limit their number.
+        raise ValueError("an array has more items than bytes")
     kind, place = data[at + 2 * wide], at + 2 * wide + 1
     found = []
     for _ in range(count):

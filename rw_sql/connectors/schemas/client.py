@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from rw_sql.connectors.redirects import other_origin
 from rw_sql.connectors.spec import load_spec
 from rw_sql.errors import INVALID_PROPERTY
 
 if TYPE_CHECKING:
     import ssl
     import urllib.error
+    import urllib.request
     from collections.abc import Mapping
 
     from rw_sql.errors import ErrorCode
@@ -247,7 +249,7 @@ class RegistryClient:
             given = f"{user}:{self.options.get(_PASSWORD, '')}"
             request.add_header("Authorization", "Basic " + base64.b64encode(given.encode()).decode())
         try:
-            with urllib.request.urlopen(request, timeout=seconds, context=self._context(url)) as answer:
+            with self._opener(url).open(request, timeout=seconds) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             return self._refused(error)
@@ -275,6 +277,23 @@ class RegistryClient:
         if error.code >= 500 or error.code in (408, 429):
             raise _Unanswered(f"HTTP {error.code} {said}") from error
         raise RegistryError(f"HTTP {error.code} {said}: is the address that of the registry's API?") from error
+
+    def _opener(self, url: str) -> urllib.request.OpenerDirector:
+        """Follows only redirects to the same server, which may have the password, and none of a POST, because a POST
+        would become a GET."""
+        import urllib.request
+
+        class Redirects(urllib.request.HTTPRedirectHandler):
+            def redirect_request(
+                self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+            ) -> urllib.request.Request | None:
+                other = other_origin(req.full_url, newurl)
+                if other is None and req.get_method() == "GET":
+                    return super().redirect_request(req, fp, code, msg, headers, newurl)
+                where = "another path" if other is None else other
+                raise RegistryError(f"the registry redirects to {where}: is its address in {ADDRESSES}?")
+
+        return urllib.request.build_opener(Redirects, urllib.request.HTTPSHandler(context=self._context(url)))
 
     def _context(self, url: str) -> ssl.SSLContext | None:
         if not url.lower().startswith("https:"):

@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.checkpoints.offset_log import read_entry
 from rw_sql.connectors.base import TermConnector, look_anew
+from rw_sql.connectors.fetching import PartlyStreamingConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.model.definitions import source_definition, source_watermark
@@ -329,8 +330,23 @@ class DirectReaders:
 
     def begin(self, ranges: Mapping[str, tuple[int, int]]) -> None:
         """Begins a batch with the ranges ``ranges``. Until :meth:`read_to` ends the batch, :meth:`require_same_log`
-        checks it."""
+        checks it. Raises StalledError for a record that the stream cannot read."""
         self.unproved = {key: (start, end) for key, (start, end) in ranges.items() if end > start}
+        for reader in self.readers:
+            if isinstance(reader.kind, PartlyStreamingConnector):
+                self._require_streamable(reader, reader.kind)
+
+    def _require_streamable(self, reader: _Reader, kind: PartlyStreamingConnector) -> None:
+        keys = {split: commit_key(reader.source.id, split) for split in reader.positions}
+        read = {split: self.unproved[key] for split, key in keys.items() if key in self.unproved}
+        for split, at in sorted(kind.unstreamable(reader.options, read).items()) if read else ():
+            # Whether the stream can read the records after the first one is not known.
+            if at >= read[split][0]:
+                name = sql_name(reader.source.name)
+                raise StalledError(
+                    f"UNREADABLE {split}: the query of {self.spec.name}, which reads {name} itself, cannot read the "
+                    f"record at offset {at}: to omit it, INJECT SOURCE OFFSETS {name} VALUES ('{split}' = {at + 1})"
+                )
 
     def read_to(self, ranges: Mapping[str, tuple[int, int]]) -> None:
         """Advances the positions after a batch is written."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.fetching import TermFetcher
+from rw_sql.connectors.fetching import PartlyStreamingConnector, TermFetcher
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.support.local_frames import is_large, local_frame
 from rw_sql.runtime.decoding.upstream_records import has_small_batches, read_records
@@ -140,6 +140,8 @@ class BatchReader:
             return local_frame(spark, fetched if self.schemas is None else self.schemas.decoded(fetched, heads)), heads
         if frame is None:
             raise LeftToSparkError("the batch was not fetched")
+        if isinstance(self._kind, PartlyStreamingConnector) and self._kind.unstreamable(opening.options, plan.moved):
+            frame = read_records(self._kind, spark, opening.options, plan.moved, opening.statement)
         if self.schemas is not None:
             heads = self.schemas.heads_of(frame) if plan.expected <= SMALL_ROWS else self.schemas.known_heads
         if not isinstance(self._kind, RangedConnector):

@@ -46,6 +46,8 @@ def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
         rows = _without_equal(rows, list(shape.columns))
     if keys_move and shape.type != DEBEZIUM:
         known["update_preimage"] = DELETE
+    if keys_move and shape.type == DEBEZIUM:
+        rows = _without_moves(rows, shape.keys)
     operations = [known[change] for change in rows.column(CHANGE).to_pylist()]
     wanted = {INSERT, UPDATE}
     if shape.type != APPEND_ONLY:
@@ -58,6 +60,26 @@ def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
     is_before = pc.is_in(given.column(OP), value_set=pa.array([UPDATE_BEFORE, DELETE]))
     is_after = pc.cast(pc.invert(is_before), pa.int8())
     return _sorted(given.append_column("__after", is_after), (VERSION, "__after"))
+
+
+def _without_moves(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Represents each update that changes a key as Debezium does: as a delete of the old key and an insert of the new
+    one. Another row of the same commit may have had the new key before."""
+    changes = rows[CHANGE]
+    is_old, is_new = (pc.equal(changes, f"update_{image}image") for image in ("pre", "post"))
+    columns = {name: rows[name] for name in (*keys, VERSION)}
+    numbered = pa.table({**columns, "__new": pc.cast(is_new, pa.int8()), "__at": pa.array(range(rows.num_rows))})
+    images = numbered.filter(pc.or_(is_old, is_new))
+    found = images.group_by([*keys, VERSION], use_threads=False).aggregate(
+        [("__new", "min"), ("__new", "max"), ("__at", "list")]
+    )
+    moved = found.filter(pc.equal(found["__new_min"], found["__new_max"]))["__at_list"]
+    if not len(moved):
+        return rows
+    is_moved = pc.is_in(numbered["__at"], value_set=pc.list_flatten(moved.combine_chunks()))
+    changes = pc.if_else(pc.and_(is_moved, is_old), "delete", changes)
+    changes = pc.if_else(pc.and_(is_moved, is_new), "insert", changes)
+    return rows.set_column(rows.column_names.index(CHANGE), CHANGE, changes)
 
 
 def _without_equal(rows: pa.Table, columns: Sequence[str]) -> pa.Table:

@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.connectors.redirects import keep_at_origin
 from rw_sql.errors import SECRET_KEY_MISSING, SECRET_UNREADABLE, SqlError
 from rw_sql.model.definitions import secret_options
 
@@ -127,6 +128,7 @@ def _from_vault(name: str, options: Mapping[str, str]) -> str:
         token=os.environ.get("VAULT_TOKEN"),
         namespace=options.get("namespace"),
         timeout=_VAULT_TIMEOUT_SECONDS,
+        session=keep_at_origin(requests.Session()),
     )
     try:
         if options.get("auth_method", "token").lower() == "approle":
@@ -141,7 +143,9 @@ def _from_vault(name: str, options: Mapping[str, str]) -> str:
         raise _unreadable(
             name, f"the vault reports {type(error).__name__}", "check path, mount and VAULT_TOKEN"
         ) from error
-    except requests.RequestException as error:
+    except (requests.ConnectionError, requests.Timeout) as error:
         raise _unreadable(name, f"the vault at {options['addr']} does not answer") from error
+    except requests.RequestException as error:
+        raise _unreadable(name, f"the vault at {options['addr']}: {error}") from error
     except KeyError as error:
         raise _unreadable(name, f'the vault\'s secret has no field "{options["field"]}"') from error

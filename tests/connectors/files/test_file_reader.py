@@ -13,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import DecimalType, IntegerType, LongType, StringType, StructField, StructType
 
 from rw_sql.connectors.files.reader import FileReader
+from rw_sql.connectors.files.store import FileStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +29,7 @@ RECORD = [
 def read(
     folder: Path, encode: str, row: StructType | None = None, life: str | None = None, **config: Any
 ) -> list[dict[str, Any]]:
-    """All records of all files of a folder."""
+    """All records of all files of a folder. ``config`` may name another store with these files."""
     given = {
         "store": {"protocol": "file", "root": str(folder), "arguments": {}},
         "encode": encode,
@@ -117,3 +118,40 @@ def test_another_version_of_a_file_is_not_read(folder: Path) -> None:
     (folder / "a.json").write_text("{}\n")
     with pytest.raises(OSError, match=r"RECREATED a\.json"):
         read(folder, "JSON", life="3-1")
+
+
+class Replaced:
+    """An object store whose file is replaced before or after the request for its content."""
+
+    def __init__(self, text: bytes, other: bytes, *, is_before: bool) -> None:
+        self._versions, self._now, self._is_before = (text, other), 0, is_before
+
+    def info(self, path: str) -> dict[str, Any]:
+        return {"size": len(self._versions[self._now]), "ETag": f"v{self._now}"}
+
+    def cat_file(self, path: str) -> bytes:
+        read = self._versions[1 if self._is_before else self._now]
+        self._now = 1
+        return read
+
+
+@pytest.mark.parametrize("life", [None, "6-v0"], ids=["first read", "known version"])
+@pytest.mark.parametrize("is_before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("other", [b'{"b":1}\n{"c":1}\n', b"{}\n", b"[1]\n[]\n"], ids=["longer", "shorter", "as long"])
+def test_a_small_file_that_is_replaced_between_two_requests_is_not_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, other: bytes, is_before: bool, life: str | None
+) -> None:
+    (folder / "a.json").write_text("{}\n{}\n")
+    store = Replaced(b"{}\n{}\n", other, is_before=is_before)
+    monkeypatch.setattr(FileStore, "filesystem", lambda self: store)
+    with pytest.raises(OSError, match=r"RECREATED a\.json: the file was replaced"):
+        read(folder, "JSON", life=life, store={"protocol": "s3", "root": "bucket", "arguments": {}})
+
+
+def test_a_small_file_whose_content_has_another_size_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "a.json").write_text("{}\n")
+    store = Replaced(b"{}\n", b"{}\n{}\n", is_before=True)
+    monkeypatch.setattr(store, "info", lambda path: {"size": 3, "ETag": "v0"})
+    monkeypatch.setattr(FileStore, "filesystem", lambda self: store)
+    with pytest.raises(OSError, match="RECREATED"):
+        read(folder, "JSON", store={"protocol": "s3", "root": "bucket", "arguments": {}})

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import combinations, product
 from math import inf, nan
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,6 +29,7 @@ from tests.connectors.iceberg.lake import NAME, Lake
 from tests.support.sink_batches import ARROW, batch, shape
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from rw_sql.connectors.iceberg.sink import IcebergWriter
@@ -169,6 +172,26 @@ def test_keys_of_two_columns_and_nulls(lake: Lake) -> None:
     writer.write(batch((1, "a"), (1, None), (None, "a")), 0)
     writer.write(batch((1, "a"), (1, None, DELETE), (None, "a")), 1)
     assert lake.rows() == [(1, "a"), (None, "a")]
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.float32(), pa.float64()], ids=str)
+def test_rows_whose_keys_are_not_in_the_batch_stay(lake: Lake, kind: pa.DataType) -> None:
+    """Every set of two keys of two columns deletes the rows with these keys, and no other row."""
+    name = {"int32": "integer", "float": "float", "double": "double"}[str(kind)]
+    of = replace(shape("upsert", "id", "word"), schema=shape().schema.replace('"integer"', f'"{name}"'))
+    arrow = ARROW.set(0, pa.field("id", kind))
+    numbers = [None, 1, 2] if name == "integer" else [None, 1.0, inf, -inf, nan]
+    keys = list(product(numbers, (None, "a", "b")))
+    writer, _ = opened(lake, of, 1)
+
+    def write(pairs: Sequence[tuple[Any, str | None]], op: str, number: int) -> None:
+        writer.write(pa.Table.from_pylist([{"id": id_, "word": word, OP: op} for id_, word in pairs], arrow), number)
+
+    write(keys, UPDATE, 0)
+    for number, gone in enumerate(Random(1).sample(sorted(combinations(keys, 2), key=str), 12)):
+        write(gone, DELETE, 2 * number + 1)
+        assert sorted(map(str, lake.rows())) == sorted(str(key) for key in keys if key not in gone), gone
+        write(gone, UPDATE, 2 * number + 2)
 
 
 @pytest.mark.parametrize("kind", ["float", "double"])

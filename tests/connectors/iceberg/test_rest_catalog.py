@@ -14,6 +14,7 @@ from rw_sql.connectors.iceberg.source import IcebergConnector
 from rw_sql.connectors.sink import UPDATE, SinkError
 from rw_sql.connectors.spec import OptionError
 from tests.connectors.iceberg.lake import NAME, Lake
+from tests.support.redirecting_server import redirecting
 from tests.support.rest_catalog import rest_catalog
 from tests.support.sink_batches import batch, shape
 
@@ -78,6 +79,16 @@ def test_a_server_that_answers_nothing(options: dict[str, str], monkeypatch: pyt
         error = IcebergConnector().look({**options, "catalog.uri": f"http://127.0.0.1:{mute.getsockname()[1]}"}).error
         assert error is not None
         assert "timed out" in error
+
+
+@pytest.mark.parametrize("login", [{"catalog.token": TOKEN}, {"catalog.credential": "me:hidden"}], ids=str)
+def test_another_server_gets_no_login(options: dict[str, str], login: dict[str, str]) -> None:
+    given = {key: value for key, value in options.items() if key != "catalog.token"} | login
+    with redirecting() as servers:
+        servers.status = 307
+        error = IcebergConnector().look({**given, "catalog.uri": servers.url}).error
+        assert error == f"{servers.url}: the server redirects to {servers.target}: name that address"
+        assert servers.received == []
 
 
 def test_a_sink(lake: Lake, options: dict[str, str]) -> None:

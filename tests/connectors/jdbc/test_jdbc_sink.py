@@ -15,10 +15,12 @@ import pyarrow as pa
 import pytest
 from psycopg.pq import TransactionStatus
 
+from rw_sql.connectors.jdbc import url
 from rw_sql.connectors.jdbc.sink import JdbcSink
 from rw_sql.connectors.jdbc.url import connect, conninfo
 from rw_sql.connectors.sink import DELETE, INSERT, OP, UPDATE, SinkError, SinkShape
 from rw_sql.errors import SqlError
+from tests.support.lossy_relay import relay
 from tests.support.postgres import PASSWORD, PostgresInfo, running_server
 from tests.support.sink_batches import batch, shape
 from tests.support.waits import wait_until
@@ -216,6 +218,41 @@ def test_numbers_have_no_exponent_in_a_column_of_texts(postgres: PostgresInfo) -
 
 
 @pytest.mark.postgres
+def test_arrays_without_items_and_items_that_are_null(postgres: PostgresInfo) -> None:
+    name = f"t_{uuid.uuid4().hex[:8]}"
+    at = datetime(2026, 1, 31, 8, tzinfo=UTC)
+    kinds: list[tuple[str, str, pa.DataType, Any]] = [
+        ("n", "NUMERIC[]", pa.decimal128(20, 2), Decimal("1.50")),
+        ("f", "FLOAT8[]", pa.float64(), 0.5),
+        ("i", "BIGINT[]", pa.int64(), 1),
+        ("b", "BOOLEAN[]", pa.bool_(), True),
+        ("t", "TEXT[]", pa.string(), "a"),
+        ("d", "DATE[]", pa.date32(), at.date()),
+        ("s", "TIMESTAMPTZ[]", pa.timestamp("us", "UTC"), at),
+        ("raw", "BYTEA[]", pa.binary(), b"\\x\n"),
+    ]
+    postgres.run(f"CREATE TABLE {name} ({', '.join(f'{key} {of}' for key, of, _, _ in kinds)}, deep JSONB)")
+    names = [*(name for name, *_ in kinds), "deep"]
+    fields = [{"name": key, "type": "string", "nullable": True, "metadata": {}} for key in names]
+    of = SinkShape(name="k", type="append-only", schema=json.dumps({"type": "struct", "fields": fields}))
+    columns: dict[str, Any] = {
+        key: pa.array([[], [None], [None, value, None], None], pa.list_(kind)) for key, _, kind, value in kinds
+    }
+    nested = pa.list_(pa.list_(pa.decimal128(20, 2)))
+    columns["deep"] = pa.array([[], [None], [[], [None, Decimal("1.50")]], None], nested)
+    writer = JdbcSink().open(options(postgres, name), of, "me")
+    writer.write(pa.table({**columns, OP: [INSERT] * 4}), 0)
+    writer.close()
+    values = [value for *_, value in kinds]
+    assert postgres.run(f"SELECT * FROM {name}") == [
+        (*([] for _ in values), []),
+        (*([None] for _ in values), [None]),
+        (*([None, value, None] for value in values), [[], [None, "1.50"]]),
+        (*(None for _ in values), None),
+    ]
+
+
+@pytest.mark.postgres
 def test_the_look_reports_what_does_not_fit(postgres: PostgresInfo, table: str) -> None:
     sink = JdbcSink()
     assert sink.look(options(postgres, table), UPSERT) == sink.look(options(postgres, table), None)
@@ -366,6 +403,25 @@ def test_a_write_ends_although_the_server_answers_nothing() -> None:
         writer.close()
         assert told == ["stopped"]
         assert server.run("SELECT * FROM t") == []
+
+
+@pytest.mark.postgres
+def test_a_write_ends_although_the_network_loses_every_packet(
+    postgres: PostgresInfo, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert url.limits({})["tcp_user_timeout"] == "60000"
+    assert url.limits({url.QUERY_TIMEOUT: "300"})["tcp_user_timeout"] == "300000"
+    monkeypatch.setattr(url, "_MOST_UNANSWERED_SECONDS", 1)
+    with relay(postgres.port) as (port, lose):
+        given = options(postgres, table)
+        given["jdbc.url"] = given["jdbc.url"].replace(f":{postgres.port}/", f":{port}/")
+        writer = JdbcSink().open(given, UPSERT, "me")
+        writer.write(batch((1, "a")), 0)
+        lose()
+        with pytest.raises(SinkError):
+            writer.write(batch((2, "b")), 1)
+        writer.close()
+    assert postgres.run(f"SELECT id FROM {table}") == [(1,)]
 
 
 @pytest.mark.postgres

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import struct
 import zlib
+from contextlib import suppress
+from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from rw_sql.connectors.rabbitmq.chunks import chunk_of
@@ -16,7 +19,16 @@ from tests.support.rabbitmq_server import amqp
 
 DATA = b"\x00\x53\x75"
 VALUE = b"\x00\x53\x77"
+PROPERTIES = b"\x00\x53\x73"
 APPLICATION = b"\x00\x53\x74"
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+CODES = [
+    bytes([code])
+    for codes in ((0,), range(0x40, 0x46), range(0x50, 0x57), (0x60, 0x61), range(0x70, 0x75), range(0x80, 0x85),
+                  (0x94, 0x98), range(0xA0, 0xA4), range(0xB0, 0xB4), (0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0))
+    for code in codes
+]  # fmt: skip
+"""The codes of types, and some that no type has."""
 
 
 def small_map(*items: bytes) -> bytes:
@@ -56,6 +68,72 @@ def small_map(*items: bytes) -> bytes:
 def test_the_content_of_a_message(message: bytes, content: bytes) -> None:
     assert content_of(memoryview(message)) == content
     assert parts_of(memoryview(message), with_headers=True)[0] == content
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        # Contents that are texts and nulls, properties and headers that are neither a list nor a map.
+        DATA + b"\xa1\x02hi",
+        DATA + b"\x40",
+        PROPERTIES + b"\x54\x05",
+        PROPERTIES + b"\xa1\x02hi",
+        PROPERTIES + small_map(b"\xa1\x01a", b"\x43"),
+        APPLICATION + b"\x40",
+        APPLICATION + b"\x45",
+        # Numbers that are no characters, and names of headers that are surrogates.
+        VALUE + b"\x73\xff\xff\xff\xff",
+        VALUE + b"\x73\x00\x11\x00\x00",
+        APPLICATION + small_map(b"\x73\x00\x00\xd8\x00", b"\x43"),
+        # An array of four billion nulls.
+        VALUE + b"\xf0" + struct.pack(">II", 5, 2**32 - 1) + b"\x40",
+    ],
+    ids=bytes.hex,
+)
+def test_sections_with_values_of_other_types_are_raw_bytes(message: bytes) -> None:
+    assert parts_of(memoryview(message), with_headers=True) == (message, None, [])
+
+
+def changed(message: bytes, random: Random) -> bytes:
+    """A message with a few bytes that were replaced, inserted or removed."""
+    made = bytearray(message)
+    for _ in range(random.randint(1, 4)):
+        at = random.randrange(len(made) + 1)
+        made[at : at + random.randint(0, 2)] = random.choice((*CODES, random.randbytes(3), b""))
+    return bytes(made)
+
+
+def test_any_bytes_are_a_message(seed: int) -> None:
+    """No bytes of a message raise an exception, and what is read fits Arrow's columns."""
+    random = Random(seed)
+    whole = [
+        amqp(b"x" * 300, message_id="k", headers={"a": "1", "b": "2"}),
+        PROPERTIES
+        + b"\xc0\x12\x01\x98"
+        + bytes(16)
+        + APPLICATION
+        + small_map(b"\xa1\x01z", b"\x40")
+        + DATA
+        + b"\xa0\x02{}",
+        VALUE + b"\xe0\x04\x02\x50\x01\x02",
+        VALUE + small_map(b"\x73\x00\x00\x00a", b"\x82" + struct.pack(">d", 0.5)),
+    ]
+    sections = [b"\x00\x53" + bytes([number]) for number in range(0x70, 0x79)]
+    for _ in range(5_000):
+        message = random.choice(
+            (
+                changed(random.choice(whole), random),
+                random.choice(sections) + random.choice(CODES) + random.randbytes(random.randint(0, 20)),
+                random.choice(sections) + small_map(*(random.choice(CODES) + random.randbytes(4) for _ in range(4))),
+                random.randbytes(random.randint(0, 40)),
+            )
+        )
+        for with_headers in (True, False):
+            content, key, headers = parts_of(memoryview(message), with_headers=with_headers)
+            assert isinstance(content, bytes)
+            assert key is None or isinstance(key, bytes)
+            pa.array([headers], HEADERS)
+        assert isinstance(content_of(memoryview(message)), bytes)
 
 
 def test_properties_and_headers() -> None:
@@ -107,6 +185,27 @@ def test_a_chunk_and_one_that_is_broken() -> None:
     for given, reason in broken:
         with pytest.raises(RabbitError, match=reason):
             chunk_of(given)
+
+
+@pytest.mark.parametrize("codec", range(6))
+def test_a_batch_of_messages_that_is_broken(codec: int, seed: int) -> None:
+    """Producers compress their messages themselves, and the server does not read them."""
+    random = Random(seed)
+
+    def batch(data: bytes, count: int, plain: int) -> memoryview:
+        return chunk(struct.pack(">BHII", 0x80 | codec << 4, count, plain, len(data)) + data)
+
+    whole = (struct.pack(">I", 2) + b"ab") * 2
+    given = [batch(whole[:size], count, len(whole)) for size, count in ((12, 3), (11, 2), (3, 1), (0, 1))]
+    given += [chunk(struct.pack(">I", 9) + b"abc"), chunk(b"\x00"), batch(whole, 2, 12)[:-1]]
+    given += [batch(random.randbytes(random.randint(0, 30)), 1, random.randint(0, 100)) for _ in range(300)]
+    for data in given:
+        with suppress(RabbitError):
+            list(chunk_of(data).messages())
+    if codec == 0:
+        for data in given[:6]:
+            with pytest.raises(RabbitError, match=r"broken|shorter"):
+                list(chunk_of(data).messages())
 
 
 @pytest.mark.parametrize("name", ["orders", "a:b", "50%", "%3A", "a:b:c%", "ü/x y"])

@@ -49,6 +49,49 @@ def test_what_was_there_comes_before_what_is_for_debezium_alone() -> None:
     ]
 
 
+MOVES = [
+    # Version 5: 1 becomes 2 and 2 becomes 3, 7 changes a word, 8 becomes NULL, 9 is deleted.
+    (1, "a", "update_preimage", 5),
+    (2, "a", "update_postimage", 5),
+    (2, "b", "update_preimage", 5),
+    (3, "b", "update_postimage", 5),
+    (7, "g", "update_preimage", 5),
+    (7, "h", "update_postimage", 5),
+    (8, "i", "update_preimage", 5),
+    (None, "i", "update_postimage", 5),
+    (9, "j", "delete", 5),
+    # Version 6: 2 becomes 1 again, and keeps its key in no other version.
+    (2, "a", "update_preimage", 6),
+    (1, "a", "update_postimage", 6),
+]
+
+
+def test_an_update_that_changes_a_key_deletes_the_old_one() -> None:
+    rows = pa.Table.from_pylist([dict(zip(FEED.names, row, strict=True)) for row in MOVES], FEED)
+    assert told(arranged(rows, shape("debezium", "id"), keys_move=True)) == [
+        (1, "a", "delete"),
+        (2, "b", "update_before"),
+        (7, "g", "update_before"),
+        (8, "i", "delete"),
+        (9, "j", "delete"),
+        (2, "a", "update"),
+        (3, "b", "insert"),
+        (7, "h", "update"),
+        (None, "i", "insert"),
+        (2, "a", "delete"),
+        (1, "a", "insert"),
+    ]
+    old = [(1, "a"), (2, "b"), (7, "g"), (8, "i"), (9, "j")]
+    new = [(2, "a"), (3, "b"), (7, "h"), (None, "i")]
+    assert [row[:2] for row in told(arranged(rows, shape("upsert", "id"), keys_move=True)) if row[2] == "delete"] == [
+        *old,
+        (2, "a"),
+    ]
+    # Both columns together are another key.
+    pairs = told(arranged(rows, shape("debezium", "id", "word"), keys_move=True))
+    assert pairs[:9] == [(*row, "delete") for row in old] + [(*row, "insert") for row in new]
+
+
 def test_rows_by_force_leave_deletions_out() -> None:
     assert told(arranged(feed(), shape())) == [(1, "a", "insert"), (2, "c", "update"), (1, "b", "update")]
 

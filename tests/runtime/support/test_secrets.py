@@ -16,6 +16,7 @@ from rw_sql.metastore.records import SecretRecord
 from rw_sql.runtime.control.inspector import _Secrets
 from rw_sql.runtime.support.secrets import KEY_FILE_VARIABLE, KEY_VARIABLE, read_secret, seal
 from tests.conftest import FIXTURES, rendered
+from tests.support.redirecting_server import redirecting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -177,3 +178,14 @@ def test_a_vault_by_role(vault: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_vault_that_does_not_answer() -> None:
     assert "does not answer" in unreadable(in_vault("http://127.0.0.1:1")).message
+
+
+@pytest.mark.parametrize("more", ["", ", auth_method = 'approle'"])
+def test_a_vault_s_token_stays_at_its_address(more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("VAULT_TOKEN", "VAULT_ROLE_ID", "VAULT_SECRET_ID"):
+        monkeypatch.setenv(variable, TOKEN)
+    with redirecting() as servers:
+        servers.status = 307
+        told = unreadable(in_vault(servers.url, more=more)).message
+        assert f"the vault at {servers.url}: the server redirects to {servers.target}: name that address" in told
+        assert servers.received == []

@@ -1,0 +1,126 @@
+"""Reads records with timestamps that Spark's reader cannot represent.
+
+A producer may write a timestamp in nanoseconds. Spark's reader converts the timestamp of each record to microseconds,
+whether or not a query selects it, and fails if the number of microseconds has more than 64 bits. Records from the first
+such record of a partition on are therefore read with librdkafka, in Spark's Python processes. The timestamps of such
+records are NULL.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.kafka.spark_reader import split_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    from confluent_kafka import Message
+    from pyspark.sql import DataFrame, SparkSession
+
+FIRST_MS = (2**63 - 1) // 1000 + 1
+"""The first timestamp that Spark's reader cannot represent. A broker reports the first record of a partition with this
+timestamp or a later one."""
+
+_PART_OFFSETS = 100_000
+_AT_ONCE = 5_000
+_POLL_SECONDS = 0.5
+_SILENT_SECONDS = 60.0
+
+
+def cut(
+    ranges: Mapping[str, tuple[int, int]], odd: Mapping[str, int]
+) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
+    """The ranges before and after the first records with such a timestamp. ``odd`` are the offsets of these records."""
+    before: dict[str, tuple[int, int]] = {}
+    after: dict[str, tuple[int, int]] = {}
+    for split, (start, end) in ranges.items():
+        at = min(max(start, odd.get(split, end)), end)
+        if at > start or split not in odd:
+            before[split] = (start, at)
+        if at < end:
+            after[split] = (at, end)
+    return before, after
+
+
+def require_none(ranges: Mapping[str, tuple[int, int]], odd: Mapping[str, int], reader: str) -> None:
+    """Raises OSError if one of these records is in a range, because Spark's reader would fail at it. ``reader`` is what
+    needs Spark's reader."""
+    for split, (start, end) in sorted(ranges.items()):
+        if start <= (at := odd.get(split, end)) < end:
+            raise OSError(
+                f"UNREADABLE {split}: the timestamp of the record at offset {at} has more digits than Spark's reader "
+                f"takes, and {reader} needs that reader: to omit the record, INJECT SOURCE OFFSETS … "
+                f"VALUES ('{split}' = {at + 1})"
+            )
+
+
+def read_batch(
+    spark: SparkSession,
+    properties: Mapping[str, str],
+    ranges: Mapping[str, tuple[int, int]],
+    *,
+    is_read_committed: bool,
+) -> DataFrame:
+    """The records of these ranges, with the columns of ``Connector.read_stream``. ``properties`` are librdkafka's."""
+    from rw_sql.connectors.support.records.record_columns import RECORDS
+    from rw_sql.connectors.support.table_reader import read_parts
+
+    parts = [
+        (split, at, min(at + _PART_OFFSETS, end))
+        for split, (start, end) in ranges.items()
+        for at in range(start, end, _PART_OFFSETS)
+    ]
+    return read_parts(spark, KafkaPartReader(is_read_committed=is_read_committed), properties, parts, RECORDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaPartReader:
+    """Reads parts ``(split, start, end)``. See :class:`rw_sql.connectors.support.table_reader.PartReader`."""
+
+    is_read_committed: bool
+
+    def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:
+        """Reads exactly the records of one part. Raises OSError if the brokers do not deliver them."""
+        import confluent_kafka as ck
+
+        from rw_sql.connectors.kafka.fetcher import consumer_properties, table_of
+
+        split, at, end = part
+        consumer = ck.Consumer(consumer_properties(options, is_read_committed=self.is_read_committed))
+        try:
+            consumer.assign([ck.TopicPartition(*split_parts(split), at)])
+            heard = time.monotonic()
+            while at < end:
+                first = consumer.poll(_POLL_SECONDS)
+                if first is None:
+                    if time.monotonic() > heard + _SILENT_SECONDS:
+                        raise OSError(f"{split}: the brokers deliver no record after offset {at}")
+                    continue
+                heard = time.monotonic()
+                kept: list[Message] = []
+                for message in (first, *consumer.consume(_AT_ONCE, 0)):
+                    at = self._end(message, split)
+                    if message.error() is None and at <= end:
+                        kept.append(message)
+                if kept:
+                    yield table_of(kept)
+        except ck.KafkaException as error:
+            raise OSError(f"{split}: {error}") from error
+        finally:
+            consumer.close()
+
+    def _end(self, message: Message, split: str) -> int:
+        """The end of what has been delivered. The partition's end, or a record after the range, shows that the range
+        has no further record."""
+        import confluent_kafka as ck
+
+        fault, offset = message.error(), int(message.offset() or 0)
+        if fault is None:
+            return offset + 1
+        if fault.code() != ck.KafkaError._PARTITION_EOF:
+            raise OSError(f"{split}: {fault.str()}")
+        return offset
