@@ -266,7 +266,11 @@ class JobStore:
         """Releases quiesce locks."""
         self._change_locks(locks, is_released=True)
 
-    def _change_locks(self, locks: Sequence[QuiesceLock], **values: bool) -> None:
+    def extend_locks(self, locks: Sequence[QuiesceLock], expires_ms: int) -> None:
+        """Sets a later end of quiesce locks."""
+        self._change_locks(locks, expires_ms=expires_ms)
+
+    def _change_locks(self, locks: Sequence[QuiesceLock], **values: bool | int) -> None:
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             rows = [present.get((lock.hold, lock.source_id)) for lock in locks]
             return [{**row, **values} for row in rows if row is not None and not row["is_released"]]

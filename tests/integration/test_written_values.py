@@ -286,5 +286,10 @@ def test_what_in_a_query_changes_by_itself(spark: SparkSession) -> None:
     assert found("SELECT k FROM s_varies WHERE at >= ' Now'") == ("'Now'", "Filter")
     assert found("SELECT k FROM s_varies WHERE at >= 'yesterday UTC'::timestamp_ntz") == ("'yesterday'", "Filter")
     assert found("SELECT k, DATE 'tomorrow' AS x FROM s_varies") == ("DATE 'tomorrow'", "Literal")
+    assert found("SELECT k FROM s_varies -- date 'now'") == (None, None)
+    assert found("SELECT k, 'the date \"today\"' AS x, CAST('now and then' AS STRING) AS s FROM s_varies") == (
+        None,
+        None,
+    )
     assert found("SELECT k, 'today' AS x, CAST('2024-01-01' AS DATE) AS d FROM s_varies") == (None, None)
     assert found("SELECT CAST(today AS DATE) AS d FROM (SELECT at AS today FROM s_varies) t") == (None, None)

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.refresh.job import RefreshJob
 from rw_sql.runtime.sinks.job import Sink
-from rw_sql.runtime.spark.work_progress import planning_of, work_of
+from rw_sql.runtime.spark.work_progress import planning_seconds, work_of
 from rw_sql.runtime.views.job import View
 
 if TYPE_CHECKING:
@@ -26,13 +26,19 @@ if TYPE_CHECKING:
 BEAT_SECONDS = 2.0
 """The interval in seconds between two checks for progress, and the minimum duration of a batch that counts as long."""
 
+LEAST_CPU_SECONDS, _WITHIN_SECONDS = 0.2, 10.0
+"""CPU time counts as progress if it is at least this long within this time. A thread that waits in a loop needs a third
+of it; a thread that plans beside thirty others on two cores needs six times as long."""
+
 
 class Beats:
     """Compares, for each job, the progress of its work with the progress at the last check. The owner's loop calls
     it."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[object, ...]] = {}
+        self._marks: dict[str, tuple[object, ...]] = {}
+        self._cpu: dict[str, tuple[float, float]] = {}
+        """For each job, the time of a check, and the CPU time at that check."""
         self._next = 0.0
 
     def of(self, running: Mapping[str, Job], starting: Mapping[str, WorkerThread], now: float) -> list[str]:
@@ -41,30 +47,60 @@ class Beats:
         if now < self._next:
             return []
         self._next = now + BEAT_SECONDS
-        seen: dict[str, tuple[object, ...]] = {}
         try:
-            seen.update((job_id, mark) for job_id, job in running.items() if (mark := _mark(job)))
-            seen.update((job_id, worker.cpu_times()) for job_id, worker in starting.items())
+            marks = {job_id: mark for job_id, job in running.items() if any(mark := _mark(job))}
+            used = {job_id: _cpu_seconds(job) for job_id, job in running.items()}
+            used |= {job_id: worker.cpu_seconds() for job_id, worker in starting.items()}
         except (Py4JError, OSError):  # The JVM is stopping. The caller must write the jobs' statuses nevertheless.
             return []
-        found = [job_id for job_id, mark in seen.items() if self._seen.get(job_id, mark) != mark]
-        self._seen = seen
+        found = [job_id for job_id, mark in marks.items() if self._marks.get(job_id, mark) != mark]
+        found += [job_id for job_id in self._computed(used, now) if job_id not in found]
+        self._marks = marks
+        return found
+
+    def _computed(self, used: Mapping[str, float | None], now: float) -> list[str]:
+        """The jobs whose threads have used enough CPU time since an earlier check."""
+        found, kept = [], dict[str, tuple[float, float]]()
+        for job_id, seconds in used.items():
+            if seconds is None:
+                continue
+            at, before = self._cpu.get(job_id, (now, seconds))
+            is_enough = seconds - before >= LEAST_CPU_SECONDS
+            if is_enough:
+                found.append(job_id)
+            is_over = is_enough or seconds < before or now - at >= _WITHIN_SECONDS
+            kept[job_id] = (now, seconds) if is_over else (at, before)
+        self._cpu = kept
         return found
 
 
 def _mark(job: Job) -> tuple[object, ...]:
-    """Values that grow as a job's long-running work progresses; empty if the job has no such work."""
+    """Values that grow as Spark's tasks of a job's long-running work progress; empty if the job has no such work."""
     mark: list[object] = []
+    if isinstance(job, Ingest | View | Sink) and job.streaming.busy_seconds >= BEAT_SECONDS:
+        query = job.streaming.query
+        mark.append(() if query is None else work_of(str(query.runId)))
+    if isinstance(job, View) and job.backfill is not None and job.backfill.is_running:
+        mark.append(work_of(job.backfill.group))
+    return tuple(mark)
+
+
+def _cpu_seconds(job: Job) -> float | None:
+    """The CPU time of the threads that do a job's long-running work; None if the job has no such work."""
+    found: list[float | None] = []
     if isinstance(job, Ingest | View | Sink):
         streaming, query = job.streaming, job.streaming.query
         if streaming.busy_seconds >= BEAT_SECONDS:
-            mark.append(() if query is None else work_of(str(query.runId)))
-            mark.append(() if streaming.worker is None else streaming.worker.cpu_times())
+            found.append(_of_worker(streaming.worker))
         elif query is not None and streaming.is_before_first:
-            mark.extend(planning_of(query))
+            found.append(planning_seconds(query))
     if isinstance(job, View) and job.backfill is not None and job.backfill.is_running:
-        mark.append(work_of(job.backfill.group))
-        mark.append(() if job.backfill.worker is None else job.backfill.worker.cpu_times())
-    if isinstance(job, RefreshJob) and (worker := job.worker) is not None:
-        mark.append(worker.cpu_times())
-    return tuple(mark)
+        found.append(_of_worker(job.backfill.worker))
+    if isinstance(job, RefreshJob):
+        found.append(_of_worker(job.worker))
+    known = [seconds for seconds in found if seconds is not None]
+    return sum(known) if known else None
+
+
+def _of_worker(worker: WorkerThread | None) -> float | None:
+    return None if worker is None else worker.cpu_seconds()

@@ -44,8 +44,8 @@ the commit."""
 _APART_SECONDS = 86_400.0
 """The maximum difference between the clocks of two machines for which a lock of another machine still applies."""
 
-_seen: dict[tuple[str, str, int], float] = {}
-"""The time on the monotonic clock at which this process first read each lock, by (warehouse, lock, source)."""
+_seen: dict[tuple[str, str, int, int], float] = {}
+"""The time on the monotonic clock at which this process first read each lock, by (warehouse, lock, source, end)."""
 
 _LOOK_SECONDS = 0.02
 _MARK_SECONDS = 1.0
@@ -89,7 +89,7 @@ def _seconds_seen(warehouse: str, locks: Collection[QuiesceLock]) -> list[float]
     """For each lock, the time in seconds since this process first read it. ``locks`` must be all locks of the
     warehouse, because all others are forgotten."""
     now = time.monotonic()
-    keys = [(warehouse, lock.hold, lock.source_id) for lock in locks]
+    keys = [(warehouse, lock.hold, lock.source_id, lock.expires_ms) for lock in locks]
     for gone in [key for key in list(_seen) if key[0] == warehouse and key not in keys]:
         _seen.pop(gone, None)
     return [now - _seen.setdefault(key, now) for key in keys]
@@ -140,12 +140,14 @@ def lock_sources(
         if isinstance(record, SourceRecord)
         for reader in readers_of(snapshot, record)
     ]
-    marked_at = time.monotonic()
+    marked_at = extended_at = time.monotonic()
     wake()
     try:
         while not _has_stopped(context, name):
             if context.metastore.snapshot().epoch != snapshot.epoch:
                 break  # The lock is no longer valid. The commit detects this too, and the statement is planned again.
+            if time.monotonic() - extended_at >= LOCK_SECONDS / 2:
+                locks, extended_at = _extended(context, locks), time.monotonic()
             if time.monotonic() - marked_at >= min(_MARK_SECONDS, seconds):
                 limit.note(*owner_marks(context, jobs))
                 marked_at = time.monotonic()
@@ -163,8 +165,16 @@ def lock_sources(
         # The locks are released even after an interrupt, because the readers would otherwise stay stopped.
         release_locks(context, locks, wake)
         raise
+    if time.monotonic() - extended_at >= COMMIT_SECONDS:
+        locks = _extended(context, locks)  # The time for an answer begins when the readers have stopped.
     fault("block.held")
     return locks
+
+
+def _extended(context: Context, locks: tuple[QuiesceLock, ...]) -> tuple[QuiesceLock, ...]:
+    expires_ms = now_ms() + int(LOCK_SECONDS * 1000)
+    context.metastore.jobs.extend_locks(locks, expires_ms)
+    return tuple(replace(lock, expires_ms=expires_ms) for lock in locks)
 
 
 def release_locks(context: Context, locks: tuple[QuiesceLock, ...], wake: Callable[[], None]) -> None:

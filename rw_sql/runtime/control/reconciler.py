@@ -375,7 +375,7 @@ class Reconciler:
         """
         running = {id_: slot.running for id_, slot in self._slots.items() if slot.running is not None}
         at, known = now_ms(), self._reports.known
-        starting = {id_: slot.worker for id_, slot in self._slots.items() if slot.worker is not None}
+        starting = {id_: worker for id_, slot in self._slots.items() if (worker := slot.worker) is not None}
         moved = [job for job in self._beats.of(running, starting, now) if job in known and job not in told]
         return [replace(known[job], updated_ms=at) for job in moved if known[job].state in ("RUNNING", STARTING)]
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.errors import SqlError
+from rw_sql.runtime.spark.jvm import java_class
 from rw_sql.runtime.spark.sessions import activate_in_jvm
+from rw_sql.syntax.lexing.tokens import QUOTED, STRING, WORD, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,17 +21,16 @@ _FIELDS = "spark.sql.debug.maxToStringFields"
 _WORD = r"now|today|tomorrow|yesterday"
 _CLOCK = re.compile(
     r"\b(?P<call>now|current_timestamp|current_date|localtimestamp|current_time)\("
-    rf"|\bcast\(\s*(?P<word>{_WORD})(?:\s[^()#]*)? as (?:date|timestamp(?:_ntz|_ltz)?)\)",
+    rf"|\bcast\(\s*(?P<word>{_WORD})(?:\s+[\w/+:-]*)?\s* as (?:date|timestamp(?:_ntz|_ltz)?)\)",
     re.IGNORECASE,
 )
 """Matches functions that return the current time, by their names in the text of Spark's plans (``unix_timestamp()`` and
 ``curdate()`` have these names there too), and the texts that Spark converts to the current day or time, as in
 ``CAST('today' AS DATE)``. A column has a number after its name in this text: ``today#12``."""
 
-_LITERAL = re.compile(
-    rf"\b(?:date|timestamp(?:_ntz|_ltz)?)\s*(['\"])\s*(?P<word>{_WORD})(?:\s[^'\"]*)?\1", re.IGNORECASE
-)
-"""Matches literals such as ``DATE 'today'`` in the text of a query. Spark's parser replaces them with a constant."""
+_LITERAL_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
+_CURRENT = re.compile(rf"\s*(?:{_WORD})(?:\s+[\w/+:-]*)?\s*", re.IGNORECASE)
+"""Matches the content of a literal such as ``DATE 'today'``. Spark's parser replaces such literals with a constant."""
 
 
 @contextmanager
@@ -36,10 +39,14 @@ def whole_texts(spark: SparkSession) -> Iterator[None]:
     after the twenty-fifth."""
     given = spark.conf.get(_FIELDS, None)
     spark.conf.set(_FIELDS, str(2**31 - 1))
+    sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
+    active = sessions.getActiveSession()
     activate_in_jvm(spark)
     try:
         yield
     finally:
+        if active.isDefined():
+            sessions.setActiveSession(active.get())
         if given is None:
             spark.conf.unset(_FIELDS)
         else:
@@ -56,6 +63,14 @@ def clock_in(part: Any) -> str | None:
 
 
 def clock_literal_in(query: str) -> str | None:
-    """The first literal in the text of a query that means the current day or time; None if there is none."""
-    found = _LITERAL.search(query)
-    return found[0] if found is not None else None
+    """The first literal in the text of a query that means the current day or time, such as ``DATE 'today'``; None if
+    there is none."""
+    try:
+        tokens = scan(query)
+    except SqlError:
+        return None  # Spark's own words and quotes
+    for word, text in pairwise(tokens):
+        is_text = text.kind in (STRING, QUOTED)
+        if word.kind == WORD and word.upper in _LITERAL_TYPES and is_text and _CURRENT.fullmatch(text.value):
+            return query[word.start : text.end]
+    return None

@@ -37,12 +37,13 @@ def work_of(group: str) -> tuple[object, ...]:
     return (*jobs, *(_of_stage(store, stage) for stage in _stages(info.stageIds for info in infos)))
 
 
-def planning_of(query: StreamingQuery) -> tuple[int, ...]:
-    """The CPU time of a query's thread while the query starts or plans a batch; empty while it waits for data."""
+def planning_seconds(query: StreamingQuery) -> float | None:
+    """The CPU time of a query's thread in seconds while the query starts or plans a batch; None while it waits for
+    data."""
     message = query.status["message"]
     if not message.startswith(("Initializing", "Processing")):
-        return ()
-    return (cpu_time_of(active_context(), thread_of(query)),)
+        return None
+    return cpu_time_of(active_context(), thread_of(query)) / 1e9
 
 
 @dataclass(slots=True)
@@ -77,29 +78,28 @@ class WorkerThread:
             found.context = context
         return found
 
-    def cpu_times(self) -> tuple[int, ...]:
-        """The CPU times of both threads, as far as they are known; they grow while the threads compute. Waiting for
-        Spark's tasks, for a store or for a broker takes none."""
-        times = _cpu_ticks(self.native)
-        context, serving = self.context, self.serving
-        if serving is not None and context is active_context():
-            times = (*times, cpu_time_of(context, serving))
-        return times
+    def cpu_seconds(self) -> float | None:
+        """The CPU time of both threads in seconds; None if the thread has ended, or if the system does not report it.
+        Waiting for Spark's tasks, for a store or for a broker takes almost none."""
+        used, context, serving = _cpu_seconds(self.native), self.context, self.serving
+        if used is not None and serving is not None and context is active_context():
+            used += max(0, cpu_time_of(context, serving)) / 1e9
+        return used
 
 
 _current = threading.local()
 
 
-def _cpu_ticks(native: int) -> tuple[int, ...]:
-    """The CPU time of a thread of this process in ticks of the system's clock, user's and system's; empty where the
-    system has no ``/proc``, or if the thread has ended."""
+def _cpu_seconds(native: int) -> float | None:
+    """The CPU time of a thread of this process in seconds; None where the system has no ``/proc``, or if the thread has
+    ended."""
     # pthread_getcpuclockid, with which Python reads the clock of another thread, may crash if that thread has ended.
     try:
         text = Path(f"/proc/{os.getpid()}/task/{native}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ()
+        return None
     user, system = text.rpartition(")")[2].split()[11:13]
-    return int(user), int(system)
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _stages(ids: Iterable[Iterable[int]]) -> list[int]:

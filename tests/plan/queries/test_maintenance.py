@@ -284,6 +284,13 @@ def test_a_recomputed_view_over_a_log_that_has_each_record_once_needs_no_notice(
     assert [row.change for row in world.plan(f"CREATE MATERIALIZED VIEW m AS {_JOIN}").changes] == ["CREATED"]
 
 
+def test_a_view_with_a_beginning_that_becomes_recomputed_is_told_so(world: CannedWorld) -> None:
+    world.run("CREATE MATERIALIZED VIEW m WITH (scan.startup.mode = 'latest') AS SELECT k, n FROM s")
+    plan = world.plan(f"ALTER MATERIALIZED VIEW m AS {_JOIN}")
+    notices = [row.detail for row in plan.changes if row.change == "NOTICE"]
+    assert any(said.startswith('property "scan.startup.mode" has no effect') for said in notices)
+
+
 def test_a_recomputed_view_has_no_beginning_of_its_own(world: CannedWorld) -> None:
     error = refused(world, f"CREATE MATERIALIZED VIEW m WITH (scan.startup.mode = 'latest') AS {_JOIN}")
     assert error.message == (

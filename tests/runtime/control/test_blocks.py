@@ -259,6 +259,24 @@ def test_an_interrupted_wait_lets_the_reader_go(session: Session, monkeypatch: p
     assert quiesced_jobs(session.context, session.metastore.snapshot()) == {}
 
 
+def test_a_lock_lasts_as_long_as_its_readers_need_to_stop_and_then_its_whole_time(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([False, False, False])
+    monkeypatch.setattr(holds, "_has_stopped", lambda *_: next(answers, True))
+    monkeypatch.setattr(holds, "LOCK_SECONDS", 0.03)
+    monkeypatch.setattr(holds, "COMMIT_SECONDS", 0.0)
+    source = session.metastore.snapshot().find("source", "s")
+    assert source is not None
+    began = now_ms()
+    (lock,) = lock_sources(session.context, session.metastore.snapshot(), [source.id], 5.0, lambda: None)
+    assert next(answers, None) is None
+    # Three looks of 20 ms, each longer than half a lock's time.
+    assert lock.expires_ms >= began + 60 + 30
+    (stored,) = session.metastore.jobs.quiesce_locks()
+    assert stored == lock
+
+
 def test_a_quiesce_lock_that_is_about_to_end_is_not_enough_for_a_commit(session: Session) -> None:
     snapshot = session.metastore.snapshot()
     hold = QuiesceLock(hold="h", source_id=1, epoch=snapshot.epoch, host="", pid=1, process_start="", expires_ms=0)

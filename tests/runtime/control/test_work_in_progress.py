@@ -18,6 +18,7 @@ from rw_sql.runtime.jobs.statuses import run_mark
 from rw_sql.runtime.jobs.streaming_run import StreamingRun
 from rw_sql.runtime.refresh.job import RefreshJob
 from rw_sql.runtime.sinks.job import Sink
+from rw_sql.runtime.spark.jvm import cpu_time_of
 from rw_sql.runtime.spark.work_progress import WorkerThread
 from rw_sql.runtime.support.background import prepare
 from rw_sql.runtime.views.job import View
@@ -39,17 +40,18 @@ _Kind: TypeAlias = "Callable[[Callable[[], None]], AbstractContextManager[Job]]"
 
 
 class Work:
-    """Work of a thread: it computes, or only waits, until it may end."""
+    """Work of a thread until it may end: it computes, or it waits for a time again and again."""
 
-    def __init__(self, *, computes: bool) -> None:
+    def __init__(self, wait_seconds: float = 0.0) -> None:
         self.may_end = threading.Event()
-        self._computes = computes
+        self._wait_seconds = wait_seconds
 
     def __call__(self) -> None:
         limit = time.monotonic() + LAST_RESORT_SECONDS
         while not self.may_end.is_set() and time.monotonic() < limit:
-            if not self._computes:
-                self.may_end.wait(LAST_RESORT_SECONDS)
+            if self._wait_seconds:
+                sum(range(10_000))  # as a loop that looks at files or at the catalog
+                self.may_end.wait(self._wait_seconds)
 
 
 @contextmanager
@@ -130,22 +132,23 @@ def _short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", [_batch, _refresh, _backfill])
 def test_a_thread_that_computes_progresses(kind: _Kind) -> None:
-    work = Work(computes=True)
+    work = Work()
     with kind(work) as job:
         assert _beats(job, LAST_RESORT_SECONDS)
         work.may_end.set()
 
 
 @pytest.mark.parametrize("kind", [_batch, _refresh, _backfill])
-def test_a_thread_that_waits_does_not(kind: _Kind) -> None:
-    work = Work(computes=False)
+@pytest.mark.parametrize("wait_seconds", [0.2, LAST_RESORT_SECONDS])
+def test_a_thread_that_waits_does_not(kind: _Kind, wait_seconds: float) -> None:
+    work = Work(wait_seconds)
     with kind(work) as job:
         wait_until(lambda: not _beats(job, 1.0), "the thread only waits")
         work.may_end.set()
 
 
 def test_a_start_that_computes_progresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs, work = Jobs(tmp_path / "warehouse", monkeypatch), Work(computes=True)
+    jobs, work = Jobs(tmp_path / "warehouse", monkeypatch), Work()
 
     def start(spec: JobSpec, run: int) -> FakeJob:
         work()
@@ -189,23 +192,27 @@ def test_work_in_the_jvm_counts_for_the_thread_that_called_it(spark: SparkSessio
         found.append(WorkerThread.of_spark())
         may_end.wait(LAST_RESORT_SECONDS)
 
+    def jvm_seconds() -> int:
+        assert found[0].serving is not None
+        return cpu_time_of(found[0].context, found[0].serving)
+
     for work, is_busy in ((plan, True), (idle, False)):
         found.clear()
         may_end.clear()
         running = prepare(work, "work")
         wait_until(lambda: len(found) == 1, "the thread begins")
         assert found[0].serving is not None
-        before = found[0].cpu_times()[-1]
+        before = jvm_seconds()
         if is_busy:
-            wait_until(lambda before=before: found[0].cpu_times()[-1] > before, "the JVM computes")  # type: ignore[misc]
+            wait_until(lambda before=before: jvm_seconds() > before, "the JVM computes")  # type: ignore[misc]
         else:
-            wait_until(lambda: _is_still(lambda: found[0].cpu_times()[-1]), "the JVM's thread waits")
+            wait_until(lambda: _is_still(lambda: jvm_seconds()), "the JVM's thread waits")
         may_end.set()
         running.result()
 
 
 def test_a_thread_that_has_ended_has_no_times() -> None:
     worker = prepare(WorkerThread.current, "short").result()
-    wait_until(lambda: worker.cpu_times() == (), "the thread has ended")
+    wait_until(lambda: worker.cpu_seconds() is None, "the thread has ended")
     assert WorkerThread.current() is WorkerThread.current()
-    assert WorkerThread.current().cpu_times()
+    assert WorkerThread.current().cpu_seconds() is not None

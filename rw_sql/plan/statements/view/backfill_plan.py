@@ -159,15 +159,17 @@ def plan_histories(
     span: Span,
     *,
     is_recomputed: bool = False,
+    is_new: bool = False,
 ) -> PlannedHistories:
     """The histories of a view over these inputs that is created or rebuilt now.
 
     ``startup`` are the view's own startup options, and ``spans`` their places in the statement; ``name`` and ``span``
     are the name of the view and its place. An input has no history if the view needs exactly the rows that the input's
     log has; the view then reads the log from the beginning. ``is_recomputed``: the view always reads the rows that the
-    log has, because it reads them again when its other inputs change; it has no histories.
+    log has, because it reads them again when its other inputs change; it has no histories. ``is_new``: the statement
+    creates the view.
 
-    Raises SqlError NOT_SUPPORTED if such a view has startup options.
+    Raises SqlError NOT_SUPPORTED if a new view that is recomputed has startup options.
     """
     sources = [record for record in map(snapshot.get, inputs) if isinstance(record, SourceRecord)]
     given = dict(startup)
@@ -187,8 +189,11 @@ def plan_histories(
             continue
         if sends_once(source.connector):
             continue  # The upstream sends each change only once, so the log contains all changes that can be read.
-        if is_recomputed and given and spans:
-            raise _reads_the_log(name, source, next(iter(given)), spans, span)
+        if is_recomputed and given:
+            if is_new:
+                raise _reads_the_log(name, source, next(iter(given)), spans, span)
+            notices.append(_no_effect(name, source, next(iter(given))))
+            continue
         history, lost = _plan_history(snapshot, inspector, source, given, spans, span)
         if is_recomputed:
             if history is not None:
@@ -207,11 +212,17 @@ def plan_histories(
 def _reads_the_log(name: str, source: SourceRecord, key: str, spans: Mapping[str, Span], span: Span) -> SqlError:
     return SqlError(
         NOT_SUPPORTED,
-        f'property "{key}" has no effect: materialized view "{name}" is recomputed from all rows in the log of source '
-        f'"{source.name}"',
+        _no_effect(name, source, key),
         span=spans.get(key, span),
         hint=f"CREATE MATERIALIZED VIEW {sql_name(source.name + '_rows')} WITH (…) AS SELECT * FROM "
         f"{spark_name(source.name)} with these options, and query {spark_name(source.name + '_rows')}",
+    )
+
+
+def _no_effect(name: str, source: SourceRecord, key: str) -> str:
+    return (
+        f'property "{key}" has no effect: materialized view "{name}" is recomputed from all rows in the log of source '
+        f'"{source.name}"'
     )
 
 

@@ -66,6 +66,7 @@ def lower_create_materialized_view(
         startup_of(statement),
         statement.name.span,
         is_recomputed=found.maintenance.is_recomputed,
+        is_new=True,
     )
     record = MaterializedViewRecord(
         id=snapshot.next_id,
