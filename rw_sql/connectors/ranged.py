@@ -88,6 +88,10 @@ class RangedConnector(PlainConnector):
         choose how the batch is written."""
         return -(-sum(end - start for start, end in ranges.values()) // self.offsets_per_record)
 
+    def end_of(self, state: SplitState) -> int | None:
+        """The end of the split if the state alone shows it, even if the split no longer exists; otherwise None."""
+        return None
+
     def is_finished(self, state: SplitState) -> bool:
         """True if the split was read completely, even if it no longer exists."""
         return False

@@ -54,6 +54,10 @@ class SecretReference:
     epoch: int
     is_file: bool = False
 
+    def __str__(self) -> str:
+        """The reference as a statement contains it."""
+        return f"SECRET {sql_name(self.name)}" + (" AS FILE" if self.is_file else "")
+
 
 PlannedOptions = tuple[tuple[str, "str | SecretReference"], ...]
 
@@ -226,9 +230,7 @@ def visible(options: PlannedOptions) -> dict[str, str]:
 
 def shown(options: PlannedOptions) -> dict[str, str]:
     """The options as a preview shows them: with the names of secrets in place of their values."""
-    return {
-        key: f"SECRET {sql_name(value.name)}" if isinstance(value, SecretReference) else value for key, value in options
-    }
+    return {key: str(value) for key, value in options}
 
 
 def secrets_in(options: PlannedOptions) -> Mapping[str, SecretReference]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.ranged import RangedConnector
 
 if TYPE_CHECKING:
-    from rw_sql.connectors.base import UpstreamSplit
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.base import Connector, Upstream, UpstreamSplit
 
 OK = "OK"
 NEW = "NEW"
@@ -51,6 +54,19 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
     if upstream.has_lost(state.offset):
         return EXPIRED
     return AHEAD if state.offset > upstream.end + upstream.slack and not upstream.is_empty else OK
+
+
+def still_asked(
+    kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
+) -> tuple[str, ...]:
+    """The splits that the upstream must still have: all except deleted splits that were read completely."""
+    if not isinstance(kind, RangedConnector):
+        return splits
+    return tuple(
+        split
+        for split in splits
+        if split in upstream.splits or split not in states or not kind.is_finished(states[split])
+    )
 
 
 def at_offset(upstream: UpstreamSplit, offset: int) -> SplitState:

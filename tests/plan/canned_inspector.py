@@ -218,7 +218,7 @@ class CannedUpstreams(Port):
     def read_schema_file(self, location: str) -> bytes:
         return self.world.files[location].encode("latin1")
 
-    def registry_error(self, options: PlannedOptions) -> str | None:
+    def registry_error(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> str | None:
         return self.world.registry_error
 
     def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:

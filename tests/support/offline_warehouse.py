@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.cli.deploy.possible_changes import possible_changes
 from rw_sql.metastore import Snapshot
 from rw_sql.model.definitions import option_text
-from rw_sql.plan.deploy.changes import definition_of
+from rw_sql.plan.deploy.definitions import definition_of
 from rw_sql.plan.deploy.folder import read_folder
 from rw_sql.plan.offline.script import ScriptChecker
 from rw_sql.plan.result.steps import after

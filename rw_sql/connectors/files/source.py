@@ -92,9 +92,13 @@ class FileConnector(RangedConnector):
     def _files(self, options: Mapping[str, str], timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Iterator[FoundFile]:
         return self.store(options, timeout=timeout).files(options.get(PATTERN))
 
+    def end_of(self, state: SplitState) -> int | None:
+        """The file's size, which is part of the incarnation in ``state``."""
+        return incarnation_size(state.incarnation)
+
     def is_finished(self, state: SplitState) -> bool:
-        """True if the position has reached the file's size, which is part of the incarnation in ``state``."""
-        size = incarnation_size(state.incarnation)
+        """True if the position has reached the file's size."""
+        size = self.end_of(state)
         return size is not None and state.offset >= size
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:

@@ -8,24 +8,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import DEPENDENTS_EXIST, NOT_SUPPORTED, SqlError
-from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
-from rw_sql.model.definitions import (
-    connection_definition,
-    sink_definition,
-    source_definition,
-    table_definition,
-    view_definition,
-)
+from rw_sql.metastore.records import MaterializedViewRecord, SecretRecord, SinkRecord, SourceRecord, TableRecord
+from rw_sql.model.definitions import connection_definition
 from rw_sql.model.object_lookup import objects_in, require_new_name, spoken
 from rw_sql.plan.deploy.change import ALTER, CREATE, DROP, REBUILD, RECREATE, RENAME, UNSAFE, DeployChange
 from rw_sql.plan.deploy.columns import in_the_way, may_use_dropped
+from rw_sql.plan.deploy.definitions import definition_of
+from rw_sql.plan.deploy.fixed_secret import fixed_secret
 from rw_sql.plan.deploy.folder import RELATIONS
+from rw_sql.plan.deploy.moved_options import detour_of
 from rw_sql.plan.deploy.order import in_order, named_by
 from rw_sql.plan.deploy.renames import renames, with_own_schema
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.replace.least_change import least_change
 from rw_sql.plan.statements.table.new_names import renamed
-from rw_sql.syntax import parse_statement
 from rw_sql.syntax.lexing.identifiers import PUBLIC, sql_name
 from rw_sql.syntax.statements import (
     AlterConnectionOptions,
@@ -40,7 +36,6 @@ from rw_sql.syntax.statements import (
     CreateConnection,
     CreateMaterializedView,
     CreateSchema,
-    CreateSecret,
     DropConnection,
     DropMaterializedView,
     DropSchema,
@@ -57,7 +52,6 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
     from rw_sql.plan.deploy.folder import FolderObject
-    from rw_sql.plan.statements.replace.least_change import Create
     from rw_sql.syntax.statements import Statement
 
 _DROPS = {
@@ -112,7 +106,7 @@ def compare(
 
     then = _exchange(then, folder, is_defined, changes)
     ordered = in_order(folder)
-    altered, again = _alterations(then, ordered, known, allow)
+    altered, detached, again = _alterations(then, ordered, known, allow)
     again |= {id_: why for id_, why in (unable or {}).items() if id_ not in again}
     rebuilt = {change.touches[0] for change in altered if change.action == REBUILD}
     kept = {(wanted.kind, wanted.name) for wanted in folder}
@@ -131,7 +125,7 @@ def compare(
     changes += _drops(then, early, DROP, {})
     changes += _drops(then, gone, RECREATE, again)
     dropped = {record.kind for id_ in unwanted if (record := then.get(id_)) is not None}
-    changes += _creations_and_alterations(then, ordered, altered, again, gone, rebuilt, dropped)
+    changes += _creations_and_alterations(then, ordered, altered, detached, again, gone, rebuilt, dropped)
     changes += _drops(then, unwanted - early, DROP, {})
     changes += _drops(then, _unwanted_schemas(then, folder, unwanted), DROP, {})
     return tuple(changes)
@@ -139,11 +133,13 @@ def compare(
 
 def _alterations(
     then: Snapshot, ordered: Sequence[FolderObject], known: Mapping[str, CreateConnection], allow: Sequence[str]
-) -> tuple[list[DeployChange], dict[int, str]]:
-    """Returns the changes that alter existing objects in place. Also returns, by object id, why the other objects must
-    be created again."""
+) -> tuple[list[DeployChange], dict[str, list[DeployChange]], dict[int, str]]:
+    """Returns the changes that alter existing objects in place; those among them that precede the change of a
+    connection, by the name of the connection; and, by object id, why the other objects must be created again."""
     altered: list[DeployChange] = []
+    detached: dict[str, list[DeployChange]] = {}
     again: dict[int, str] = {}
+    current = {c.name: connection_definition(c.definition) for c in then.all("connection")}
     for wanted in ordered:
         record = _find(then, wanted.kind, wanted.name)
         if record is None:
@@ -153,7 +149,12 @@ def _alterations(
             continue
         if isinstance(wanted.statement, CreateSchema):
             continue
-        leads = least_change(definition_of(_to_be(then, record)), wanted.statement, known)
+        defined = definition_of(_to_be(then, record))
+        detour = detour_of(defined, wanted.statement, current, known)
+        if detour is not None:
+            first = tuple(_allowing(s, allow) for s in detour.first)
+            detached.setdefault(detour.connection, []).append(_altered(then, wanted, record, first))
+        leads = detour.rest if detour is not None else least_change(defined, wanted.statement, known)
         if leads.needs_rebuild and isinstance(wanted.statement, CreateMaterializedView):
             sinks = [found.name for found in then.dependents_of(record.id) if isinstance(found, SinkRecord)]
             if sinks:
@@ -161,6 +162,8 @@ def _alterations(
                 continue
             made = replace(wanted.statement, or_replace=True)
             altered.append(_altered(then, wanted, record, (made, _wait(wanted)), reason=leads.refusal))
+        elif leads.refusal and isinstance(record, SecretRecord):
+            raise fixed_secret(then, wanted, record, leads.refusal)
         elif leads.refusal:
             again[record.id] = leads.refusal
         elif leads.statements:
@@ -171,13 +174,14 @@ def _alterations(
                     then, wanted, record, (_wait(wanted),), reason="a rebuild with this definition is already running"
                 )
             )
-    return altered, again
+    return altered, detached, again
 
 
 def _creations_and_alterations(
     then: Snapshot,
     ordered: Sequence[FolderObject],
     altered: Sequence[DeployChange],
+    detached: Mapping[str, Sequence[DeployChange]],
     again: Mapping[int, str],
     gone: set[int],
     rebuilt: set[int],
@@ -207,6 +211,8 @@ def _creations_and_alterations(
                 )
             )
         elif (wanted.kind, wanted.name) in by_key:
+            if wanted.kind == "connection":
+                changes += [each for each in detached.get(wanted.name, ()) if each.touches[0] not in gone]
             change = by_key[wanted.kind, wanted.name]
             last = _after_rebuilds(then, change, rebuilt - gone)
             now = tuple(statement for statement in change.statements if statement not in last)
@@ -221,33 +227,6 @@ def _not_renamed(then: Snapshot, wanted: FolderObject, dropped: set[str]) -> str
     if wanted.was is None or wanted.kind not in dropped or _find(then, wanted.kind, wanted.was) is not None:
         return ""
     return f"nothing is renamed: no {spoken(wanted.kind)} is called {wanted.was}"
-
-
-def definition_of(record: ObjectRecord) -> Create:
-    """The CREATE statement of an object of the catalog."""
-    match record.kind:
-        case "connection":
-            return connection_definition(_text(record))
-        case "source":
-            return source_definition(_text(record))
-        case "table":
-            return table_definition(_text(record))
-        case "materialized_view":
-            return view_definition(_text(record))
-        case "sink":
-            return sink_definition(_text(record))
-        case _:
-            made = parse_statement(_text(record))
-            if not isinstance(made, CreateSecret):
-                raise TypeError(f"a {record.kind} has no definition")
-            return made
-
-
-def _text(record: ObjectRecord) -> str:
-    text = getattr(record, "definition", None)
-    if not isinstance(text, str):
-        raise TypeError(f"a {record.kind} has no definition")
-    return text
 
 
 def _find(snapshot: Snapshot, kind: str, name: str) -> ObjectRecord | None:

@@ -9,7 +9,8 @@ from rw_sql.connectors.registry import captures_changes
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, MaterializedViewRecord, SinkRecord
 from rw_sql.model.job_ids import view_job
 from rw_sql.model.options import source_options
-from rw_sql.plan.effects.verdicts import FORGOTTEN_SPLIT, OTHER_CLUSTER_SPLIT, RECREATED_SPLIT, UNTOLD_SPLIT
+from rw_sql.plan.effects.verdicts import OTHER_CLUSTER_SPLIT, RECREATED_SPLIT, UNTOLD_SPLIT
+from rw_sql.plan.result.allow import FORGOTTEN_SPLIT
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:

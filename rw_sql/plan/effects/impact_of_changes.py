@@ -18,6 +18,7 @@ from rw_sql.model.source_readers import readers_of, unread
 from rw_sql.model.split_status import OK, split_status
 from rw_sql.plan.effects.connection_impact import may_be_elsewhere
 from rw_sql.plan.effects.dependents import effects_on_dependents
+from rw_sql.plan.effects.left_splits import stall_notice, unlisted, with_stored_ends
 from rw_sql.plan.effects.verdicts import preview_splits, shown_offset, with_cuts, without_identity
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.plan import Preview, ResultRow
@@ -171,12 +172,18 @@ def impact_of(
     target: dict[str, SplitState | None] = dict.fromkeys(set(reads) - set(will_read))
     target |= {split: states.get(split) for split in will_read}
     notices = [*_pauses(snapshot, then, source), *_endings(will_read, reads)]
+    lost = [split for split in unlisted(kind, will_read, states, upstream) if split in reads and split in left.splits]
+    if lost:
+        target |= dict.fromkeys(lost)
+        notices.append(stall_notice(source.name, lost))
     doubt = None
     if not upstream.is_reachable:
         doubt = f"the upstream of source {source.name} does not answer: {upstream.error}"
         notices.append(doubt)
     old, new = dict(listed_options(definition_of(source))), dict(listed_options(definition_of(moved)))
-    rows = preview_splits(kind, upstream, positions, target, left=left if left is not upstream else None)
+    gone = {split: state for split, state in positions.states.items() if target.get(split, state) is None}
+    old_upstream = with_stored_ends(left if left is not upstream else None, kind, gone)
+    rows = preview_splits(kind, upstream, positions, target, left=old_upstream)
     if may_be_elsewhere(kind.spec, old_options, options):
         rows = without_identity(rows, positions.states, target, upstream)
     if is_taken_back:

@@ -17,6 +17,7 @@ from rw_sql.model.split_status import (
     is_known_same,
     split_order,
 )
+from rw_sql.plan.result.allow import FORGOTTEN_SPLIT
 from rw_sql.plan.result.plan import SplitPreview
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ UNREACHABLE = "UNKNOWN (no answer)"
 
 OTHER_CLUSTER_SPLIT = "UNKNOWN (other cluster)"
 RECREATED_SPLIT = "UNKNOWN (topic was re-created)"
-FORGOTTEN_SPLIT = "UNKNOWN (forgotten)"
 UNTOLD_SPLIT = "UNKNOWN (the brokers report no cluster id)"
 """The verdicts for a split whose offsets before and after cannot be compared."""
 

@@ -235,7 +235,7 @@ class _Upstreams:
     def read_schema_file(self, location: str) -> bytes:
         raise Unanswerable(FILE)
 
-    def registry_error(self, options: PlannedOptions) -> str | None:
+    def registry_error(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> str | None:
         self._note(REGISTRY)
         return None
 

@@ -92,7 +92,7 @@ class UpstreamPort(Protocol):
         """The content of a schema's file. Raises SqlError FILE_UNREADABLE."""
         ...
 
-    def registry_error(self, options: PlannedOptions) -> str | None:
+    def registry_error(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> str | None:
         """The reason why a schema registry cannot be read; None if it responds."""
         ...
 

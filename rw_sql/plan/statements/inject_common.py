@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from rw_sql.errors import INVALID_DEFINITION, SqlError
+from rw_sql.errors import INVALID_DEFINITION, SqlError, first_names
 from rw_sql.model.offset_files import read_offsets
 from rw_sql.model.timestamps import interval_milliseconds, timestamp_milliseconds
 from rw_sql.syntax.statements import InjectFromFile, InjectToTimestamp, InjectValues
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from rw_sql.model.offset_files import OffsetsText
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import (
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
         InjectCheckpointOffsets,
         InjectSourceOffsets,
     )
+
+KeyT = TypeVar("KeyT")
+"""What identifies a split."""
+
+_MOST_NAMED = 8
 
 
 def require_offsets_written(statement: InjectSourceOffsets | InjectCheckpointOffsets) -> None:
@@ -59,6 +66,23 @@ def moment_of(inspector: Inspector, target: InjectToTimestamp | InjectBack) -> i
         return timestamp_milliseconds(target.timestamp, target.span)
     now = inspector.clock()
     return now - interval_milliseconds(target.interval, target.span)
+
+
+def at_most(offsets: Mapping[KeyT, int], ends: Mapping[KeyT, int]) -> tuple[dict[KeyT, int], list[KeyT]]:
+    """The offsets, none of which is after the end of its split, and the splits whose offset was after the end.
+
+    A target that is still written or read has advanced between the request for the ends and the request for the
+    offsets. The ends are positions that exist, and no record after them is skipped.
+    """
+    beyond = [key for key, offset in offsets.items() if key in ends and offset > ends[key]]
+    return {**offsets, **{key: ends[key] for key in beyond}}, beyond
+
+
+def grown_notices(splits: Iterable[str]) -> list[str]:
+    """A notice about splits whose offset was after the end that the upstream had a moment before."""
+    listed = first_names(splits, _MOST_NAMED)
+    said = "the upstream has grown since its ends were read; these splits are set to the ends that it had then"
+    return [f"{said}: {listed}"] if listed else []
 
 
 def members_notices(group: str, members: int) -> list[str]:

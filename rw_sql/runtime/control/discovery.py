@@ -17,9 +17,10 @@ from rw_sql.model.job_specs import ingest_spec, view_spec
 from rw_sql.model.options import source_options, visible
 from rw_sql.model.pauses import is_view_paused
 from rw_sql.model.source_readers import readers_of
+from rw_sql.model.split_status import still_asked
 from rw_sql.plan.statements.common import take_up_new_topics
 from rw_sql.runtime.control.inspector import WarehouseInspector
-from rw_sql.runtime.jobs.startable import require_same, require_splits, still_asked
+from rw_sql.runtime.jobs.startable import require_same, require_splits
 from rw_sql.runtime.observe.upstream_watcher import DISCOVERY_SECONDS, discovery_seconds
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.failures import StalledError, cause_line

@@ -21,10 +21,9 @@ from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceR
 from rw_sql.model.definitions import connector_of, source_definition
 from rw_sql.model.job_specs import IngestSpec, SinkSpec, ViewSpec, named_splits
 from rw_sql.model.resource_groups import group_of
-from rw_sql.model.split_status import OK, split_status
+from rw_sql.model.split_status import OK, split_status, still_asked
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.jobs.inputs import path_of
-from rw_sql.runtime.jobs.startable import still_asked
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.positions.high_water import HighWater
 from rw_sql.runtime.positions.shared import states_at

@@ -113,8 +113,8 @@ class Upstreams:
     def read_schema_file(self, location: str) -> bytes:
         return read_schema_file(location)
 
-    def registry_error(self, options: PlannedOptions) -> str | None:
-        return registry_error(self._resolve(options))
+    def registry_error(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> str | None:
+        return registry_error(self._resolve(options, candidates))
 
     def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
         lister = registry.connector(connector)

@@ -18,7 +18,7 @@ from rw_sql.connectors.registry import captures_changes
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.definitions import has_changes
 from rw_sql.model.job_ids import ingest_fragment
-from rw_sql.model.split_status import OK, split_status
+from rw_sql.model.split_status import OK, split_status, still_asked
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import BUCKET, Decoder, log_schema, log_statistics
 from rw_sql.runtime.decoding.registry.records import schema_records
@@ -36,7 +36,7 @@ from rw_sql.runtime.jobs.batch_thread import INTERVAL_FACTOR
 from rw_sql.runtime.jobs.log_terms import LogTerms
 from rw_sql.runtime.jobs.made_upstream import note_made
 from rw_sql.runtime.jobs.rate_limit import BatchLimits, Throttle
-from rw_sql.runtime.jobs.startable import require_incarnations, require_readable, still_asked
+from rw_sql.runtime.jobs.startable import require_incarnations, require_readable
 from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
 from rw_sql.runtime.positions.commit_history import note_stretches
 from rw_sql.runtime.positions.log_size import current_bucket

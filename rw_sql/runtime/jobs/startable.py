@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.changes import ChangeConnector
-from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.model.split_status import AHEAD, EXPIRED, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
 from rw_sql.runtime.support.failures import StalledError
@@ -30,19 +29,6 @@ def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
         raise StalledError(f"MISSING {upstream.part} {', '.join(upstream.missing)}")
     if not splits:
         raise StalledError(f"{DISCOVERING} the splits are not known yet")
-
-
-def still_asked(
-    kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
-) -> tuple[str, ...]:
-    """The splits that the upstream must still have: all except deleted splits that were read completely."""
-    if not isinstance(kind, RangedConnector):
-        return splits
-    return tuple(
-        split
-        for split in splits
-        if split in upstream.splits or split not in states or not kind.is_finished(states[split])
-    )
 
 
 def require_same(

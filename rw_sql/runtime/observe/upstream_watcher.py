@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rw_sql.connectors.base import PooledConnector
 from rw_sql.connectors.ranged import RangedConnector
-from rw_sql.model.split_status import OK, identity_status
-from rw_sql.runtime.jobs.startable import still_asked
+from rw_sql.model.split_status import OK, identity_status, still_asked
 from rw_sql.runtime.support.failures import cause_line
 
 if TYPE_CHECKING:

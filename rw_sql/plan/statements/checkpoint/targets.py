@@ -22,6 +22,8 @@ from rw_sql.model.offset_files import EARLIEST, LATEST
 from rw_sql.model.source_readers import only_fragment
 from rw_sql.plan.statements.checkpoint.context import resolve_all
 from rw_sql.plan.statements.inject_common import (
+    at_most,
+    grown_notices,
     members_notices,
     moment_of,
     offsets_in_file,
@@ -239,6 +241,11 @@ def _bound(context: InjectContext, target: Target, where: str, span: Span) -> in
     return bounds[{EARLIEST: 0, LATEST: 1}[where]]
 
 
+def _ends(context: InjectContext, targets: Iterable[Target]) -> dict[Target, int]:
+    """The ends of the targets whose bounds are known."""
+    return {each: bounds[1] for each in targets if (bounds := context.bounds(each)) is not None}
+
+
 def _require_one_kind(chosen: tuple[Target, ...], span: Span) -> None:
     kinds = sorted({target.kind for target in chosen})
     if len(kinds) > 1:
@@ -278,6 +285,9 @@ def _group(
             hint="kafka-consumer-groups --list names all groups",
         )
     notices = members_notices(target.group, answer.members)
+    if answer.members:
+        found, beyond = at_most(found, _ends(context, found))
+        notices += grown_notices(each.id for each in beyond)
     return _all(chosen, found, target.span, tuple(notices))
 
 
@@ -345,6 +355,7 @@ def _at(
             error.span = error.span or span
             raise
         found |= {each: at[each.local] for each in kafka}
+    found, _ = at_most(found, _ends(context, found))
     late = [each.id for each in chosen if found[each] == _bound(context, each, LATEST, span)]
     said = f"these splits have no record at or after that time and are set to their ends: {', '.join(late[:8])}"
     notices = (said,) if late else ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.connection_types import REGISTRY
 from rw_sql.errors import (
     INVALID_DEFINITION,
     INVALID_PROPERTY,
@@ -13,11 +14,11 @@ from rw_sql.errors import (
     SqlError,
     near_names,
 )
-from rw_sql.metastore.records import Operation, PutObject, SecretRecord, SinkRecord, SourceRecord
-from rw_sql.model.definitions import option_text
+from rw_sql.metastore.records import ConnectionRecord, Operation, PutObject, SecretRecord, SinkRecord, SourceRecord
+from rw_sql.model.definitions import definition_of, option_text, sink_definition
 from rw_sql.model.object_lookup import find_secret, object_name, require_free_of_kind
-from rw_sql.model.options import secrets_in, sink_options, source_options
-from rw_sql.plan.checks.upstreams import require_target, require_upstream
+from rw_sql.model.options import connection_options, registry_options, secrets_in, sink_options, source_options
+from rw_sql.plan.checks.upstreams import no_answer, require_target, require_upstream
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import drop_plan, drop_with_dependents, look_at_sink, nothing
@@ -177,7 +178,7 @@ def _put(
 
 
 def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER SECRET: validates, with the new value, every source and sink that uses the secret.
+    """ALTER SECRET: validates, with the new value, every source, sink and schema registry that uses the secret.
 
     These sources and sinks restart after the commit.
     """
@@ -196,15 +197,29 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
     record = replace(secret, sealed=_seal(inspector, secret.name, statement.content))
     changed = after(snapshot, (PutObject(record=record),))
     users: list[SourceRecord | SinkRecord] = []
+    registries: dict[PlannedOptions, tuple[str, str]] = {}
     for user in snapshot.dependents_of(secret.id):
         if isinstance(user, SourceRecord):
             upstream = inspector.upstreams.look(user.connector, source_options(changed, user), (record,))
             require_upstream(upstream, user.name, statement.name.span)
             users.append(user)
+            registries.setdefault(registry_options(changed, definition_of(user)), ("SOURCE", user.name))
+        elif isinstance(user, ConnectionRecord) and user.connector == REGISTRY:
+            registries.setdefault(connection_options(changed, user), ("CONNECTION", user.name))
         elif isinstance(user, SinkRecord) and _has(sink_options(changed, user), secret):
             target = look_at_sink(changed, inspector, user, (record,))
             require_target(target, user.name, statement.name.span, is_stored=True)
             users.append(user)
+            planned = registry_options(changed, sink_definition(user.definition))
+            registries.setdefault(planned, ("SINK", user.name))
+    for planned, (kind, name) in registries.items():
+        if _has(planned, secret) and (error := inspector.upstreams.registry_error(planned, (record,))) is not None:
+            raise no_answer(
+                f'the schema registry of {kind.lower()} "{name}"',
+                error,
+                statement.name.span,
+                otherwise=f"SHOW CREATE {kind} {sql_name(name)}",
+            )
     detail = f"used by {', '.join(user.name for user in users)}" if users else "no object uses it yet"
     return _put(statement, snapshot, record, "ALTER SECRET", "ALTERED", detail)
 

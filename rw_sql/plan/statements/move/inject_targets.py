@@ -3,7 +3,7 @@ group, a checkpoint, a time, and so on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.checkpoints.offset_log import read_entry
@@ -24,6 +24,8 @@ from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import only_fragment
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.statements.inject_common import (
+    at_most,
+    grown_notices,
     members_notices,
     moment_of,
     offsets_in_file,
@@ -191,10 +193,11 @@ def _group(inspector: Inspector, target: InjectFromGroup, context: InjectContext
             span=target.span,
             hint=f'did you mean "{near[0]}"?' if near else "kafka-consumer-groups --list names all groups",
         )
-    notices = members_notices(target.group, answer.members)
+    offsets, beyond = at_most(answer.offsets, _ends(context)) if answer.members else (dict(answer.offsets), [])
+    notices = [*members_notices(target.group, answer.members), *grown_notices(beyond)]
     if uncommitted := [split for split in context.chosen if split not in answer.offsets]:
         notices.append(f'consumer group "{target.group}" has committed no offsets for {shorten(uncommitted)}')
-    return _resolved(dict(answer.offsets), target.span, *notices)
+    return _resolved(offsets, target.span, *notices)
 
 
 def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: InjectContext) -> ResolvedTarget:
@@ -282,14 +285,18 @@ def _source(inspector: Inspector, target: InjectFromSource, context: InjectConte
             hint=f"SHOW SOURCE SPLITS {sql_name(other.name)}",
         )
     notices = []
+    states = {split: positions.states[split] for split in common}
     if not pauses_of(context.snapshot, other.id):
         notices.append(f'source "{other.name}" is running, so its positions may still change')
+        offsets, beyond = at_most({split: state.offset for split, state in states.items()}, _ends(context))
+        states = {split: replace(state, offset=offsets[split]) for split, state in states.items()}
+        notices += grown_notices(beyond)
     if missing := [split for split in context.chosen if split not in positions.states]:
         notices.append(f'source "{other.name}" has no position in {shorten(missing)}')
     entries = tuple(
         RequestedOffset(
             split=SplitId(id=split, span=target.span),
-            state=context.kind.encode_state(positions.states[split]),
+            state=context.kind.encode_state(states[split]),
             span=target.span,
         )
         for split in common
@@ -313,6 +320,10 @@ def _bound(context: InjectContext, split: str, where: str) -> int:
     return {EARLIEST: seen.start, LATEST: seen.end}[where]
 
 
+def _ends(context: InjectContext) -> dict[str, int]:
+    return {split.split: split.end for split in context.upstream.splits.values()}
+
+
 def _bounds(where: str, span: Span, context: InjectContext) -> ResolvedTarget:
     _require_bounds(context.chosen, span, context)
     return _resolved({split: _bound(context, split, where) for split in context.chosen}, span)
@@ -326,6 +337,7 @@ def _time(inspector: Inspector, milliseconds: int, span: Span, context: InjectCo
         error.span = error.span or span
         error.hint = error.hint and error.hint.replace("SOURCE_NAME", sql_name(context.source.name))
         raise
+    found, _ = at_most(found, _ends(context))
     nothing_later = [split for split in context.chosen if found[split] >= context.upstream.splits[split].end]
     said = f"these splits have no record at or after that time and are set to their ends: {shorten(nothing_later)}"
     notices = [said] if nothing_later else []

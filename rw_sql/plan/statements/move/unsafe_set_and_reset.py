@@ -29,11 +29,12 @@ from rw_sql.plan.effects.capture_moves import notes_on_capture
 from rw_sql.plan.effects.connection_impact import may_be_elsewhere
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import discover
+from rw_sql.plan.effects.left_splits import stall_notice, unlisted, with_stored_ends
 from rw_sql.plan.effects.per_reader import for_each_reader
 from rw_sql.plan.effects.verdicts import preview_splits, shown_offset, with_cuts, without_identity
 from rw_sql.plan.ports.positions import Positions
 from rw_sql.plan.ports.upstreams import look_closely
-from rw_sql.plan.result.allow import unallowed_words
+from rw_sql.plan.result.allow import FORGOTTEN_SPLIT, unallowed_words
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.common import (
@@ -135,7 +136,8 @@ def lower_alter_source_unsafe_set(
 ) -> Plan:
     """UNSAFE SET: merges properties into the definition.
 
-    A running source restarts once; a paused source uses the new properties after RESUME.
+    The statement assigns the new splits with their positions, also to a paused source. A running source restarts once;
+    a paused source uses the new properties after RESUME.
     """
     is_of_table = isinstance(statement, AlterTableUnsafeSet)
     source = find_source_of(snapshot, "TABLE" if is_of_table else "SOURCE", statement.name)
@@ -163,16 +165,16 @@ def _unsafe_set(
         require_upstream(upstream, source.name, statement.name.span, options=statement.set_options, is_switchable=True)
     positions = inspector.positions.of(source.id, fragment)
     positions = with_cuts(inspector, source.connector, options, upstream, positions)
-    is_running = not pauses_of(snapshot, source.id)
     changes: list[Change] = []
     notes: list[str] = []
     if shown:
         changes.append(PutObject(record=record))
-    if is_running and shown:
+        # Also if the source is paused: the new splits begin where the preview says, not at the time of RESUME.
         taken, said = take_up_for(moved, inspector, replace(reader, source=record))
         changes += taken
         notes += said
-    orphans = sorted(set(snapshot.splits(fragment)) - set(named_splits(moved, record, snapshot.splits(fragment))))
+    named = named_splits(moved, record, snapshot.splits(fragment))
+    orphans = sorted(set(snapshot.splits(fragment)) - set(named))
     if orphans:
         notes.append(
             f"no longer read: {', '.join(orphans[:8])} (RESET SOURCE SPLITS {sql_name(source.name)} discards them)"
@@ -193,10 +195,19 @@ def _unsafe_set(
     if shown and not stalled:
         both = (plan_options(snapshot, current), options)
         notes += notes_on_capture(inspector, kind, source, both, upstream, positions.states)
-    if not upstream.is_reachable and not is_running:
-        notes.append(f"the upstream does not answer yet: {upstream.error}")
-    target: dict[str, SplitState | None] = {**dict.fromkeys(orphans), **found.states, **stalled}
-    left = look_closely(inspector.upstreams, source.connector, plan_options(snapshot, current)) if orphans else None
+    lost = unlisted(kind, named, positions.states, upstream)
+    left = None
+    if orphans or lost:
+        left = look_closely(inspector.upstreams, source.connector, plan_options(snapshot, current))
+        if left.is_reachable:
+            # Other lost splits were lost before this statement.
+            lost = tuple(split for split in lost if split in left.splits)
+        else:
+            gone = positions.states.keys() & {*orphans, *lost}
+            left = with_stored_ends(left, kind, {split: positions.states[split] for split in gone})
+    if lost:
+        notes.append(stall_notice(source.name, lost))
+    target: dict[str, SplitState | None] = {**dict.fromkeys((*orphans, *lost)), **found.states, **stalled}
     rows = preview_splits(kind, upstream, positions, target, left=left)
     if may_be_elsewhere(kind.spec, plan_options(snapshot, current), options):
         rows = without_identity(rows, positions.states, target, upstream)
@@ -263,11 +274,17 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspecto
     if statement.is_rediscovering and upstream.is_reachable:
         return _rediscovered(statement, snapshot, inspector, reader, chosen, positions, changes)
     forgotten = chosen if statement.is_forgetting_offsets else set()
-    if marked := sorted(forgotten & set(positions.states)):
+    marked = sorted(forgotten & set(positions.states))
+    if marked:
         # The positions are marked as forgotten and not removed: otherwise, a reset split would be taken for a new
         # partition when it is discovered again.
         changes.append(PutSplitStates(fragment=fragment, states=dict.fromkeys(marked, FORGOTTEN)))
-    rows = preview_splits(kind, upstream, positions, {**positions.states, **dict.fromkeys(forgotten)})
+    gone = {} if not upstream.is_reachable else {s: positions.states[s] for s in marked if s not in upstream.splits}
+    left = with_stored_ends(None, kind, gone)
+    rows = preview_splits(kind, upstream, positions, {**positions.states, **dict.fromkeys(forgotten)}, left=left)
+    # If the upstream does not respond, the splits that it may still have are forgotten too.
+    again = set(named_splits(snapshot, source, marked)) - gone.keys()
+    rows = tuple(replace(row, verdict=FORGOTTEN_SPLIT) if row.split in again else row for row in rows)
     note = "the splits are unknown until RESUME or the next discovery finds them"
     return unsafe_plan(
         statement,
@@ -320,7 +337,8 @@ def _rediscovered(
     fresh = {split: state for split, state in found.fresh.items() if split in is_taken}
     if taken:
         changes.append(AssignSplits(fragment=fragment, splits=taken))
-    if known_gone := [split for split in gone if split in positions.states]:
+    known_gone = [split for split in gone if split in positions.states]
+    if known_gone:
         changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(known_gone)))
     if fresh:
         changes.append(states_change(fragment, source.connector, fresh, positions.log_version))
@@ -356,7 +374,8 @@ def _rediscovered(
             else "reads changes from that position on"
         )
         answers.append(ResultRow(object=source.name, change="SNAPSHOT", detail=f"{table.upstream} {does}"))
-    rows = preview_splits(kind, upstream, positions, target)
+    left = with_stored_ends(None, kind, {split: positions.states[split] for split in known_gone})
+    rows = preview_splits(kind, upstream, positions, target, left=left)
     restart = ("the source is running: it restarts once",) if changes and not pauses_of(snapshot, source.id) else ()
     preview = Preview(
         title=f"RESET SOURCE SPLITS of source {source.name}",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.model.definitions import field_of
-from rw_sql.plan.statements.replace.normal_form import plain_column
+from rw_sql.plan.statements.replace.normal_form import compared_column, plain_column
 from rw_sql.syntax.lexing.identifiers import quoted
 from rw_sql.syntax.rendering.parts import column_text
 from rw_sql.syntax.statements import AlterAddColumn, AlterTableDropColumn, AlterTableRenameColumn, ColumnDefinition
@@ -42,7 +42,10 @@ def column_changes(name: Name, current: CreateTable, wanted: CreateTable) -> Col
         return ColumnChanges(refusal="the columns are in another order, but a new column can only be added at the end")
     for before in old.values():
         after = new.get(renamed.get(before.name, before.name))
-        if after is not None and replace(before, name=after.name, field=after.field) != after:
+        if after is None:
+            continue
+        now = replace(before, name=after.name, field=after.field)
+        if compared_column(now) != compared_column(after):
             return ColumnChanges(refusal=f"column {quoted(after.name)} is {_shown(before)} now, not {_shown(after)}")
     for after in new.values():
         before_name = next((b for b, a in renamed.items() if a == after.name), after.name)

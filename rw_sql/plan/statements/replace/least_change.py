@@ -15,10 +15,10 @@ from rw_sql.plan.checks.columns import lists_columns
 from rw_sql.plan.statements.replace.column_changes import column_changes
 from rw_sql.plan.statements.replace.normal_form import (
     as_written_before,
+    compared_column,
     differing_clauses,
     is_same_option,
     own_options,
-    plain_column,
     spec_of,
     with_taken_columns,
 )
@@ -55,7 +55,7 @@ Create = CreateSource | CreateTable | CreateSink | CreateMaterializedView | Crea
 _OF_VIEWS = (RATE_LIMIT, GROUP_OPTION)
 """The options of a view that ALTER … SET changes in place."""
 
-_PARAMETERS = (SOURCE_RATE_LIMIT, BARRIER_INTERVAL, GROUP_OPTION)
+_PARAMETERS = (SOURCE_RATE_LIMIT, RATE_LIMIT, BARRIER_INTERVAL, GROUP_OPTION)
 """The properties that ALTER … SET changes."""
 
 
@@ -115,8 +115,8 @@ def _least_change(current: Create, wanted: Create, connections: Mapping[str, Cre
             return _of_view(current, wanted)
         case CreateSource(), CreateSource():
             is_as_upstream = not wanted.columns and lists_columns(wanted)
-            if not is_as_upstream and [plain_column(c) for c in current.columns] != [
-                plain_column(c) for c in wanted.columns
+            if not is_as_upstream and [compared_column(c) for c in current.columns] != [
+                compared_column(c) for c in wanted.columns
             ]:
                 return LeastChange(refusal="the columns of a source cannot change")
             return _of_connected("SOURCE", current, wanted, connections)
@@ -156,10 +156,13 @@ def _is_kept(old: Mapping[str, Option], new: Option, spec: ConnectorSpec | None)
 
 
 def _of_secret(current: CreateSecret, wanted: CreateSecret) -> LeastChange:
-    old, new = ({o.key: option_text(o.value) for o in s.options} for s in (current, wanted))
+    old, new = (
+        {o.key: option_text(o.value).lower() if o.key == "backend" else option_text(o.value) for o in s.options}
+        for s in (current, wanted)
+    )
     if old == new:
         return LeastChange()
-    return LeastChange(refusal="the backend and the value of a secret cannot be changed by CREATE OR REPLACE")
+    return LeastChange(refusal="the backend of a secret and the properties of the backend cannot change")
 
 
 def _of_view(current: CreateMaterializedView, wanted: CreateMaterializedView) -> LeastChange:
@@ -244,15 +247,15 @@ def _option_changes(
     connections: Mapping[str, CreateConnection],
 ) -> _OptionChanges:
     old, new = own_options(current, spec), own_options(wanted, spec)
-    before, after = _connection(old), _connection(new)
+    before, after = connection_name(old), connection_name(new)
     found = _OptionChanges()
     taken: set[str] = set()
     if (before.key if before else None) != (after.key if after else None):
         found.connection = (after,)
         # SET CONNECTION removes the object's options that the new connection provides, and adds the options that the
         # old connection provided.
-        old = {**_given(connections, before, wanted), **old} if after is None else old
-        taken = set(_given(connections, after, wanted))
+        old = {**given_by(connections, before, wanted), **old} if after is None else old
+        taken = set(given_by(connections, after, wanted))
     written = {option.key: option for option in wanted.options}
     for key, option in new.items():
         if key in ("connector", "connection") or _is_kept(old, option, spec):
@@ -274,12 +277,13 @@ def _option_changes(
     return found
 
 
-def _connection(options: Mapping[str, Option]) -> Name | None:
+def connection_name(options: Mapping[str, Option]) -> Name | None:
+    """The name of the connection in a WITH list, if it has one."""
     option = options.get("connection")
     return option.value.connection if option is not None and isinstance(option.value, ConnectionValue) else None
 
 
-def _given(
+def given_by(
     connections: Mapping[str, CreateConnection], name: Name | None, user: CreateSource | CreateTable | CreateSink
 ) -> dict[str, Option]:
     """The options that a connection provides to an object, under the object's option names; empty if the connection

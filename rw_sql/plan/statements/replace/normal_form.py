@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import (
         ColumnDefinition,
         CreateConnection,
+        Expression,
         FormatEncode,
         Option,
         Query,
@@ -146,6 +147,14 @@ def plain_column(column: ColumnDefinition) -> ColumnDefinition:
     return replace(column, field=field, is_primary_key=False, other_constraints=())
 
 
+def compared_column(column: ColumnDefinition) -> ColumnDefinition:
+    """A plain column whose expressions are in canonical form. Only for comparisons, not for statements."""
+    generated, default = (
+        None if each is None else replace(each, text=_expression(each)) for each in (column.generated, column.default)
+    )
+    return replace(plain_column(column), generated=generated, default=default)
+
+
 def with_taken_columns(current: TakingT, wanted: TakingT) -> TakingT:
     """``wanted``. If it takes its columns from a schema, the columns that ``current`` took over at its creation replace
     them."""
@@ -208,7 +217,9 @@ def _of_records(statement: CreateSource | CreateTable) -> dict[str, object]:
     is_known = name in connector_names()
     return {
         "PRIMARY KEY": primary_key(statement),
-        "WATERMARK": statement.watermarks,
+        "WATERMARK": tuple(
+            (each.column, _expression(each.expression), each.is_with_ttl) for each in statement.watermarks
+        ),
         "INCLUDE": tuple(
             (column.kind, column.inner, column.inner_type, include_name(name, column) if is_known else column.alias)
             for column in statement.include
@@ -234,3 +245,7 @@ def _format(given: FormatEncode | None, spec: ConnectorSpec | None) -> object:
 
 def _query(query: Query | None) -> str | None:
     return canonical_query(query.text) if query is not None else None
+
+
+def _expression(expression: Expression) -> str:
+    return canonical_query(f"SELECT {expression.text}")

@@ -101,6 +101,17 @@ def test_targets(tmp_path: Path, target: str, expected: dict[str, int]) -> None:
     assert positions_after(world, inject(path, target)) == expected
 
 
+def test_offsets_of_a_topic_that_is_being_written_are_at_most_its_end(tmp_path: Path) -> None:
+    world, path = world_of(tmp_path)
+    world.times = {"a:0": 53, "a:1": 12, "b:0": 9}
+    world.groups = {"g": GroupOffsets(offsets={"a:0": 53}, members=1)}
+    at_time = inject(path, "TO TIMESTAMP '2026-01-31 08:00:00Z' " + BROKERS)
+    assert positions_after(world, at_time) == {"a:0": 50, "a:1": 12, "b:0": 9}
+    of_group = inject(path, "FROM GROUP 'g' " + BROKERS)
+    assert positions_after(world, of_group) == {"a:0": 50, "a:1": 50, "b:0": 7}
+    assert "these splits are set to the ends that it had then: " in " ".join(world.explained(of_group).split())
+
+
 def test_where_another_checkpoint_stands(tmp_path: Path) -> None:
     world, path = world_of(tmp_path)
     other = make_checkpoint(tmp_path / "other", [kafka(a=[11, 12])], [kafka(a=[31, 32])])

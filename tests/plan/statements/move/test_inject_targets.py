@@ -224,6 +224,42 @@ def test_offsets_at_a_time() -> None:
     assert refused(world, "INJECT SOURCE OFFSETS s BACK BY INTERVAL '1 month'").code == "RW107"
 
 
+GROWN = "the upstream has grown since its ends were read; these splits are set to the ends that it had then: old:0"
+
+
+def test_a_topic_that_is_being_written_has_no_later_record_than_its_end() -> None:
+    """The offsets of a time are requested after the ends, so they may be beyond these ends."""
+    world = paused_world()
+    world.times = {"old:0": 53, "old:1": 20}
+    target = "TO TIMESTAMP '2023-11-14 22:13:20+00:00'"
+    assert notices(world, target) == [
+        "these splits have no record at or after that time and are set to their ends: old:0"
+    ]
+    assert world.states("s") == {"old:0": 50, "old:1": 20}
+
+
+def test_a_group_that_still_commits_is_at_most_at_the_end() -> None:
+    world = paused_world()
+    world.groups["loader"] = GroupOffsets(offsets={"old:0": 53, "old:1": 20}, members=1)
+    active = 'consumer group "loader" has 1 active members, so its offsets may still change'
+    assert notices(world, "FROM GROUP 'loader'") == [active, GROWN]
+    assert world.states("s") == {"old:0": 50, "old:1": 20}
+    world.groups["loader"] = GroupOffsets(offsets={"old:0": 53})
+    assert refused(world, "INJECT SOURCE OFFSETS s FROM GROUP 'loader'").code == "RW211"
+
+
+def test_a_source_that_still_reads_is_at_most_at_the_end() -> None:
+    world = paused_world()
+    world.run(create_source("t", "old"), "CREATE MATERIALIZED VIEW w AS SELECT id FROM t")
+    world.read_on("t", old_0=53, old_1=20)
+    assert notices(world, "FROM SOURCE t") == ['source "t" is running, so its positions may still change', GROWN]
+    world.moved.clear()
+    assert world.states("s") == {"old:0": 50, "old:1": 20}
+    world.read_on("t", old_0=53)
+    world.run("PAUSE SOURCE t")
+    assert refused(world, "INJECT SOURCE OFFSETS s FROM SOURCE t").code == "RW211"
+
+
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
     [

@@ -8,7 +8,8 @@ import pytest
 
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.job_specs import IngestSpec, desired_jobs
-from tests.plan.canned import ELSEWHERE, CannedWorld, create_source, moved_world, refused
+from rw_sql.plan.ports.positions import CommittedRanges
+from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, create_source, moved_world, refused
 
 
 def ingest(world: CannedWorld) -> IngestSpec:
@@ -17,17 +18,35 @@ def ingest(world: CannedWorld) -> IngestSpec:
     return spec
 
 
-def test_a_paused_source_keeps_its_splits_until_it_resumes() -> None:
-    world = moved_world()
+def test_a_paused_source_begins_where_the_move_said_however_long_it_is_paused() -> None:
+    world = moved_world("scan.startup.mode = 'latest'")
     world.run("PAUSE SOURCE s")
     assert world.answers("ALTER SOURCE s UNSAFE SET (topic = 'new')") == [
         ("ALTERED", "topic = new (was old)"),
+        ("NOTICE", "3 new splits: new:0 at 5, new:1 at 9, new:2 at 0"),
         ("NOTICE", "no longer read: old:0, old:1 (RESET SOURCE SPLITS s discards them)"),
     ]
-    assert world.assigned("s") == ("old:0", "old:1")
-    assert world.answers("RESUME SOURCE s") == [("RESUMED", "3 new splits: new:0 at 0, new:1 at 3, new:2 at 0")]
-    assert ingest(world).splits == ("new:0", "new:1", "new:2")
     assert world.assigned("s") == ("new:0", "new:1", "new:2", "old:0", "old:1")
+    world.put_topic("new", (0, 25), (3, 29), (0, 20))
+    assert world.answers("RESUME SOURCE s") == [("RESUMED", "")]
+    assert ingest(world).splits == ("new:0", "new:1", "new:2")
+    assert world.states("s") == {"new:0": 5, "new:1": 9, "new:2": 0, "old:0": 40, "old:1": 50}
+
+
+def test_what_a_paused_source_reads_after_a_move_is_as_predicted() -> None:
+    world = moved_world("scan.startup.mode = 'latest'")
+    world.run("PAUSE SOURCE s", "ALTER SOURCE s UNSAFE SET (topic = 'new')")
+    moved = world.snapshot.epoch
+    world.put_topic("new", (0, 25), (3, 9), (0, 0))
+    world.run("RESUME SOURCE s")
+    world.commits.append(
+        CommittedRanges(epoch=world.snapshot.epoch, ranges={"new:0": (world.states("s")["new:0"], 25)}, lives={})
+    )
+    table = world.plan("SHOW SOURCE CONTINUITY s").table
+    assert table is not None
+    rows = [dict(zip((name for name, _ in table.columns), row, strict=True)) for row in table.rows]
+    (row,) = [row for row in rows if (row["operation"], row["split"]) == (moved, "new:0")]
+    assert (row["first_after"], row["status"]) == (5, "AS PREDICTED")
 
 
 def test_a_running_source_takes_up_the_new_topic_in_the_same_commit() -> None:
@@ -63,9 +82,9 @@ def test_reset_after_a_move_forgets_the_orphans_and_takes_up_the_new_topic() -> 
     assert world.answers("RESET SOURCE SPLITS s") == [
         ("FORGOTTEN", "old:0"),
         ("FORGOTTEN", "old:1"),
-        ("STARTED", "new:0 at 0"),
-        ("STARTED", "new:1 at 3"),
-        ("STARTED", "new:2 at 0"),
+        ("KEPT", "new:0 at 0"),
+        ("KEPT", "new:1 at 3"),
+        ("KEPT", "new:2 at 0"),
     ]
     assert world.assigned("s") == ("new:0", "new:1", "new:2")
     assert world.states("s") == {"new:0": 0, "new:1": 3, "new:2": 0}
@@ -112,6 +131,29 @@ def test_reset_without_rediscovery_leaves_the_splits_unknown() -> None:
     world.run("RESUME SOURCE s")
     assert ingest(world).splits == ("old:0", "old:1")
     assert world.states("s") == {"old:0": 40, "old:1": 50}
+
+
+def test_positions_that_are_forgotten_for_later_need_both_words() -> None:
+    """The splits begin at RESUME, before or after the forgotten positions."""
+    world = moved_world()
+    world.run("PAUSE SOURCE s")
+    forget = "RESET SOURCE SPLITS s{} WITH ({}, FORGET_OFFSETS = true)"
+    silent = CannedWorld(snapshot=world.snapshot, silent={HERE})
+    for given, how in ((world, "REDISCOVER = false"), (silent, "VALIDATE = false")):
+        plan = given.plan(forget.format("", how))
+        assert plan.preview is not None
+        assert {split.verdict for split in plan.preview.splits} == {"UNKNOWN (forgotten)"}
+        assert plan.unallowed == ("GAPS", "DUPLICATES")
+        assert given.plan(forget.format(" ALLOW GAPS", how)).unallowed == ("DUPLICATES",)
+        assert given.plan(forget.format(" ALLOW GAPS, DUPLICATES", how)).unallowed == ()
+        assert given.plan("RESET SOURCE SPLITS s WITH (REDISCOVER = false)").unallowed == ()
+
+
+def test_positions_in_a_topic_that_the_source_has_left_are_forgotten_without_a_word() -> None:
+    world = moved_world()
+    world.run("PAUSE SOURCE s", "ALTER SOURCE s UNSAFE SET (topic = 'new')")
+    text = "RESET SOURCE SPLITS s FOR SPLITS ('old:0', 'old:1') WITH (REDISCOVER = false, FORGET_OFFSETS = true)"
+    assert world.plan(text).unallowed == ()
 
 
 def test_reset_needs_an_upstream_that_answers_unless_told_otherwise() -> None:

@@ -61,6 +61,14 @@ def view(query: str, options: str = "") -> str:
         ),
         (view("SELECT old.id FROM s AS old"), view("SELECT s.id FROM s")),
         (
+            source(KAFKA, "id INT, at TIMESTAMP, twice INT AS id*2, WATERMARK FOR at AS at - INTERVAL '5' SECOND"),
+            source(KAFKA, "id INT, at TIMESTAMP, twice INT AS id * 2, WATERMARK FOR at AS at - interval '5' second"),
+        ),
+        (
+            table("id INT, upper VARCHAR AS upper(concat('a','b')), n INT DEFAULT 1+1"),
+            table("id INT, upper VARCHAR AS UPPER( CONCAT('a', 'b') ), n INT DEFAULT 1 + 1"),
+        ),
+        (
             "CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = 'a:1')",
             "CREATE OR REPLACE CONNECTION c WITH (properties.bootstrap.server = 'a:1', type = 'KAFKA')",
         ),
@@ -154,6 +162,12 @@ def test_a_connection_in_the_place_of_properties_and_back() -> None:
         (table("id INT"), table("id BIGINT"), "column id is INT now, not BIGINT"),
         (table("id INT"), table("id INT, n INT NOT NULL"), "column n is new and NOT NULL"),
         (table("id INT"), table("id INT PRIMARY KEY"), "PRIMARY KEY cannot change"),
+        (
+            table("id INT, n INT DEFAULT 1+1"),
+            table("id INT, n INT DEFAULT 1+2"),
+            "is INT DEFAULT 1+1 now, not INT DEFAULT",
+        ),
+        (source(KAFKA, "id INT, n INT AS id*2"), source(KAFKA, "id INT, n INT AS id*3"), "columns of a source cannot"),
         (
             table("id INT PRIMARY KEY"),
             table("id INT PRIMARY KEY", after="ON CONFLICT DO NOTHING"),

@@ -14,6 +14,7 @@ from rw_sql.model.definitions import definition_of, log_columns
 from rw_sql.model.view_inputs import view_inputs
 from rw_sql.plan.statements.common import take_up_new_topics
 from tests.plan.canned import CannedWorld
+from tests.plan.statements.move.test_block import planned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,6 +122,59 @@ def test_one_file_is_read_again_and_one_is_left_out(world: CannedWorld) -> None:
     }
     world.moved.clear()
     assert world.states("f") == {"a.json": 0, "b.json": 18}
+
+
+NARROW = "ALTER SOURCE f UNSAFE SET (match_pattern = 'a*')"
+LEFT = "GAP at most 9 (left unread)"
+
+
+def verdicts(world: CannedWorld, text: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    plan = world.plan(text)
+    assert plan.preview is not None
+    return {split.split: split.verdict for split in plan.preview.splits}, plan.unallowed
+
+
+def test_files_that_a_narrower_pattern_leaves_unread_are_a_gap(world: CannedWorld) -> None:
+    assert verdicts(world, NARROW) == ({"a.json": "NONE", "b.json": LEFT}, ("GAPS",))
+    assert verdicts(world, NARROW + " ALLOW GAPS")[1] == ()
+    answers = world.answers(NARROW)
+    stalls = (
+        "the upstream no longer lists b.json, which the source has not read to the end, so the source stalls until "
+        "RESET SOURCE SPLITS f"
+    )
+    assert ("NOTICE", stalls) in answers
+    # The RESET that this notice asks for loses the records too.
+    assert verdicts(world, "RESET SOURCE SPLITS f") == ({"a.json": "NONE", "b.json": LEFT}, ("GAPS",))
+    forget = "RESET SOURCE SPLITS f FOR SPLITS ('b.json') WITH (REDISCOVER = false, FORGET_OFFSETS = true)"
+    assert verdicts(world, forget)[0]["b.json"] == LEFT
+    # Setting the old pattern again loses nothing.
+    assert verdicts(world, "ALTER SOURCE f UNSAFE UNSET (match_pattern)") == (
+        {"a.json": "NONE", "b.json": "NONE"},
+        (),
+    )
+
+
+def test_files_that_were_read_are_no_gap(world: CannedWorld) -> None:
+    world.moved["b.json"] = 18
+    assert verdicts(world, NARROW) == ({"a.json": "NONE", "b.json": "ORPHAN"}, ())
+    assert all("stalls" not in detail for _, detail in world.answers(NARROW))
+    assert verdicts(world, "RESET SOURCE SPLITS f") == ({"a.json": "NONE", "b.json": "ORPHAN"}, ())
+
+
+def test_a_deleted_file_is_lost_by_the_reset_and_not_by_other_moves(world: CannedWorld, tmp_path: Path) -> None:
+    (tmp_path / "b.json").unlink()
+    assert verdicts(world, NARROW) == ({"a.json": "NONE", "b.json": "ORPHAN"}, ())
+    assert verdicts(world, "RESET SOURCE SPLITS f") == ({"a.json": "NONE", "b.json": LEFT}, ("GAPS",))
+
+
+@pytest.mark.parametrize("reset", ["", "RESET SOURCE SPLITS f"])
+def test_a_block_shows_the_files_that_it_leaves(world: CannedWorld, reset: str) -> None:
+    texts = ("PAUSE SOURCE f", NARROW, reset, "RESUME SOURCE f")
+    plan = planned(world, *(text for text in texts if text))
+    assert plan.preview is not None
+    assert {split.split: split.verdict for split in plan.preview.splits} == {"a.json": "NONE", "b.json": LEFT}
+    assert plan.unallowed == ("GAPS",)
+    assert any("stalls until" in notice for notice in plan.preview.notices) == (not reset)
 
 
 def test_an_offset_beyond_a_file_is_refused(world: CannedWorld) -> None:

@@ -1,0 +1,46 @@
+"""The CREATE statement of an object of the catalog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.model.definitions import (
+    connection_definition,
+    sink_definition,
+    source_definition,
+    table_definition,
+    view_definition,
+)
+from rw_sql.syntax import parse_statement
+from rw_sql.syntax.statements import CreateSecret
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.plan.statements.replace.least_change import Create
+
+
+def definition_of(record: ObjectRecord) -> Create:
+    """The CREATE statement of an object of the catalog."""
+    match record.kind:
+        case "connection":
+            return connection_definition(_text(record))
+        case "source":
+            return source_definition(_text(record))
+        case "table":
+            return table_definition(_text(record))
+        case "materialized_view":
+            return view_definition(_text(record))
+        case "sink":
+            return sink_definition(_text(record))
+        case _:
+            made = parse_statement(_text(record))
+            if not isinstance(made, CreateSecret):
+                raise TypeError(f"a {record.kind} has no definition")
+            return made
+
+
+def _text(record: ObjectRecord) -> str:
+    text = getattr(record, "definition", None)
+    if not isinstance(text, str):
+        raise TypeError(f"a {record.kind} has no definition")
+    return text

@@ -1,0 +1,40 @@
+"""The error for a secret whose definition in the folder differs from the one in the catalog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import CANNOT_REPLACE, SqlError, first_names
+from rw_sql.model.object_lookup import spoken
+from rw_sql.syntax.lexing.identifiers import sql_name
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import SecretRecord
+    from rw_sql.plan.deploy.folder import FolderObject
+
+_MOST_USERS = 8
+"""The maximum number of users of a secret that the error names."""
+
+
+def fixed_secret(then: Snapshot, wanted: FolderObject, record: SecretRecord, why: str) -> SqlError:
+    """The error for a secret that the folder defines differently from the catalog. The secret is not created again,
+    because every object that uses it would be dropped too."""
+    users = [f"{spoken(user.kind)} {user.name}" for user in then.dependents_of(record.id)]
+    other = sql_name(record.name + "_2")
+    hint = (
+        f"CREATE SECRET {other} WITH (…) in the folder instead, and SECRET {other} in the objects that use it: "
+        f"{first_names(users, _MOST_USERS)}"
+        if users
+        else f"no object uses it: DROP SECRET {sql_name(record.name)}, then run the same command again"
+    )
+    if record.backend == "meta":
+        hint += (
+            f"; to change only its value, omit the secret from the folder, and ALTER SECRET {sql_name(record.name)} "
+            "AS '…'"
+        )
+    return SqlError(
+        CANNOT_REPLACE,
+        f'secret "{record.name}" at {wanted.place} differs from the secret in the warehouse: {why}',
+        hint=hint,
+    )

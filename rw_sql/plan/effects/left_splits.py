@@ -1,0 +1,56 @@
+"""The splits that a source leaves: those that its upstream no longer lists, and how much of them is unread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import Upstream, UpstreamSplit
+from rw_sql.connectors.ranged import RangedConnector
+from rw_sql.errors import first_names
+from rw_sql.model.split_status import still_asked
+from rw_sql.syntax.lexing.identifiers import sql_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from rw_sql.connectors.base import Connector, SplitState
+
+_MOST_NAMED = 8
+
+
+def unlisted(
+    kind: Connector, splits: Iterable[str], states: Mapping[str, SplitState], upstream: Upstream
+) -> tuple[str, ...]:
+    """The splits that the upstream does not list although the source has not read them to their ends. A source to which
+    such a split is assigned stalls. Empty if the upstream does not respond."""
+    if not upstream.is_reachable:
+        return ()
+    return tuple(s for s in still_asked(kind, tuple(splits), states, upstream) if s not in upstream.splits)
+
+
+def stall_notice(source_name: str, lost: Collection[str]) -> str:
+    """The notice about splits that the upstream no longer lists."""
+    return (
+        f"the upstream no longer lists {first_names(lost, _MOST_NAMED)}, which the source has not read to the end, so "
+        f"the source stalls until RESET SOURCE SPLITS {sql_name(source_name)}"
+    )
+
+
+def with_stored_ends(left: Upstream | None, kind: Connector, states: Mapping[str, SplitState]) -> Upstream | None:
+    """``left``, the upstream that a source leaves, and the splits among ``states`` whose positions show their ends.
+
+    These splits need not exist any more. Their unread records are counted as an upper limit.
+    """
+    if not isinstance(kind, RangedConnector):
+        return left
+    known = {
+        split: UpstreamSplit(split=split, start=0, end=end, cluster=state.cluster, incarnation=state.incarnation)
+        for split, state in states.items()
+        if (end := kind.end_of(state)) is not None
+    }
+    if not known:
+        return left
+    base = left or Upstream()
+    sparse = {kind.split_topic(split): "the end is part of the position" for split in known}
+    return replace(base, splits={**known, **base.splits}, sparse={**sparse, **base.sparse})
