@@ -102,6 +102,8 @@ class CannedWorld:
     changes: ChangeCount | None = None
     schemas: dict[str, RegisteredSchema] = field(default_factory=dict)
     registry_error: str | None = None
+    grown: dict[str, int] = field(default_factory=dict)
+    """The ends that splits have when they are requested again."""
     points: tuple[RewindPoint, ...] = ()
     carried_out: frozenset[int] = frozenset()
     rewind_look: RewindLook = field(default_factory=lambda: RewindLook(tables=()))

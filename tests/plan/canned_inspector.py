@@ -160,6 +160,11 @@ class CannedUpstreams(Port):
             return Upstream()
         return _look(self.world, visible(options))
 
+    def look_again(self, connector: str, options: PlannedOptions) -> Upstream:
+        found, grown = _look(self.world, visible(options)), self.world.grown
+        splits = {name: replace(split, end=grown.get(name, split.end)) for name, split in found.splits.items()}
+        return replace(found, splits=splits)
+
     def sparse_topics(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
         if connector in LOCAL:
             return registry.connector(connector).sparse_topics(visible(options))
@@ -218,7 +223,9 @@ class CannedUpstreams(Port):
     def read_schema_file(self, location: str) -> bytes:
         return self.world.files[location].encode("latin1")
 
-    def registry_error(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> str | None:
+    def registry_error(
+        self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = (), *, is_login_enough: bool = False
+    ) -> str | None:
         return self.world.registry_error
 
     def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:

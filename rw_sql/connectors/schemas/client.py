@@ -42,7 +42,10 @@ _INCOMPATIBLE = (409, 42201)
 
 
 class RegistryError(Exception):
-    """The registry did not respond, or refused the request. A later request may succeed."""
+    """The registry did not respond, or refused the request. A later request may succeed. ``is_forbidden``: the registry
+    knows the user, who may not make this request."""
+
+    is_forbidden = False
 
 
 class RefusedSchemaError(RegistryError):
@@ -271,7 +274,9 @@ class RegistryClient:
         if code in _MISSING:
             return
         if error.code in (401, 403):
-            raise RegistryError(f"the registry refuses the user or the password: HTTP {error.code} {said}") from error
+            refused = RegistryError(f"the registry refuses the user or the password: HTTP {error.code} {said}")
+            refused.is_forbidden = error.code == 403
+            raise refused from error
         if error.code in _INCOMPATIBLE or code in _INCOMPATIBLE or error.code == 422:
             raise RefusedSchemaError(said) from error
         if error.code >= 500 or error.code in (408, 429):

@@ -56,10 +56,11 @@ def read_schema_file(location: str) -> bytes:
         ) from error
 
 
-def registry_error(options: Mapping[str, str]) -> str | None:
-    """The reason why a registry cannot be read; None if it responds. ``options`` are resolved."""
+def registry_error(options: Mapping[str, str], *, is_login_enough: bool = False) -> str | None:
+    """The reason why a registry cannot be read; None if it responds. ``options`` are resolved. ``is_login_enough``: the
+    user need not have the right to list all subjects."""
     try:
         RegistryClient(client_options(options)).subjects()
     except RegistryError as error:
-        return str(error)
+        return None if is_login_enough and error.is_forbidden else str(error)
     return None

@@ -37,7 +37,8 @@ class Detour:
 def detour_of(
     current: Create, wanted: Create, before: Mapping[str, CreateConnection], after: Mapping[str, CreateConnection]
 ) -> Detour | None:
-    """The detour of an object whose options move into its connection or out of it; None if no option moves.
+    """The detour of an object whose options move into its connection or out of it; None if no option moves, or if the
+    connection's other options change too.
 
     An object and its connection must not set the same option, and the object must not lack an option that it needs.
     Therefore neither of the two can be altered first, and the object is detached from the connection in the meantime.
@@ -55,6 +56,10 @@ def detour_of(
     out = [key for key in later if key in old and key not in new and key not in own]
     if not into and not out:
         return None
+    if any(
+        key not in new or option_text(old[key].value) != option_text(new[key].value) for key in old if key not in out
+    ):
+        return None  # SET CONNECTION NONE would copy the values that the connection is about to change.
     changed = tuple(new[key] for key in into if option_text(own[key].value) != option_text(new[key].value))
     if changed and isinstance(current, CreateSink):
         return None  # The sink must be created again anyway.

@@ -170,6 +170,8 @@ def impact_of(
     positions = with_cuts(inspector, source.connector, options, upstream, positions, states)
     left = upstream if options == old_options else look_closely(inspector.upstreams, source.connector, old_options)
     target: dict[str, SplitState | None] = dict.fromkeys(set(reads) - set(will_read))
+    # A split that is no longer assigned keeps its position, at which the next discovery assigns it again.
+    target |= {split: states[split] for split in named_splits(then, moved, target) if split in states}
     target |= {split: states.get(split) for split in will_read}
     notices = [*_pauses(snapshot, then, source), *_endings(will_read, reads)]
     lost = [split for split in unlisted(kind, will_read, states, upstream) if split in reads and split in left.splits]

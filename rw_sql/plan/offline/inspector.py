@@ -170,6 +170,9 @@ class _Upstreams:
         self._note(UPSTREAM)
         return Upstream()
 
+    def look_again(self, connector: str, options: PlannedOptions) -> Upstream:
+        return self.look(connector, options)
+
     def sparse_topics(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
         return {}
 
@@ -235,7 +238,9 @@ class _Upstreams:
     def read_schema_file(self, location: str) -> bytes:
         raise Unanswerable(FILE)
 
-    def registry_error(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> str | None:
+    def registry_error(
+        self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = (), *, is_login_enough: bool = False
+    ) -> str | None:
         self._note(REGISTRY)
         return None
 

@@ -27,6 +27,10 @@ class UpstreamPort(Protocol):
         """The splits, bounds and identities of an upstream."""
         ...
 
+    def look_again(self, connector: str, options: PlannedOptions) -> Upstream:
+        """Like :meth:`look`, but asks the upstream even if it has responded before."""
+        ...
+
     def sparse_topics(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
         """The topics of an upstream in which some offsets have no record, each with the reason."""
         ...
@@ -92,8 +96,11 @@ class UpstreamPort(Protocol):
         """The content of a schema's file. Raises SqlError FILE_UNREADABLE."""
         ...
 
-    def registry_error(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> str | None:
-        """The reason why a schema registry cannot be read; None if it responds."""
+    def registry_error(
+        self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = (), *, is_login_enough: bool = False
+    ) -> str | None:
+        """The reason why a schema registry cannot be read; None if it responds. ``is_login_enough``: the user need not
+        have the right to list all subjects."""
         ...
 
     def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:

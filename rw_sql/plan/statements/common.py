@@ -219,7 +219,9 @@ def take_up_new_topics(
     return changes, tuple(notes)
 
 
-def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tuple[tuple[Change, ...], tuple[str, ...]]:
+def take_up_for(
+    snapshot: Snapshot, inspector: Inspector, reader: Reader, epoch: int | None = None
+) -> tuple[tuple[Change, ...], tuple[str, ...]]:
     """The changes that assign the reader the splits of the source's topics that it does not read yet, and messages
     about these splits.
 
@@ -246,7 +248,7 @@ def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tup
     if fresh and captures_changes(source.connector):
         # The source has moved to another database: only a new snapshot shows which rows of that database the tables
         # lack.
-        changes.append(PutObject(record=replace(source, snapshot=snapshot.epoch + 1)))
+        changes.append(PutObject(record=replace(source, snapshot=epoch or snapshot.epoch + 1)))
     listed = ", ".join(f"{split} at {found.states[split].offset}" for split in new[:8])
     return tuple(changes), (f"{len(new)} new split{'s' if len(new) != 1 else ''}: {listed}",)
 

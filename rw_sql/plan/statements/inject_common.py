@@ -12,7 +12,9 @@ from rw_sql.syntax.statements import InjectFromFile, InjectToTimestamp, InjectVa
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from rw_sql.connectors.base import UpstreamSplit
     from rw_sql.model.offset_files import OffsetsText
+    from rw_sql.model.options import PlannedOptions
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import (
         InjectBack,
@@ -71,11 +73,34 @@ def moment_of(inspector: Inspector, target: InjectToTimestamp | InjectBack) -> i
 def at_most(offsets: Mapping[KeyT, int], ends: Mapping[KeyT, int]) -> tuple[dict[KeyT, int], list[KeyT]]:
     """The offsets, none of which is after the end of its split, and the splits whose offset was after the end.
 
-    A target that is still written or read has advanced between the request for the ends and the request for the
+    The caller has made sure that the upstream has grown between the request for the ends and the request for the
     offsets. The ends are positions that exist, and no record after them is skipped.
     """
     beyond = [key for key, offset in offsets.items() if key in ends and offset > ends[key]]
     return {**offsets, **{key: ends[key] for key in beyond}}, beyond
+
+
+def grown_ends(
+    inspector: Inspector,
+    connector: str,
+    options: PlannedOptions,
+    offsets: Mapping[str, int],
+    seen: Mapping[str, UpstreamSplit],
+) -> dict[str, int]:
+    """The ends that were seen of the splits that have grown since then at least to these offsets. For others, such as a
+    topic that was created again, an offset after the end is an error."""
+    if not any(split in seen and offset > seen[split].end for split, offset in offsets.items()):
+        return {}
+    now = inspector.upstreams.look_again(connector, options).splits
+    return {
+        split: before.end
+        for split, before in seen.items()
+        if split in offsets
+        and (found := now.get(split)) is not None
+        and not (before.is_empty or before.is_endless)
+        and (found.cluster, found.incarnation) == (before.cluster, before.incarnation)
+        and found.end >= offsets[split]
+    }
 
 
 def grown_notices(splits: Iterable[str]) -> list[str]:

@@ -53,6 +53,9 @@ class Upstreams:
             self._looks[key] = registry.connector(connector).look(self._resolve(options, candidates))
         return self._looks[key]
 
+    def look_again(self, connector: str, options: PlannedOptions) -> Upstream:
+        return registry.connector(connector).look(self._resolve(options))
+
     def sparse_topics(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
         return registry.connector(connector).sparse_topics(self._resolve(options))
 
@@ -113,8 +116,10 @@ class Upstreams:
     def read_schema_file(self, location: str) -> bytes:
         return read_schema_file(location)
 
-    def registry_error(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> str | None:
-        return registry_error(self._resolve(options, candidates))
+    def registry_error(
+        self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = (), *, is_login_enough: bool = False
+    ) -> str | None:
+        return registry_error(self._resolve(options, candidates), is_login_enough=is_login_enough)
 
     def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
         lister = registry.connector(connector)

@@ -151,3 +151,15 @@ def test_a_secret_as_a_file_differs_from_the_secret() -> None:
     bring(world, *texts(""))
     bring(world, *texts(" AS FILE"))
     assert differ(world, *texts(" AS FILE")) == []
+
+
+def test_a_connection_that_changes_otherwise_too_is_refused_before_anything_is_detached() -> None:
+    """SET CONNECTION NONE would copy the old value of the other property into the source."""
+    world = tables_world()
+    bring(world, connection("properties.fetch.max.bytes = '1000'"), source(ID), VIEW)
+    wanted = (connection("properties.fetch.max.bytes = '2000'", ID), source(), VIEW)
+    texts = [text for _, _, texts in differ(world, *wanted) for text in texts]
+    assert not [text for text in texts if "SET CONNECTION NONE" in text]
+    with pytest.raises(SqlError):
+        bring(world, *wanted)
+    assert differ(world, connection("properties.fetch.max.bytes = '1000'"), source(ID), VIEW) == []

@@ -23,6 +23,7 @@ from rw_sql.model.source_readers import only_fragment
 from rw_sql.plan.statements.checkpoint.context import resolve_all
 from rw_sql.plan.statements.inject_common import (
     at_most,
+    grown_ends,
     grown_notices,
     members_notices,
     moment_of,
@@ -286,7 +287,11 @@ def _group(
         )
     notices = members_notices(target.group, answer.members)
     if answer.members:
-        found, beyond = at_most(found, _ends(context, found))
+        seen = {} if context.upstream is None else context.upstream.splits
+        grown = grown_ends(
+            inspector, "kafka", context.options, {each.local: offset for each, offset in found.items()}, seen
+        )
+        found, beyond = at_most(found, {each: grown[each.local] for each in found if each.local in grown})
         notices += grown_notices(each.id for each in beyond)
     return _all(chosen, found, target.span, tuple(notices))
 

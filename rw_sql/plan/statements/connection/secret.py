@@ -213,7 +213,12 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
             planned = registry_options(changed, sink_definition(user.definition))
             registries.setdefault(planned, ("SINK", user.name))
     for planned, (kind, name) in registries.items():
-        if _has(planned, secret) and (error := inspector.upstreams.registry_error(planned, (record,))) is not None:
+        if not _has(planned, secret):
+            continue
+        # A source reads only its own subjects; CREATE CONNECTION lists them all.
+        is_login_enough = kind != "CONNECTION"
+        error = inspector.upstreams.registry_error(planned, (record,), is_login_enough=is_login_enough)
+        if error is not None:
             raise no_answer(
                 f'the schema registry of {kind.lower()} "{name}"',
                 error,

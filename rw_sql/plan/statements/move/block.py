@@ -4,12 +4,19 @@ joins the plans."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_IN_A_BLOCK, SqlError
-from rw_sql.metastore.records import ConnectionRecord, Operation, PauseRecord, PutSplitStates
+from rw_sql.metastore.records import (
+    ConnectionRecord,
+    Operation,
+    PauseRecord,
+    PutObject,
+    PutSplitStates,
+    SourceRecord,
+)
 from rw_sql.metastore.snapshot import effect_of
 from rw_sql.model.job_ids import fragment_source
 from rw_sql.model.pauses import pauses_of
@@ -106,7 +113,15 @@ def collect(statements: tuple[ast.Statement, ...], snapshot: Snapshot, inspector
         if plan.operation is not None:
             changes = (*changes, *plan.operation.changes)
             then = after(then, plan.operation.changes)
+    changes = tuple(_of_one_commit(change, snapshot.epoch + 1) for change in changes)
     return Collected(plans=tuple(plans), changes=changes, then=then)
+
+
+def _of_one_commit(change: Change, epoch: int) -> Change:
+    """A change with the epoch of the block's commit. Each statement is planned as if those before it were committed."""
+    if isinstance(change, PutObject) and isinstance(change.record, SourceRecord) and change.record.snapshot > epoch:
+        return PutObject(record=replace(change.record, snapshot=epoch))
+    return change
 
 
 def lower_inside(

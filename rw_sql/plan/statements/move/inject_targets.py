@@ -25,6 +25,7 @@ from rw_sql.model.source_readers import only_fragment
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.statements.inject_common import (
     at_most,
+    grown_ends,
     grown_notices,
     members_notices,
     moment_of,
@@ -49,7 +50,7 @@ from rw_sql.syntax.statements import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from rw_sql.connectors.base import Connector, Upstream
     from rw_sql.errors import Span
@@ -193,7 +194,9 @@ def _group(inspector: Inspector, target: InjectFromGroup, context: InjectContext
             span=target.span,
             hint=f'did you mean "{near[0]}"?' if near else "kafka-consumer-groups --list names all groups",
         )
-    offsets, beyond = at_most(answer.offsets, _ends(context)) if answer.members else (dict(answer.offsets), [])
+    offsets, beyond = dict(answer.offsets), list[str]()
+    if answer.members:
+        offsets, beyond = at_most(offsets, _grown(inspector, context, offsets))
     notices = [*members_notices(target.group, answer.members), *grown_notices(beyond)]
     if uncommitted := [split for split in context.chosen if split not in answer.offsets]:
         notices.append(f'consumer group "{target.group}" has committed no offsets for {shorten(uncommitted)}')
@@ -288,7 +291,8 @@ def _source(inspector: Inspector, target: InjectFromSource, context: InjectConte
     states = {split: positions.states[split] for split in common}
     if not pauses_of(context.snapshot, other.id):
         notices.append(f'source "{other.name}" is running, so its positions may still change')
-        offsets, beyond = at_most({split: state.offset for split, state in states.items()}, _ends(context))
+        offsets = {split: state.offset for split, state in states.items()}
+        offsets, beyond = at_most(offsets, _grown(inspector, context, offsets))
         states = {split: replace(state, offset=offsets[split]) for split, state in states.items()}
         notices += grown_notices(beyond)
     if missing := [split for split in context.chosen if split not in positions.states]:
@@ -318,6 +322,10 @@ def _require_bounds(splits: Iterable[str], span: Span, context: InjectContext) -
 def _bound(context: InjectContext, split: str, where: str) -> int:
     seen = context.upstream.splits[split]
     return {EARLIEST: seen.start, LATEST: seen.end}[where]
+
+
+def _grown(inspector: Inspector, context: InjectContext, offsets: Mapping[str, int]) -> dict[str, int]:
+    return grown_ends(inspector, context.source.connector, context.options, offsets, context.upstream.splits)
 
 
 def _ends(context: InjectContext) -> dict[str, int]:

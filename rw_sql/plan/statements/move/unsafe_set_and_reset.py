@@ -170,11 +170,19 @@ def _unsafe_set(
     if shown:
         changes.append(PutObject(record=record))
         # Also if the source is paused: the new splits begin where the preview says, not at the time of RESUME.
-        taken, said = take_up_for(moved, inspector, replace(reader, source=record))
+        taken, said = take_up_for(moved, inspector, replace(reader, source=record), snapshot.epoch + 1)
         changes += taken
         notes += said
     named = named_splits(moved, record, snapshot.splits(fragment))
     orphans = sorted(set(snapshot.splits(fragment)) - set(named))
+    if shown and (visited := _visited_while_paused(snapshot, source, fragment, positions, orphans)):
+        changes += [
+            UnassignSplits(fragment=fragment, splits=visited),
+            ForgetSplitStates(fragment=fragment, splits=visited),
+        ]
+        orphans = [split for split in orphans if split not in visited]
+        kept = {split: state for split, state in positions.states.items() if split not in visited}
+        positions = replace(positions, states=kept)
     if orphans:
         notes.append(
             f"no longer read: {', '.join(orphans[:8])} (RESET SOURCE SPLITS {sql_name(source.name)} discards them)"
@@ -229,6 +237,22 @@ def _unsafe_set(
         reason=statement.reason,
         positions=positions,
         unallowed=unallowed_words(rows, statement.allow),
+    )
+
+
+def _visited_while_paused(
+    snapshot: Snapshot, source: SourceRecord, fragment: str, positions: Positions, splits: Iterable[str]
+) -> tuple[str, ...]:
+    """Those of the splits that an earlier move has assigned since the source was paused, such as those of a mistyped
+    topic. The source has read nothing of them, so a further move leaves no trace of them."""
+    pauses = pauses_of(snapshot, source.id)
+    if not pauses:
+        return ()
+    since, stored = min(snapshot.object_epoch(pause.id) for pause in pauses), snapshot.states(fragment)
+    return tuple(
+        split
+        for split in splits
+        if split not in positions.read_splits and split in stored and stored[split].epoch > since
     )
 
 

@@ -241,6 +241,11 @@ def test_a_topic_that_is_being_written_has_no_later_record_than_its_end() -> Non
 def test_a_group_that_still_commits_is_at_most_at_the_end() -> None:
     world = paused_world()
     world.groups["loader"] = GroupOffsets(offsets={"old:0": 53, "old:1": 20}, members=1)
+    # Without growth, such as after the topic was created again, an offset after the end is an error.
+    assert refused(world, "INJECT SOURCE OFFSETS s FROM GROUP 'loader'").code == "RW211"
+    world.grown["old:0"] = 52
+    assert refused(world, "INJECT SOURCE OFFSETS s FROM GROUP 'loader'").code == "RW211"
+    world.grown["old:0"] = 60
     active = 'consumer group "loader" has 1 active members, so its offsets may still change'
     assert notices(world, "FROM GROUP 'loader'") == [active, GROWN]
     assert world.states("s") == {"old:0": 50, "old:1": 20}
@@ -252,6 +257,8 @@ def test_a_source_that_still_reads_is_at_most_at_the_end() -> None:
     world = paused_world()
     world.run(create_source("t", "old"), "CREATE MATERIALIZED VIEW w AS SELECT id FROM t")
     world.read_on("t", old_0=53, old_1=20)
+    assert refused(world, "INJECT SOURCE OFFSETS s FROM SOURCE t").code == "RW211"
+    world.grown["old:0"] = 60
     assert notices(world, "FROM SOURCE t") == ['source "t" is running, so its positions may still change', GROWN]
     world.moved.clear()
     assert world.states("s") == {"old:0": 50, "old:1": 20}

@@ -33,6 +33,22 @@ def test_a_paused_source_begins_where_the_move_said_however_long_it_is_paused() 
     assert world.states("s") == {"new:0": 5, "new:1": 9, "new:2": 0, "old:0": 40, "old:1": 50}
 
 
+def test_a_mistyped_move_of_a_paused_source_leaves_no_trace() -> None:
+    world = moved_world()
+    world.put_topic("third", (0, 7))
+    world.run("PAUSE SOURCE s", "ALTER SOURCE s UNSAFE SET (topic = 'new')")
+    plan = world.plan("ALTER SOURCE s UNSAFE SET (topic = 'third')")
+    assert plan.preview is not None
+    assert not [row for row in plan.preview.splits if row.split.startswith("new:")]
+    world.run("ALTER SOURCE s UNSAFE SET (topic = 'third')")
+    assert world.assigned("s") == ("old:0", "old:1", "third:0")
+    assert not [split for split in world.states("s") if split.startswith("new:")]
+    # A split that the source has read stays, and so does a position in the topic that is still read.
+    world.run("ALTER SOURCE s UNSAFE SET (topic = 'old')")
+    assert world.states("s") == {"old:0": 40, "old:1": 50}
+    assert world.assigned("s") == ("old:0", "old:1")
+
+
 def test_what_a_paused_source_reads_after_a_move_is_as_predicted() -> None:
     world = moved_world("scan.startup.mode = 'latest'")
     world.run("PAUSE SOURCE s", "ALTER SOURCE s UNSAFE SET (topic = 'new')")

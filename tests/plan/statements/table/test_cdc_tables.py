@@ -9,8 +9,10 @@ import pytest
 from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamColumn, UpstreamTable
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SourceRecord, TableRecord
+from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import IngestSpec, ViewSpec, desired_jobs
 from tests.plan.canned import CannedWorld, refused
+from tests.plan.statements.move.test_block import commit
 from tests.plan.tables import tables_world
 
 SOURCE = (
@@ -419,3 +421,23 @@ def test_a_table_that_captures_a_database_itself_must_read_a_source(options: str
     error = refused(cdc_world(), f"CREATE TABLE g (id INT PRIMARY KEY) WITH ({options})")
     assert "through a source" in error.message
     assert advised in (error.hint or "")
+
+
+@pytest.mark.parametrize("in_block", [False, True])
+def test_a_paused_source_that_moves_to_another_database_reads_it_as_new(*, in_block: bool) -> None:
+    """Only if the source's snapshot has the epoch of its position, a slot may be created there."""
+    world = cdc_world(TABLE)
+    move = (
+        "PAUSE SOURCE pg",
+        "ALTER SOURCE pg UNSAFE SET (database.name = 'other', slot.name = 'rw2')",
+        "RESET SOURCE SPLITS pg",
+        "RESUME SOURCE pg",
+    )
+    world.run("ALTER SYSTEM SET enable_unsafe_ops = true")
+    for texts in (move,) if in_block else zip(move, strict=True):
+        commit(world, *texts) if in_block else world.run(*texts)
+        states = world.snapshot.states(ingest_fragment(source(world).id))
+        fresh = {split: state.epoch for split, state in states.items() if "other" in split}
+        if fresh:
+            assert set(fresh.values()) == {source(world).snapshot}
+    assert fresh
