@@ -81,6 +81,16 @@ class FetchingConnector(Protocol):
         ...
 
 
+class UnreadableRecordError(OSError):
+    """The upstream has a record at ``offset`` that no reader of this source can read. The message states only the
+    fact: which remedy works depends on what reads the record."""
+
+    def __init__(self, split: str, offset: int, why: str) -> None:
+        super().__init__(f"UNREADABLE {split}: {why}")
+        self.split = split
+        self.offset = offset
+
+
 @runtime_checkable
 class PartlyStreamingConnector(Protocol):
     """A connector whose ``read_batch`` reads some records that its ``read_stream`` cannot read."""

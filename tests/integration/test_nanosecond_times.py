@@ -83,7 +83,7 @@ def test_headers_of_such_a_record_stall_the_source_until_it_is_passed(
 
     wait_until(is_stalled, "the source has stalled")
     assert f"UNREADABLE {topic_name}:1: the timestamp of the record at offset 2 has more digits" in reasons[0]
-    assert f"INJECT SOURCE OFFSETS … VALUES ('{topic_name}:1' = 3)" in reasons[0]
+    assert f"INJECT SOURCE OFFSETS orders VALUES ('{topic_name}:1' = 3)" in reasons[0]
     session.run(
         "PAUSE SOURCE orders",
         f"INJECT SOURCE OFFSETS orders VALUES ('{topic_name}:1' = 3)",

@@ -125,7 +125,9 @@ class FileReader(DataSourceReader):
             if self._store.is_local or found.size > file_rows.CHUNK:
                 return found, filesystem.open(full, "rb")
             life = found.incarnation
-        data = filesystem.cat_file(full)
+        size = file_store.incarnation_size(life)
+        # One byte more than the known size shows that the file was replaced, without reading all of a large file.
+        data = filesystem.cat_file(full, start=0, end=size + 1) if size else filesystem.cat_file(full)
         # Requested after the data: the file may have been replaced since its version was determined.
         found = self._store.find(path)
         _require_same(path, found.incarnation, life)

@@ -9,13 +9,15 @@ records are NULL.
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.connectors.fetching import UnreadableRecordError
 from rw_sql.connectors.kafka.spark_reader import split_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     import pyarrow as pa
     from confluent_kafka import Message
@@ -46,16 +48,30 @@ def cut(
     return before, after
 
 
-def require_none(ranges: Mapping[str, tuple[int, int]], odd: Mapping[str, int], reader: str) -> None:
-    """Raises OSError if one of these records is in a range, because Spark's reader would fail at it. ``reader`` is what
-    needs Spark's reader."""
-    for split, (start, end) in sorted(ranges.items()):
-        if start <= (at := odd.get(split, end)) < end:
-            raise OSError(
-                f"UNREADABLE {split}: the timestamp of the record at offset {at} has more digits than Spark's reader "
-                f"takes, and {reader} needs that reader: to omit the record, INJECT SOURCE OFFSETS … "
-                f"VALUES ('{split}' = {at + 1})"
-            )
+def require_none(
+    properties: Mapping[str, str],
+    ranges: Mapping[str, tuple[int, int]],
+    odd: Mapping[str, int],
+    reader: str,
+    *,
+    is_read_committed: bool,
+) -> None:
+    """Raises UnreadableRecordError if one of these records is in a range, because Spark's reader would fail at it.
+
+    ``properties`` are librdkafka's. ``reader`` is what needs Spark's reader.
+    """
+    parts = KafkaPartReader(is_read_committed=is_read_committed)
+    for split, first in sorted(odd.items()):
+        start, end = ranges[split]
+        at: int | None = first
+        if first < start:  # The brokers report only the first such record of the partition.
+            try:
+                at = parts.first_odd(properties, (split, start, end))
+            except OSError:
+                continue  # Spark's reader then reports the reason.
+        if at is not None and at < end:
+            why = f"the timestamp of the record at offset {at} has more digits than Spark's reader takes"
+            raise UnreadableRecordError(split, at, f"{why}, and {reader} needs that reader")
 
 
 def read_batch(
@@ -85,9 +101,21 @@ class KafkaPartReader:
 
     def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:
         """Reads exactly the records of one part. Raises OSError if the brokers do not deliver them."""
+        from rw_sql.connectors.kafka.fetcher import table_of
+
+        yield from map(table_of, self._messages(options, part))
+
+    def first_odd(self, options: Mapping[str, str], part: Any) -> int | None:
+        """The offset of the part's first record with a timestamp that Spark's reader cannot represent. Reads the part
+        up to this record; raises OSError if the brokers do not deliver it."""
+        with closing(self._messages(options, part)) as found:
+            messages = (message for some in found for message in some)
+            return next((message.offset() for message in messages if message.timestamp()[1] >= FIRST_MS), None)
+
+    def _messages(self, options: Mapping[str, str], part: Any) -> Generator[list[Message]]:
         import confluent_kafka as ck
 
-        from rw_sql.connectors.kafka.fetcher import consumer_properties, table_of
+        from rw_sql.connectors.kafka.fetcher import consumer_properties
 
         split, at, end = part
         consumer = ck.Consumer(consumer_properties(options, is_read_committed=self.is_read_committed))
@@ -107,7 +135,7 @@ class KafkaPartReader:
                     if message.error() is None and at <= end:
                         kept.append(message)
                 if kept:
-                    yield table_of(kept)
+                    yield kept
         except ck.KafkaException as error:
             raise OSError(f"{split}: {error}") from error
         finally:

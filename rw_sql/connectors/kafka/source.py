@@ -334,7 +334,13 @@ class KafkaConnector(PlainConnector):
         odd = self.unstreamable(options, ranges)
         if with_headers:
             # librdkafka's Python client cannot read the headers of all records.
-            kafka_odd_times.require_none(ranges, odd, "a source with INCLUDE header")
+            kafka_odd_times.require_none(
+                kafka_properties.admin_properties(self.spec, options),
+                ranges,
+                odd,
+                "a source with INCLUDE header",
+                is_read_committed=self._is_read_committed(options),
+            )
             odd = {}
         before, after = kafka_odd_times.cut(ranges, odd)
         frames = []

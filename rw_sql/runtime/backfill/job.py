@@ -22,6 +22,7 @@ from pyspark.errors import PySparkException
 
 from rw_sql.connectors.base import look_anew
 from rw_sql.connectors.delta.versions import table_at
+from rw_sql.connectors.fetching import UnreadableRecordError
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
@@ -56,6 +57,7 @@ from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -468,7 +470,13 @@ class BackfillReader:
         statement = definition_of(self.source)
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         lives = {portion.split: self._life(portion.split)[1] for portion in chunk}
-        records = read_records(self.kind, spark, options, ranges, statement, lives)
+        try:
+            records = read_records(self.kind, spark, options, ranges, statement, lives)
+        except UnreadableRecordError as error:
+            name = sql_name(self.backfill.spec.name)
+            raise StalledError(
+                f"{error}: {name} cannot contain this record; a view over a source without INCLUDE header can"
+            ) from error
         added = added_fields(self.backfill.context.metastore.snapshot(), self.source)
         run = self.backfill.run
         rows_of = partial(decode, statement=statement, options=options, run=run, batch=0, bucket=0, added=added)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.fetching import PartlyStreamingConnector, TermFetcher
+from rw_sql.connectors.fetching import PartlyStreamingConnector, TermFetcher, UnreadableRecordError
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.support.local_frames import is_large, local_frame
 from rw_sql.runtime.decoding.upstream_records import has_small_batches, read_records
@@ -14,6 +14,7 @@ from rw_sql.runtime.delta.job_output import SMALL_ROWS
 from rw_sql.runtime.ingest.spark_batch import SparkBatch
 from rw_sql.runtime.jobs.batch_mode import LeftToSparkError
 from rw_sql.runtime.support.faults import fault
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,7 +142,12 @@ class BatchReader:
         if frame is None:
             raise LeftToSparkError("the batch was not fetched")
         if isinstance(self._kind, PartlyStreamingConnector) and self._kind.unstreamable(opening.options, plan.moved):
-            frame = read_records(self._kind, spark, opening.options, plan.moved, opening.statement)
+            try:
+                frame = read_records(self._kind, spark, opening.options, plan.moved, opening.statement)
+            except UnreadableRecordError as error:
+                past = f"VALUES ('{error.split}' = {error.offset + 1})"
+                name = sql_name(opening.statement.name.key)
+                raise OSError(f"{error}: to omit the record, INJECT SOURCE OFFSETS {name} {past}") from error
         if self.schemas is not None:
             heads = self.schemas.heads_of(frame) if plan.expected <= SMALL_ROWS else self.schemas.known_heads
         if not isinstance(self._kind, RangedConnector):

@@ -67,7 +67,7 @@ def _without_moves(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     one. Another row of the same commit may have had the new key before."""
     changes = rows[CHANGE]
     is_old, is_new = (pc.equal(changes, f"update_{image}image") for image in ("pre", "post"))
-    columns = {name: rows[name] for name in (*keys, VERSION)}
+    columns = {name: _comparable(rows[name]) for name in (*keys, VERSION)}
     numbered = pa.table({**columns, "__new": pc.cast(is_new, pa.int8()), "__at": pa.array(range(rows.num_rows))})
     images = numbered.filter(pc.or_(is_old, is_new))
     found = images.group_by([*keys, VERSION], use_threads=False).aggregate(
@@ -80,6 +80,13 @@ def _without_moves(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     changes = pc.if_else(pc.and_(is_moved, is_old), "delete", changes)
     changes = pc.if_else(pc.and_(is_moved, is_new), "insert", changes)
     return rows.set_column(rows.column_names.index(CHANGE), CHANGE, changes)
+
+
+def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values, or their texts if Arrow cannot group by the values because they are nested."""
+    if not pa.types.is_nested(values.type):
+        return values
+    return pa.chunked_array([pa.array([repr(value) for value in values.to_pylist()], pa.string())])
 
 
 def _without_equal(rows: pa.Table, columns: Sequence[str]) -> pa.Table:

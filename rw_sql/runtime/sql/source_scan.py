@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from rw_sql.connectors.base import TermConnector, look_anew, missing_hint
+from rw_sql.connectors.fetching import UnreadableRecordError
 from rw_sql.connectors.registry import connector, sends_once
 from rw_sql.connectors.support.startup_mode import MODE
 from rw_sql.errors import NOT_SUPPORTED, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
@@ -164,7 +165,14 @@ class SourceScan:
             columns = [f"CAST(NULL AS {kind}) AS {quoted_for_spark(name)}" for name, kind in source_columns(statement)]
             return spark.range(0).selectExpr(*columns)
         self.context.sessions.load(packages_of(self.kind, statement))
-        records = read_records(self.kind, spark, self.options, ranges, statement, self.lives)
+        try:
+            records = read_records(self.kind, spark, self.options, ranges, statement, self.lives)
+        except UnreadableRecordError as error:
+            raise SqlError(
+                NOT_SUPPORTED,
+                f'source "{self.source.name}" cannot be read: {error}',
+                hint="query a source of the same topic without INCLUDE header",
+            ) from error
         added = added_fields(self.context.metastore.snapshot(), self.source)
         rows = decode(records, statement, self.options, run=0, batch=0, bucket=0, added=added)
         return rows.where(f"{ERROR} IS NULL").select(*names)

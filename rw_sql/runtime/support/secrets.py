@@ -128,8 +128,9 @@ def _from_vault(name: str, options: Mapping[str, str]) -> str:
         token=os.environ.get("VAULT_TOKEN"),
         namespace=options.get("namespace"),
         timeout=_VAULT_TIMEOUT_SECONDS,
-        session=keep_at_origin(requests.Session()),
     )
+    # With a session of the caller, hvac would ignore VAULT_CACERT and VAULT_CAPATH.
+    keep_at_origin(client.adapter.session)
     try:
         if options.get("auth_method", "token").lower() == "approle":
             client.auth.approle.login(

@@ -125,12 +125,14 @@ class Replaced:
 
     def __init__(self, text: bytes, other: bytes, *, is_before: bool) -> None:
         self._versions, self._now, self._is_before = (text, other), 0, is_before
+        self.received = 0
 
     def info(self, path: str) -> dict[str, Any]:
         return {"size": len(self._versions[self._now]), "ETag": f"v{self._now}"}
 
-    def cat_file(self, path: str) -> bytes:
-        read = self._versions[1 if self._is_before else self._now]
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        read = self._versions[1 if self._is_before else self._now][start:end]
+        self.received += len(read)
         self._now = 1
         return read
 
@@ -146,6 +148,15 @@ def test_a_small_file_that_is_replaced_between_two_requests_is_not_read(
     monkeypatch.setattr(FileStore, "filesystem", lambda self: store)
     with pytest.raises(OSError, match=r"RECREATED a\.json: the file was replaced"):
         read(folder, "JSON", life=life, store={"protocol": "s3", "root": "bucket", "arguments": {}})
+
+
+def test_a_small_file_that_became_a_large_one_is_not_read_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "a.json").write_text("{}\n{}\n")
+    store = Replaced(b"{}\n{}\n", b"{}\n" * 1000, is_before=True)
+    monkeypatch.setattr(FileStore, "filesystem", lambda self: store)
+    with pytest.raises(OSError, match=r"RECREATED a\.json: the file was replaced"):
+        read(folder, "JSON", life="6-v0", store={"protocol": "s3", "root": "bucket", "arguments": {}})
+    assert store.received == 7
 
 
 def test_a_small_file_whose_content_has_another_size_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
 from rw_sql.connectors.sink import OP
 from rw_sql.runtime.sinks.batches import _without_equal, arranged
@@ -90,6 +91,18 @@ def test_an_update_that_changes_a_key_deletes_the_old_one() -> None:
     # Both columns together are another key.
     pairs = told(arranged(rows, shape("debezium", "id", "word"), keys_move=True))
     assert pairs[:9] == [(*row, "delete") for row in old] + [(*row, "insert") for row in new]
+
+
+@pytest.mark.parametrize("is_list", [False, True], ids=["struct", "list"])
+def test_an_update_that_changes_a_nested_key_deletes_the_old_one(is_list: bool) -> None:
+    def nested(id_: int | None) -> object:
+        return id_ and ([id_] if is_list else {"a": id_})
+
+    rows = pa.Table.from_pylist([dict(zip(FEED.names, row, strict=True)) for row in MOVES], FEED)
+    plain = told(arranged(rows, shape("debezium", "id"), keys_move=True))
+    keys = pa.array([nested(id_) for id_ in rows["id"].to_pylist()])
+    found = told(arranged(rows.set_column(0, "id", keys), shape("debezium", "id"), keys_move=True))
+    assert found == [(nested(id_), *rest) for id_, *rest in plain]
 
 
 def test_rows_by_force_leave_deletions_out() -> None:

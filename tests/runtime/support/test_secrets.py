@@ -9,7 +9,9 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
+import hvac
 import pytest
+import requests
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SecretRecord
@@ -174,6 +176,19 @@ def test_a_vault_by_role(vault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_secret(record) == VALUE
     monkeypatch.setenv("VAULT_SECRET_ID", "wrong")
     assert unreadable(record).code == "RW412"
+
+
+def test_a_vault_s_certificate_is_checked_with_the_named_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hvac.v1, "VAULT_CACERT", "authorities.pem")  # hvac reads the variable when it is imported.
+    verified = []
+
+    def send(self: requests.Session, method: str, url: str, **options: object) -> requests.Response:
+        verified.append(options["verify"])
+        raise requests.ConnectionError
+
+    monkeypatch.setattr(requests.Session, "request", send)
+    assert "does not answer" in unreadable(in_vault("https://127.0.0.1:1")).message
+    assert verified == ["authorities.pem"]
 
 
 def test_a_vault_that_does_not_answer() -> None:
