@@ -84,6 +84,7 @@ def refusing(spark: SparkSession, broker: BrokerInfo, tmp_path_factory: pytest.T
         "PAUSE SOURCE held",
         "PAUSE SOURCE moved",
         "ALTER SOURCE moved UNSAFE SET (topic = 'refused_moved')",
+        "RESET SOURCE SPLITS moved WITH (REDISCOVER = false)",
     )
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
