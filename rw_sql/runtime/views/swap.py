@@ -13,7 +13,7 @@ from rw_sql.model.rebuilds import rebuilt, rebuilt_view
 from rw_sql.model.resource_groups import group_of
 from rw_sql.model.view_inputs import fed_by
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
-from rw_sql.runtime.delta.delta_log import commits, has_new_data, latest_version, table_id
+from rw_sql.runtime.delta.delta_log import commits, has_new_data, latest_version, table_id, takes_data
 from rw_sql.runtime.jobs.table_paths import table_path
 from rw_sql.runtime.positions.progress import committed_versions
 from rw_sql.runtime.support.faults import fault
@@ -88,9 +88,24 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
         if table not in old and place not in _ENDS:
             _ENDS[place] = _last_data(context, given) + 1
         wanted = old[table] if table in old else _ENDS[place]
-        if new.get(table, 0) < wanted:
+        if _has_data(context, given, new.get(table, 0), wanted):
             return False
     return True
+
+
+def _has_data(context: Context, table: str, first: int, end: int) -> bool:
+    """True if a version of a table from ``first`` on, and before ``end``, has added or removed rows.
+
+    The old query may have read past versions without rows, such as the fence of a new run, at which the new query
+    waits for rows.
+    """
+    if first >= end:
+        return False
+    version = end
+    for version, actions in commits(context.warehouse, table, down_to=first):
+        if version < end and (has_new_data(actions) or takes_data(actions)):
+            return True
+    return version > first  # Commits that were removed may have had rows.
 
 
 def _last_data(context: Context, table: str) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import Operation, PutObject, RebuildRecord
@@ -13,17 +14,15 @@ from rw_sql.model.backfill_ranges import History, SplitHistory
 from rw_sql.model.job_ids import rebuild_job
 from rw_sql.plan.statements.view.rebuild import SWAP
 from rw_sql.runtime.backfill.job import LIVE
+from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.observe import flush as flush_module
 from rw_sql.runtime.support import faults
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.upkeep import dropped_objects
 from rw_sql.runtime.upkeep.dropped_objects import sweep
-from rw_sql.runtime.views.swap import swap_rebuilt
+from rw_sql.runtime.views.swap import _has_data, swap_rebuilt
 from tests.runtime.mini_streams import SPLIT, MiniView, MiniWarehouse, expected
 from tests.runtime.rewind_sequences import SWAP_POINTS, Killed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def run_new(mini: MiniWarehouse) -> None:
@@ -152,3 +151,22 @@ def test_a_rebuilt_view_without_its_history_does_not_serve(tmp_path: Path) -> No
     )
     mini.context.metastore.jobs.write_backfill(progress)
     assert swap_rebuilt(mini.context)
+
+
+def test_versions_without_rows_need_not_be_read(tmp_path: Path) -> None:
+    """A query waits for rows, and its offset stays before the fence of a new run; another query may have passed it."""
+    mini = MiniWarehouse.at(tmp_path / "warehouse")
+    mini.create_view("counts")
+    mini.ingest(4)
+    context, log = mini.context, mini.context.warehouse.data(mini.source.id, 1)
+    end = latest_version(context.warehouse, log) + 1
+    assert _has_data(context, log, 0, end)
+    DeltaTable(log).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    assert latest_version(context.warehouse, log) == end
+    assert not _has_data(context, log, end, end + 1)
+    assert not _has_data(context, log, end + 1, end + 1)
+    assert _has_data(context, log, end - 1, end + 1)
+    # Commits that were removed may have had rows.
+    for version in range(end):
+        (Path(log) / "_delta_log" / f"{version:020}.json").unlink()
+    assert _has_data(context, log, 0, end + 1)
