@@ -35,10 +35,11 @@ from rw_sql.object_stores import delta_errors
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.backfill.checks import filled_path, history_path, require_readable, require_same_log
 from rw_sql.runtime.backfill.chunk_decoder import ChunkDecoder
+from rw_sql.runtime.backfill.completion import LIVE, leave_histories
 from rw_sql.runtime.backfill.direct_table import DirectTable
 from rw_sql.runtime.backfill.log_rows import rows_of_chunk
 from rw_sql.runtime.backfill.remaining import plan_remaining
-from rw_sql.runtime.backfill.staging_table import BackfillStaging, is_there, is_whole, table_id
+from rw_sql.runtime.backfill.staging_table import BackfillStaging, is_whole, table_id
 from rw_sql.runtime.decoding.decoder import ERROR, decode, log_schema
 from rw_sql.runtime.decoding.upstream_records import (
     has_small_batches,
@@ -49,7 +50,7 @@ from rw_sql.runtime.decoding.upstream_records import (
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.delta.row_counts import Expected, at_most, expected_of
 from rw_sql.runtime.jobs.rate_limit import Throttle
-from rw_sql.runtime.positions.checkpoint_handover import is_moved_by_half, move, stands_in
+from rw_sql.runtime.positions.checkpoint_handover import is_moved_by_half, move
 from rw_sql.runtime.positions.progress import committed_versions
 from rw_sql.runtime.spark.work_progress import WorkerThread
 from rw_sql.runtime.support.background import run_in_background
@@ -85,49 +86,10 @@ LOG_CHUNK_RECORDS = 8_000_000
 
 READING = "reading history"
 CATCHING_UP = "catching up"
-LIVE = "live"
 
 _MOST_FILES = 2_000
 _LOOK_SECONDS = 0.2
 _REPORT_MS = 1000
-
-
-def is_live(context: Context, spec: ViewSpec, checkpoint: str) -> bool:
-    """True if a view's backfill is complete: either no input needed one, or the view's checkpoint points into the
-    inputs' logs."""
-    paths = [history_path(context, spec, given) for given in spec.inputs if given.history]
-    if not paths:
-        return True
-    there = [path for path in paths if is_there(context.warehouse, path)]
-    return not stands_in(checkpoint, {table_id(path) for path in there})
-
-
-def leave_histories(context: Context, spec: ViewSpec) -> None:
-    """Deletes the staging tables of a live view, and records that its backfill is complete."""
-    if not any(given.history for given in spec.inputs):
-        return
-    for given in spec.inputs:
-        if given.history:
-            context.warehouse.remove(history_path(context, spec, given))
-    known = context.metastore.jobs.backfills().get(spec.job)
-    if known is not None and known.generation == spec.generation and known.is_over:
-        return
-    # A rebuilt view needs this record too: its progress so far is recorded under the name of the rebuild's job.
-    of_all = sum(History.from_text(given.history).offsets for given in spec.inputs if given.history)
-    now = now_ms()
-    context.metastore.jobs.write_backfill(
-        BackfillProgress(
-            job=spec.job,
-            object_id=spec.view_id,
-            generation=spec.generation,
-            phase=LIVE,
-            done=of_all,
-            total=of_all,
-            started_ms=now,
-            updated_ms=now,
-            is_over=True,
-        )
-    )
 
 
 @dataclass(slots=True)

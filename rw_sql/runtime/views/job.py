@@ -15,8 +15,9 @@ from pyspark.errors import StreamingQueryException
 
 from rw_sql.metastore.records import CHANGES, COMBINED, DIFF, KEYS, MaterializedViewRecord, SourceRecord
 from rw_sql.runtime.backfill.checks import require_history
+from rw_sql.runtime.backfill.completion import is_live, leave_histories
 from rw_sql.runtime.backfill.direct_table import HISTORY_GENERATION, DirectTable, is_direct
-from rw_sql.runtime.backfill.job import Backfill, is_live, leave_histories
+from rw_sql.runtime.backfill.job import Backfill
 from rw_sql.runtime.delta.change_feed import begin_feed
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput

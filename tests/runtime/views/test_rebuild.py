@@ -13,7 +13,7 @@ from rw_sql.metastore.records import Operation, PutObject, RebuildRecord
 from rw_sql.model.backfill_ranges import History, SplitHistory
 from rw_sql.model.job_ids import rebuild_job
 from rw_sql.plan.statements.view.rebuild import SWAP
-from rw_sql.runtime.backfill.job import LIVE
+from rw_sql.runtime.backfill.completion import LIVE
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.observe import flush as flush_module
 from rw_sql.runtime.support import faults
