@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from threading import Event
 
+    from rw_sql.metastore.commit_log import Looks
     from rw_sql.metastore.failed_writes import FailedWrites
 
 RUNS_KEPT = 500
@@ -70,9 +71,10 @@ def _newest_runs(rows: list[_Row]) -> list[_Row]:
 class JobStore:
     """The ``runtime_*`` tables. Each one is opened at its first use. Thread-safe."""
 
-    def __init__(self, directory: str, failed_writes: FailedWrites | None = None) -> None:
+    def __init__(self, directory: str, failed_writes: FailedWrites | None = None, looks: Looks | None = None) -> None:
         self._directory = directory
         self._failed_writes = failed_writes
+        self._looks = looks
         self._lock = RLock()
         self._tables: dict[str, KeyedTable] = {}
         self._runs: tuple[Mapping[_Key, _Row], dict[str, dict[int, Run]]] | None = None
@@ -340,7 +342,12 @@ class JobStore:
             if table is None:
                 worth = 0 if is_small else _WORTH_FOLDING
                 table = KeyedTable(
-                    join(self._directory, name), keys, trim, worth_folding=worth, failed_writes=self._failed_writes
+                    join(self._directory, name),
+                    keys,
+                    trim,
+                    worth_folding=worth,
+                    failed_writes=self._failed_writes,
+                    looks=self._looks,
                 )
                 self._tables[name] = table
             return table

@@ -15,6 +15,8 @@ from rw_sql.metastore.table import CommitConflict, StoredTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from rw_sql.metastore.commit_log import Looks
+
 Row = dict[str, Any]
 Key = tuple[Any, ...]
 
@@ -34,9 +36,10 @@ class KeyedTable:
         *,
         worth_folding: int,
         failed_writes: FailedWrites | None = None,
+        looks: Looks | None = None,
     ) -> None:
         self._failed_writes = failed_writes or FailedWrites()
-        self._table = self._opened(uri)
+        self._table = StoredTable(uri, failed_writes=self._failed_writes, looks=looks)
         self._worth_folding = worth_folding
         self._tending = Lock()
         self._keys = keys
@@ -47,9 +50,13 @@ class KeyedTable:
         self._tidied_version = -1
         self._lock = RLock()
 
-    def rows(self) -> Mapping[Key, Row]:
-        """The current rows. The returned mapping never changes; a later call may return a new one."""
-        if self._table.latest_version() <= self._version:
+    def rows(self, *, is_exact: bool = False) -> Mapping[Key, Row]:
+        """The current rows. The returned mapping never changes; a later call may return a new one.
+
+        In an object store, they may be as old as :class:`~rw_sql.metastore.commit_log.Looks` permits, unless
+        ``is_exact``.
+        """
+        if self._table.latest_version(is_exact=is_exact) <= self._version:
             return self._rows
         with self._lock:
             try:
@@ -74,7 +81,7 @@ class KeyedTable:
         """
         with self._lock:
             while True:
-                present = self.rows()
+                present = self.rows(is_exact=True)
                 chosen = choose(present)
                 if not chosen or self._append(present, chosen):
                     return chosen
@@ -83,7 +90,7 @@ class KeyedTable:
         """Commits the rows if the table has not changed since they were chosen."""
         with self._table.lock:  # On an object store, a poll by another thread moves the handle too.
             before = self._version
-            self._table.refresh()
+            self._table.advance(before)
             if self._table.version != before:
                 return False
             stamped = [{**self._blank, **row, "seq": before + 1} for row in chosen]
@@ -109,7 +116,7 @@ class KeyedTable:
         """
         if self._table.is_local:
             return False
-        present = self.rows()
+        present = self.rows(is_exact=True)
         stored = [{name: row[name] for name in self._blank} for row in stamped]
         return all(present.get(self._key(row)) == row for row in stored)
 
@@ -131,7 +138,7 @@ class KeyedTable:
         try:
             if self._table.latest_version() == self._tidied_version:
                 return
-            self.rows()
+            self.rows(is_exact=True)
             self._opened(self._table.uri).upkeep(replace=fold)
             # After a fold, the next call must still remove the old files. After a failure, it must repeat everything.
             self._tidied_version = next((version for has_folded, version in seen if not has_folded), -1)

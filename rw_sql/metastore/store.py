@@ -22,6 +22,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore.catalog import Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
+from rw_sql.metastore.commit_log import Looks
 from rw_sql.metastore.commits import Committed, CommitUnknown, ConcurrentCommit, user_name
 from rw_sql.metastore.debounced_task import DebouncedTask
 from rw_sql.metastore.failed_writes import FailedWrites
@@ -62,15 +63,19 @@ class Metastore:
     def __init__(self, directory: str, catalog: Catalog) -> None:
         self.directory = directory
         self.failed_writes = FailedWrites()
-        self.jobs = JobStore(directory, self.failed_writes)
+        self.looks = Looks()
+        """How often this process looks for the commits of others, if the warehouse is in an object store."""
+        self.jobs = JobStore(directory, self.failed_writes, self.looks)
         """Facts about the running jobs: lease, runs, statuses, positions."""
         self.faults: Callable[[str], None] = _no_faults
         """Called between the steps of a commit with the name of a fault point; tests stop the process there."""
         self._catalog = catalog
         self._lock = RLock()
-        self._operations = StoredTable(join(directory, "operations"))
+        self._operations = StoredTable(join(directory, "operations"), looks=self.looks)
         self._projections: dict[Projection, StoredTable] = {
-            name: StoredTable(join(directory, name), upkeep_offset=10 * at, failed_writes=self.failed_writes)
+            name: StoredTable(
+                join(directory, name), upkeep_offset=10 * at, failed_writes=self.failed_writes, looks=self.looks
+            )
             for at, name in enumerate(PROJECTIONS, 1)
         }
         # _recent has the effects that a projection may still lack. _forgotten has, for each projection, the last epoch

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -24,6 +23,7 @@ from deltalake import (
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from rw_sql.metastore.commit_log import LocalLog, Looks, StoreLog
 from rw_sql.metastore.failed_writes import FailedWrites
 from rw_sql.object_stores import StoreFiles, delta_errors
 
@@ -110,60 +110,73 @@ class StoredTable:
     different values of ``upkeep_offset``, a number of versions, so that their upkeep is due after different commits.
     """
 
-    def __init__(self, uri: str, *, upkeep_offset: int = 0, failed_writes: FailedWrites | None = None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        *,
+        upkeep_offset: int = 0,
+        failed_writes: FailedWrites | None = None,
+        looks: Looks | None = None,
+    ) -> None:
         self.uri = uri
         self._failed_writes = failed_writes or FailedWrites()
         self.lock = RLock()
         self._upkeep_offset = upkeep_offset
-        self._log_directory = None if "://" in uri else Path(uri) / "_delta_log"
+        began = time.monotonic()
         self._handle = DeltaTable(uri)
         self.schema = pa.schema(self._handle.schema().to_arrow())
         self._store: StoreFiles | None = None
         self._read: set[str] = set()
         self._read_version = -1
         self._transactions: dict[tuple[str, int], int] = {}
-        self._newest = self._handle.version()
-        self._listed_at = -1
+        self._log: LocalLog | StoreLog
+        if "://" not in uri:
+            self._log = LocalLog(uri)
+        else:
+            self._log = StoreLog(uri, self._fetch, looks or Looks())
+            self._log.listed(self._handle.version(), began)
 
     @property
     def is_local(self) -> bool:
         """True if the table is on a local path."""
-        return self._log_directory is not None
+        return isinstance(self._log, LocalLog)
 
     @property
     def version(self) -> int:
         """The handle's version."""
         return self._handle.version()
 
-    def latest_version(self) -> int:
-        """The newest version. On a local path, this costs two file system calls, which take a few microseconds."""
-        if self._log_directory is None:
-            with self.lock:
-                self._handle.update_incremental()
-                return self._handle.version()
-        listed_at = os.stat(self._log_directory).st_mtime_ns
-        newest = max(self._newest, self._handle.version())
-        while os.path.exists(f"{self._log_directory}/{newest + 1:020d}.json"):
-            newest += 1
-        # The directory has changed for an unknown reason: the next version's file may have been created and cleaned up
-        # while this process slept. A listing shows it.
-        if listed_at != self._listed_at:
-            if newest == self._newest:
-                names = os.listdir(self._log_directory)
-                newest = max([newest, *(int(name[:20]) for name in names if _is_commit(name))])
-            self._listed_at = listed_at
-        self._newest = max(self._newest, newest)
-        return newest
+    def latest_version(self, *, is_exact: bool = False) -> int:
+        """The newest version. This takes a few microseconds on a local path, and one request in an object store. There,
+        the answer may be as old as :class:`Looks` permits, unless ``is_exact``."""
+        newest = self._log.newest(self._handle.version(), is_exact=is_exact)
+        return self._listed_version() if newest is None else newest
+
+    def _listed_version(self) -> int:
+        """The newest version, to which the handle advances by a listing."""
+        began = time.monotonic()
+        with self.lock:
+            self._update()
+            if isinstance(self._log, StoreLog):
+                self._log.listed(self._handle.version(), began)
+            return self._handle.version()
+
+    def _update(self) -> None:
+        try:
+            self._handle.update_incremental()
+        except DeltaError:  # The versions in between were cleaned up.
+            self._reopen()
 
     def refresh(self) -> None:
         """Advances the handle to the newest version."""
         with self.lock:
-            if self._log_directory is not None and self.latest_version() <= self._handle.version():
-                return
-            try:
-                self._handle.update_incremental()
-            except DeltaError:  # The versions in between were cleaned up.
-                self._reopen()
+            self.advance(self.latest_version(is_exact=True))
+
+    def advance(self, version: int) -> None:
+        """Advances the handle to ``version``, or further."""
+        with self.lock:
+            if version > self._handle.version():
+                self._update()
 
     def transaction(self, app: str) -> int:
         """The last app transaction number of ``app`` at the handle's version; 0 if there is none."""
@@ -183,7 +196,7 @@ class StoredTable:
         with self.lock:
             before = self.version
             # If the next version was created and cleaned up, delta-rs fails without stating the cause.
-            if self._log_directory is not None and self.latest_version() > before:
+            if self.is_local and self.latest_version() > before:
                 raise CommitConflict(self.uri)
             properties = CommitProperties(
                 max_commit_retries=0, app_transactions=[Transaction(*transaction)] if transaction else None
@@ -200,11 +213,22 @@ class StoredTable:
                     )
             except CommitFailedError as error:
                 raise CommitConflict(self.uri) from error
+            except DeltaError as error:
+                # In an object store, delta-rs finds the newest version itself, but cannot read cleaned-up commits.
+                if not self.is_local and self._listed_version() > before:
+                    raise CommitConflict(self.uri) from error
+                raise
             if transaction is not None and self.version == before + 1:
                 # The handle then need not read the log for the transaction that was just written.
                 self._transactions = {(transaction[0], before + 1): transaction[1]}
-            if self._read_version == before and (added := self._added(before, before + 1)) is not None:
+            if self._read_version != before or self.version != before + 1:
+                return
+            if (added := self._added(before, before + 1)) is not None:
                 self._read |= added
+                self._read_version = before + 1
+            elif not self.is_local and not overwrite:
+                # The commit is not fetched from the object store; the handle knows its files.
+                self._read = self._files()
                 self._read_version = before + 1
 
     def read_new(self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None) -> NewRows:
@@ -329,18 +353,17 @@ class StoredTable:
         self._transactions.clear()
 
     def _added(self, since: int, until: int) -> set[str] | None:
-        """The files that the commits in ``(since, until]`` added, if these commits removed no files. For local paths
-        only.
+        """The files that the commits in ``(since, until]`` added, if these commits removed no files.
 
-        None if the commits do not contain this information; the caller must then use the handle.
+        None if the commits do not contain this information, or are not known here; the caller must then use the
+        handle.
         """
-        if self._log_directory is None or since < 0 or until - since > UPKEEP_EVERY:
+        if since < 0 or until - since > UPKEEP_EVERY:
             return None
         added: set[str] = set()
         for version in range(since + 1, until + 1):
-            try:
-                text = self._log_directory.joinpath(f"{version:020d}.json").read_text("utf-8")
-            except FileNotFoundError:
+            text = self._log.text(version)
+            if text is None:
                 return None
             for line in filter(None, text.split("\n")):
                 action = json.loads(line)
@@ -372,7 +395,7 @@ class StoredTable:
             found = pq.ParquetFile(self._opened(name)).read(columns=columns)
             return _conformed(found, schema)
 
-        if self._log_directory is not None or len(names) == 1:
+        if self.is_local or len(names) == 1:
             return pa.concat_tables([read(name) for name in names])
         with ThreadPoolExecutor(min(len(names), _READS_AT_ONCE)) as pool:
             return pa.concat_tables(list(pool.map(read, names)))
@@ -383,11 +406,15 @@ class StoredTable:
         In an object store, fsspec fetches it with one request. delta-rs's own file system needs three requests, and
         blocks all threads of the process while it waits for the store.
         """
-        if self._log_directory is not None:
+        if self.is_local:
             return pa.OSFile(name)
+        return pa.BufferReader(self._fetch(name))
+
+    def _fetch(self, name: str) -> bytes:
+        """The content of a file in the table's object store."""
         if self._store is None:
             self._store = StoreFiles(fsspec.core.url_to_fs(self.uri, use_listings_cache=False)[0])
-        return pa.BufferReader(self._store.cat_file(name))
+        return self._store.cat_file(name)
 
 
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -398,7 +425,3 @@ def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
         for f in schema
     ]
     return pa.table(columns, schema=schema)
-
-
-def _is_commit(name: str) -> bool:
-    return len(name) == 25 and name.endswith(".json") and name[:20].isdecimal()

@@ -286,7 +286,11 @@ class Shell:
         except ValueError:
             seconds = -1.0
         if not 0 <= seconds <= _MOST_WATCH_SECONDS:
-            raise SqlError(INVALID_COMMAND, f'"{argument}" is not a number of seconds', hint=r"\watch 2")
+            raise SqlError(
+                INVALID_COMMAND,
+                f'"{argument}" is not a number of seconds between 0 and {_MOST_WATCH_SECONDS:g}',
+                hint=r"\watch 2",
+            )
         if not self._last.strip():
             raise SqlError(INVALID_COMMAND, "there is no statement to run again", hint=r"SHOW JOBS \watch 2")
         was_paged, self._is_paged = self._is_paged, False

@@ -56,6 +56,7 @@ _WORD = r"(?:\"(?:[^\"]|\"\")+\"|[^\W\d][\w$]*)"
 _RENAMED = re.compile(rf"--\s*rw:\s*renamed\s+from\s+({_WORD}(?:\.{_WORD})?)\s*$", re.IGNORECASE | re.MULTILINE)
 _PART = re.compile(_WORD)
 _NOTE = re.compile(r"--\s*rw:(.*)$", re.MULTILINE)
+_MOST_PLACES = 5
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -84,13 +85,32 @@ def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) 
     the value of a variable replaces ``${name}``.
 
     Raises SqlError, located in the file, for a statement that is not an rw_sql CREATE, for a name that is defined
-    twice, and for a secret whose value is in a file.
+    twice, and for a secret whose value is in a file. If several statements are wrong, the error is the first one's, and
+    its detail names the places of the others.
     """
     found: list[FolderObject] = []
+    wrong: list[SqlError] = []
     for file, text in texts:
-        found += _objects(with_variables(text, variables, file), file)
+        try:
+            found += _objects(with_variables(text, variables, file), file, wrong)
+        except SqlError as error:
+            wrong.append(error)
+    if wrong:
+        raise _first_of(wrong)
     _require_once(found)
     return tuple(found)
+
+
+def _first_of(errors: list[SqlError]) -> SqlError:
+    """The first error, with the places of the others in its detail."""
+    first, *others = errors
+    if others and first.detail is None:
+        places = [f"{error.file}:{error.line}" for error in others[:_MOST_PLACES]]
+        if len(others) > _MOST_PLACES:
+            places.append(f"{len(others) - _MOST_PLACES} others")
+        verb = "statement is" if len(others) == 1 else "statements are"
+        first.detail = f"{len(others)} more {verb} wrong: {', '.join(places)}"
+    return first
 
 
 def with_variables(text: str, variables: Mapping[str, str], file: str) -> Expanded:
@@ -164,17 +184,17 @@ def stray_note(text: str) -> SqlError | None:
     )
 
 
-def _objects(expanded: Expanded, file: str) -> Iterator[FolderObject]:
-    """The objects of a file. Raises SqlError, located in the file as the user wrote it."""
+def _objects(expanded: Expanded, file: str, wrong: list[SqlError]) -> Iterator[FolderObject]:
+    """The objects of a file. Adds to ``wrong`` the errors of statements, located in the file as the user wrote it."""
     for part, notes in statements_with_notes(expanded.text):
         _, span = expanded.source(part.start, part.start + len(part.text))
         try:
             yield folder_object(part.text, notes, file=file, line=span.line)
         except SqlError as error:
-            raise expanded.locate(part.locate(error, expanded.text, file))  # noqa: B904 - the same error, located
+            wrong.append(expanded.locate(part.locate(error, expanded.text, file)))
     stray = stray_note(expanded.text)
     if stray is not None:
-        raise expanded.locate(stray.located(expanded.text, file))
+        wrong.append(expanded.locate(stray.located(expanded.text, file)))
 
 
 def folder_object(text: str, notes: str, *, file: str, line: int, has_values: bool = False) -> FolderObject:

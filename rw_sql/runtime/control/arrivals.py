@@ -52,6 +52,8 @@ class Arrivals:
                 if least is None or since <= least:
                     self._arrived[job] = since
                     del self._coming[job]
+                    # What the former owner has written since the last look counts now.
+                    self._context.metastore.looks.forget()
         self.waiting = frozenset(self._coming)
         return self.waiting
 

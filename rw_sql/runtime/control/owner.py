@@ -24,6 +24,7 @@ from rw_sql.runtime.jobs.downtime import note_downtime
 from rw_sql.runtime.jobs.groups import holding, unapplied
 from rw_sql.runtime.jobs.lease import (
     HEARTBEAT_SECONDS,
+    STORE_HEARTBEAT_SECONDS,
     LeaseWatch,
     is_held,
     is_orphaned,
@@ -51,6 +52,9 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2
 """The interval in seconds at which the owner polls for new epochs, and for sessions that wait for the lease."""
+
+_STORE_LOOK_SECONDS = 1.0
+"""The interval for a warehouse in an object store, where each look at a table is a request."""
 
 _OUTCOME_SECONDS, _MOST_OUTCOME_SECONDS = 2.0, 10.0
 _LOOK_BACK = 50
@@ -167,6 +171,8 @@ class Owner:
         else:
             fault("owner.after_lease")
             logger.info("this process runs the jobs of %s", self._of())
+            # The first pass must see everything that others committed while this process did not run the jobs.
+            self._context.metastore.looks.forget()
             # From here on, this process has the lease, even if a later step fails: no other process takes the lease
             # while this process runs.
             self._reconciler = Reconciler(self._context)
@@ -234,12 +240,13 @@ class Owner:
         # others.
         self._why_ended = "the loop that runs the jobs failed unexpectedly"
         try:
-            while not self._stopping.is_set():
-                if not self._context.sessions.is_alive():
-                    self._why_ended = "Spark has ended"
-                    logger.error("Spark has ended: this process runs no jobs of %s", self._context.warehouse.uri)
-                    return
-                self._pass()
+            with self._context.metastore.looks.at_most_every(_STORE_LOOK_SECONDS):
+                while not self._stopping.is_set():
+                    if not self._context.sessions.is_alive():
+                        self._why_ended = "Spark has ended"
+                        logger.error("Spark has ended: this process runs no jobs of %s", self._context.warehouse.uri)
+                        return
+                    self._pass()
             self._why_ended = "it was stopped"
         finally:
             self._stopping.set()
@@ -396,7 +403,8 @@ class Owner:
     def _beat(self) -> None:
         # Until the jobs have stopped, which may take longer than a lease lasts.
         store, warehouse = self._context.store, self._context.warehouse
-        while not self._has_given_up.wait(HEARTBEAT_SECONDS):
+        seconds = HEARTBEAT_SECONDS if warehouse.is_local else STORE_HEARTBEAT_SECONDS
+        while not self._has_given_up.wait(seconds):
             try:
                 if not store.may_write(HEARTBEAT, warehouse):
                     continue

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore.job_store import JobStore
 
-HEARTBEAT_SECONDS = 2.0
-"""The interval in seconds at which an owner renews its lease."""
+HEARTBEAT_SECONDS, STORE_HEARTBEAT_SECONDS = 2.0, 4.0
+"""The interval in seconds at which an owner renews its lease: on a local path, and in an object store, where a renewal
+takes several requests."""
 
 LEASE_SECONDS = 15.0
 """The time without a heartbeat, in seconds, after which another process may take the lease of a warehouse in an object

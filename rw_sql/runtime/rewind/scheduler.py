@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 2.0
+_STORE_LOOK_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -81,14 +82,16 @@ class Rewinding:
         """
         found: set[str] = set()
         owed: set[str] = set()
-        done = self._context.metastore.jobs.rewound()
+        # Only owners write these facts, and this process has seen the ones of earlier owners when it took over.
+        with self._context.metastore.looks.at_most_every(_STORE_LOOK_SECONDS):
+            done = self._context.metastore.jobs.rewound()
+            waiting = self._points(snapshot)
         group = self._context.group
         pending = [
             rewind
             for rewind in snapshot.all("rewind")
             if rewind.epoch not in done and group_of(snapshot, rewind.source_id) == group
         ]
-        waiting = self._points(snapshot)
         for source, records in waiting:
             job = ingest_fragment(source.id)
             spec = busy.get(job)

@@ -118,6 +118,23 @@ def test_what_is_refused(texts: tuple[str, ...], code: str, said: str, place: tu
         assert (error.file, error.line) == place
 
 
+@pytest.mark.parametrize(
+    ("texts", "detail"),
+    [
+        (("SELECT 1;", VIEW), None),
+        (("SELECT 1;\nSELECT 2;", VIEW), "1 more statement is wrong: 0.sql:2"),
+        (("SELECT 1;", VIEW, "CREATE SORCE;\n" + SOURCE), "1 more statement is wrong: 2.sql:1"),
+        ((VIEW + "\n-- rw: renamed from x", "SELECT ${unset};"), "1 more statement is wrong: 1.sql:1"),
+        (
+            (VIEW, "SELECT 1;\n" * 9),
+            "8 more statements are wrong: 1.sql:2, 1.sql:3, 1.sql:4, 1.sql:5, 1.sql:6, 3 others",
+        ),
+    ],
+)
+def test_the_first_of_several_errors_names_the_places_of_the_others(texts: tuple[str, ...], detail: str | None) -> None:
+    assert refusal(*texts).detail == detail
+
+
 def test_circles_are_named() -> None:
     a, b = "CREATE MATERIALIZED VIEW a AS SELECT 1 AS x FROM b;", "CREATE MATERIALIZED VIEW b AS SELECT 1 AS x FROM a;"
     with pytest.raises(SqlError, match="a → b → a"):

@@ -1,0 +1,151 @@
+"""The commit files of a metastore table, read without delta-rs, which needs more time or requests to find new ones."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock, local
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_LISTING_SECONDS = 60.0
+_MOST_FETCHED, _TEXTS_KEPT = 10, 50
+
+
+class Looks:
+    """Limits how often a process looks for new commits in an object store, where each look is a request."""
+
+    def __init__(self) -> None:
+        self._of_thread = local()
+        self._valid_from = 0.0
+
+    @contextmanager
+    def at_most_every(self, seconds: float) -> Iterator[None]:
+        """A context manager inside which, in this thread, a read looks for new commits only if the last look of the
+        process at the same table is ``seconds`` old. Writes always look."""
+        before = self._seconds
+        self._of_thread.seconds = seconds
+        try:
+            yield
+        finally:
+            self._of_thread.seconds = before
+
+    @property
+    def _seconds(self) -> float:
+        return getattr(self._of_thread, "seconds", 0.0)
+
+    def forget(self) -> None:
+        """Makes the next read of each table look for new commits."""
+        self._valid_from = time.monotonic()
+
+    def is_valid(self, looked_at: float) -> bool:
+        """True if this thread needs no other look at a table after the one at ``looked_at`` (monotonic seconds)."""
+        return self._valid_from <= looked_at and time.monotonic() - looked_at < self._seconds
+
+
+class LocalLog:
+    """The log of a table on a local path."""
+
+    def __init__(self, table: str) -> None:
+        self._directory = Path(table) / "_delta_log"
+        self._newest = -1
+        self._listed_at = -1
+
+    def newest(self, known: int, *, is_exact: bool = False) -> int:
+        """The newest version; ``known`` is one that exists. Takes two file system calls, a few microseconds."""
+        listed_at = os.stat(self._directory).st_mtime_ns
+        newest = max(self._newest, known)
+        while os.path.exists(f"{self._directory}/{newest + 1:020d}.json"):
+            newest += 1
+        # The directory has changed for an unknown reason: the next version's file may have been created and cleaned up
+        # while this process slept. A listing shows it.
+        if listed_at != self._listed_at:
+            if newest == self._newest:
+                names = os.listdir(self._directory)
+                newest = max([newest, *(int(name[:20]) for name in names if _is_commit(name))])
+            self._listed_at = listed_at
+        self._newest = max(self._newest, newest)
+        return newest
+
+    def text(self, version: int) -> str | None:
+        """The text of a commit; None if it was cleaned up."""
+        try:
+            return self._directory.joinpath(f"{version:020d}.json").read_text("utf-8")
+        except FileNotFoundError:
+            return None
+
+
+class StoreLog:
+    """The log of a table in an object store. Thread-safe.
+
+    A look requests the file that the next commit would write, which is one request, and no listing, while nothing is
+    new. That file can be missing although there are newer ones: commits are cleaned up after minutes, by the clock of
+    another machine. Once a minute, and after each longer gap between two looks, the log must therefore be listed.
+
+    ``fetch`` returns a file's content. It raises FileNotFoundError if there is none.
+    """
+
+    def __init__(self, table: str, fetch: Callable[[str], bytes], looks: Looks) -> None:
+        self._directory = f"{table}/_delta_log"
+        self._fetch = fetch
+        self._looks = looks
+        self._lock = Lock()
+        self._newest = -1
+        self._texts: dict[int, str] = {}
+        self._looked_at = self._refused_at = float("-inf")
+        # By both clocks: the monotonic one stands still while the machine sleeps, the other one may be set.
+        self._listed_at = (float("-inf"), float("-inf"))
+
+    def newest(self, known: int, *, is_exact: bool = False) -> int | None:
+        """The newest version; ``known`` is one that exists. None if the log must be listed first.
+
+        The answer may be as old as :class:`Looks` permits, unless ``is_exact``.
+        """
+        newest = max(self._newest, known)
+        if not is_exact and self._looks.is_valid(self._looked_at):
+            return newest
+        began = time.monotonic()
+        ages = (began - self._listed_at[0], abs(time.time() - self._listed_at[1]))
+        if max(ages) >= _LISTING_SECONDS or began - self._refused_at < _LISTING_SECONDS:
+            return None
+        found: dict[int, str] = {}
+        try:
+            while len(found) < _MOST_FETCHED:
+                found[newest + 1] = self._fetch(f"{self._directory}/{newest + 1:020d}.json").decode()
+                newest += 1
+        except FileNotFoundError:
+            pass
+        except PermissionError:
+            # A store may refuse to tell whether a file exists to users who may list only some folders.
+            self._refused_at = began
+            return None
+        else:
+            return None
+        with self._lock:
+            self._texts |= found
+            self._note(newest, began)
+            return self._newest
+
+    def listed(self, newest: int, began: float) -> None:
+        """Notes that a listing, which began at ``began`` (monotonic seconds), has shown the newest version."""
+        with self._lock:
+            self._listed_at = began, time.time() - (time.monotonic() - began)
+            self._note(newest, began)
+
+    def _note(self, newest: int, began: float) -> None:
+        self._newest = max(self._newest, newest)
+        self._looked_at = max(self._looked_at, began)
+        for version in [version for version in self._texts if version <= self._newest - _TEXTS_KEPT]:
+            del self._texts[version]
+
+    def text(self, version: int) -> str | None:
+        """The text of a commit that a look has found; None for others."""
+        return self._texts.get(version)
+
+
+def _is_commit(name: str) -> bool:
+    return len(name) == 25 and name.endswith(".json") and name[:20].isdecimal()
