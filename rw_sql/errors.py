@@ -220,9 +220,11 @@ _CONTENT = re.compile(
     rf"(\b(?:CREATE|ALTER)\s+SECRET\b(?:'(?:[^']|'')*'|[^;'])*?\bAS\b\s*)({_LITERAL}|[^\s;]+)",
     re.IGNORECASE | re.DOTALL,
 )
+SECRET_WORDS = "passw|pwd|secret|token|credential|jaas|jwt|nkey|key[._]pem|(?:private|client|account|api)[._]?key"
+"""A pattern for words in the names of properties and variables whose values may be secret."""
+
 _TELLING = re.compile(
-    rf"(\b[\w.]*(?:passw|secret|token|credential|jaas|private[._]key|key\.pem)[\w.]*\"?\s*=?\s*)({_LITERAL})",
-    re.IGNORECASE | re.DOTALL,
+    rf"((?:\b[\w.]*(?:{SECRET_WORDS})[\w.]*|(?<![\w.])seed)\"?\s*=?\s*)({_LITERAL})", re.IGNORECASE | re.DOTALL
 )
 _EMBEDDED = re.compile(
     r"()('[^']*(?:://[^\s/'@]*:[^\s/'@]*@|[?&;]\s*passw\w*=)[^']*(?:'|\Z))", re.IGNORECASE | re.DOTALL

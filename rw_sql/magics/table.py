@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from rw_sql.session.visible_text import visible
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -74,7 +76,7 @@ class ResultTable:
         shown = self._rows.rows[:ROWS_SEEN]
         left_out = len(self._rows.rows) - len(shown)
         table = [self._rows.columns, *([cell if cell is not None else "NULL" for cell in row] for row in shown)]
-        lines = [[cell.replace("\n", " ") for cell in row] for row in table]
+        lines = [[visible(cell).replace("\n", " ") for cell in row] for row in table]
         widths = [max(len(row[index]) for row in lines) for index in range(len(self._rows.columns))]
         text = [
             " | ".join(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.cli.text_input import read_text
-from rw_sql.errors import INVALID_OPTION, SqlError, masked
+from rw_sql.errors import INVALID_OPTION, SECRET_WORDS, SqlError, masked
 from rw_sql.syntax import split_script
 from rw_sql.syntax.variables.expand import expand
 from rw_sql.syntax.variables.references import NAME
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax import ScriptStatement
     from rw_sql.syntax.variables.source_map import Expanded
 
-_TELLING = re.compile(r"passw|pwd|secret|token|credential|jaas|private_?key|api_?key", re.IGNORECASE)
+_TELLING = re.compile(SECRET_WORDS, re.IGNORECASE)
 _HIDDEN = "*****"
 
 

@@ -21,6 +21,7 @@ from prompt_toolkit.styles import Style
 
 from rw_sql.cli.shell.commands import is_open
 from rw_sql.cli.shell.words import SQL_WORDS
+from rw_sql.errors import SECRET_WORDS, masked
 from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexemes
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.document import Document
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
-_MAY_HOLD_A_SECRET = re.compile(r"\b(secret|password|jaas|token|private_key)\b", re.IGNORECASE)
+_MAY_HOLD_A_SECRET = re.compile(SECRET_WORDS, re.IGNORECASE)
 _STARTING_SECONDS = 0.5
 """The interval in seconds at which the prompt is redrawn while Spark is starting."""
 
@@ -69,7 +70,7 @@ class StatementHistory(FileHistory):
 
     def store_string(self, string: str) -> None:
         """Appends one entry to the file."""
-        if _MAY_HOLD_A_SECRET.search(string):
+        if _MAY_HOLD_A_SECRET.search(string) or masked(string) != string:
             return
         file = Path(str(self.filename))
         with contextlib.suppress(OSError):

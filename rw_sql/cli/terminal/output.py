@@ -6,7 +6,8 @@ import re
 import shutil
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Literal, TextIO
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from rich.box import MARKDOWN, ROUNDED, SIMPLE_HEAD
 from rich.cells import cell_len, set_cell_size
@@ -15,6 +16,8 @@ from rich.control import Control
 from rich.segment import ControlType
 from rich.table import Table
 from rich.text import Text
+
+from rw_sql.session.visible_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,6 +49,22 @@ Layout = Literal["auto", "table", "records"]
 the result is too tall or too wide for a table."""
 
 
+class _VisibleConsole(Console):
+    """A console that prints the control characters of a text as escapes. The cells of tables are made visible before,
+    because the widths of columns depend on them."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*map(_visible, objects), **options)
+
+
+def _visible(part: object) -> object:
+    if isinstance(part, str):
+        return visible(part)
+    if isinstance(part, Text) and (shown := visible(part.plain)) != part.plain:
+        return Text(shown, style=part.style)
+    return part
+
+
 def console_for(stream: TextIO | None = None) -> Console:
     """A console on ``stream`` (default: standard output).
 
@@ -53,11 +72,11 @@ def console_for(stream: TextIO | None = None) -> Console:
     """
     stream = stream or sys.stdout
     if stream.isatty():
-        console = Console(file=stream, highlight=False)
+        console = _VisibleConsole(file=stream, highlight=False)
         if console.is_dumb_terminal:  # rich assumes a terminal of 80 columns unless both sizes are set
             console.size = shutil.get_terminal_size()
         return console
-    return Console(file=stream, highlight=False, width=_NO_WIDTH, color_system=None)
+    return _VisibleConsole(file=stream, highlight=False, width=_NO_WIDTH, color_system=None)
 
 
 def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto") -> None:
@@ -75,6 +94,7 @@ def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto") -> None
     if rows.columns == ("plan",) and console.is_terminal and layout != "records":
         _print_plan(console, rows)
         return
+    rows = _with_visible_cells(rows)
     widths = _column_widths(rows, console.width)
     is_compact = widths is None and layout == "auto"
     if is_compact:
@@ -86,6 +106,11 @@ def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto") -> None
     else:
         console.print(_table(rows, widths, is_terminal=console.is_terminal, is_compact=is_compact))
     console.print(Text(f"({rows.count})", style="dim"))
+
+
+def _with_visible_cells(rows: Rows) -> Rows:
+    cells = tuple(tuple(None if cell is None else visible(cell) for cell in row) for row in rows.rows)
+    return replace(rows, columns=tuple(map(visible, rows.columns)), rows=cells)
 
 
 def fits(rows: Rows, width: int) -> bool:
@@ -183,7 +208,7 @@ def _reads_as_number(cell: str) -> bool:
 def print_error(message: str) -> None:
     """Prints an error's full text to standard error. In a terminal, the first line is red, and a quoted line that is
     wider than the terminal is cut around the caret."""
-    console = console_for(sys.stderr)
+    console, message = console_for(sys.stderr), visible(message)
     if console.is_terminal:
         message = _with_fitting_place(message, console.width)
     first, _, rest = message.partition("\n")

@@ -51,6 +51,28 @@ def test_square_brackets_are_text() -> None:
     assert "[bold]" in printed(Rows(columns=("text",), rows=(("[bold]",),)))
 
 
+_ODD = "a\x1b]0;owned\x07b\x1b[2Jc\rd\u202ee\x85f"
+_SHOWN = "a\\x1b]0;owned\\x07b\\x1b[2Jc\\rd\\u202ee\\x85f"
+
+
+@pytest.mark.parametrize("layout", ["table", "records"])
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_value_cannot_control_the_terminal(layout: Layout, is_terminal: bool) -> None:
+    stream = Terminal() if is_terminal else io.StringIO()
+    console = console_for(stream)
+    console.width = 200
+    print_rows(console, Rows(columns=(_ODD, "b"), rows=((_ODD, "1\r\n2\t3"),)), layout=layout)
+    console.print(_ODD)
+    said = stream.getvalue()
+    assert said.count(_SHOWN) == 3
+    assert not re.search("[\x07\r\x85\u202e]|\x1b(?!\\[[0-9;]*m)", said), "only rich's own colours are left"
+
+
+def test_an_error_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(f"RW500: {_ODD}\r\nHINT: {_ODD}")
+    assert capsys.readouterr().err == f"RW500: {_SHOWN}\nHINT: {_SHOWN}\n"
+
+
 def test_a_cut_result_says_so() -> None:
     assert "(the first 1 row)" in printed(Rows(columns=("a",), rows=(("1",),), has_more=True))
 
