@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from proof.harness import Proof, Trial, find_proofs, known_trials, run_proof, tried_commit, write_page
 from rw_sql.cli.process_cleanup import keep_tidy
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 HERE = Path(__file__).parent
 WORK = HERE / ".work"
+_SHARES_EACH = 8
 
 
 def main(
@@ -23,7 +28,7 @@ def main(
     ] = None,
     show: Annotated[bool, typer.Option("--list", help="List the proofs and exit.")] = False,
     workers: Annotated[int, typer.Option(min=1, help="The number of processes that share the seeds.")] = 1,
-    share: Annotated[int | None, typer.Option(hidden=True)] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Run only these seeds, and write no report.")] = None,
 ) -> None:
     """Test the claims of proofs, seed by seed."""
     proofs = [proof for proof in find_proofs(HERE / "cases") if not only or proof.name in only]
@@ -36,9 +41,9 @@ def main(
         return
     keep_tidy()
     commit = tried_commit(HERE.parent)
-    if share is not None:
+    if seed is not None:
         for proof in proofs:
-            run_proof(proof, work=WORK, commit=commit, on_trial=_tell, seeds=proof.seeds[share::workers])
+            run_proof(proof, work=WORK, commit=commit, on_trial=_tell, seeds=seed)
         return
     has_failed = False
     for proof in proofs:
@@ -46,7 +51,7 @@ def main(
         number = min(workers, len(proof.seeds))
         with proof.surroundings():
             if number > 1:
-                _run_shares(proof, number)
+                _run_shares(proof, number, {} if commit.endswith("+") else known_trials(proof, WORK, commit))
                 trials = known_trials(proof, WORK, commit)
             else:
                 trials = run_proof(proof, work=WORK, commit=commit, on_trial=_tell)
@@ -56,16 +61,18 @@ def main(
         raise typer.Exit(1)
 
 
-def _run_shares(proof: Proof, number: int) -> None:
-    """Runs a proof's seeds in several processes, ``number`` of them. Raises CalledProcessError if one did not
-    finish."""
-    command = [sys.executable, "-m", "proof", proof.name, "--workers", str(number), "--share"]
-    running = [subprocess.Popen([*command, str(share)], cwd=HERE.parent) for share in range(number)]
-    for process in running:
-        process.wait()
-    for process in running:
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, process.args)
+def _run_shares(proof: Proof, number: int, known: Mapping[int, Trial]) -> None:
+    """Runs the seeds of a proof that have not passed, in ``number`` processes at a time. Each process gets a few seeds,
+    because some seeds take much longer than others. Raises CalledProcessError if a process did not finish."""
+    left = [seed for seed in proof.seeds if seed not in known or known[seed].failure is not None]
+    count = max(1, len(left) // (_SHARES_EACH * number))
+    command = [sys.executable, "-m", "proof", proof.name]
+
+    def run(seeds: Sequence[int]) -> None:
+        subprocess.run([*command, *(f"--seed={seed}" for seed in seeds)], cwd=HERE.parent, check=True)
+
+    with ThreadPoolExecutor(number) as pool:
+        list(pool.map(run, (left[at : at + count] for at in range(0, len(left), count))))
 
 
 def _tell(trial: Trial) -> None:

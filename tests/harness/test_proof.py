@@ -65,8 +65,8 @@ def test_a_line_cut_off_by_a_kill_is_run_again(tmp_path: Path) -> None:
 def test_processes_share_the_seeds(tmp_path: Path) -> None:
     seen: list[int] = []
     one = proof(seen)
-    for share in range(2):
-        run_proof(one, work=tmp_path, commit="abc", on_trial=lambda _trial: None, seeds=one.seeds[share::2])
+    for seeds in ([0, 2], [1]):
+        run_proof(one, work=tmp_path, commit="abc", on_trial=lambda _trial: None, seeds=seeds)
     assert seen == [0, 2, 1]
     assert sorted(known_trials(one, tmp_path, "abc")) == [0, 1, 2]
     assert known_trials(one, tmp_path, "def") == {}
@@ -120,7 +120,7 @@ def test_surroundings_are_entered_once_around_all_seeds(tmp_path: Path, monkeypa
     monkeypatch.setattr(command, "WORK", tmp_path / "work")
     monkeypatch.setattr(command, "keep_tidy", lambda: None)
 
-    command.main(only=None, show=False, workers=1, share=None)
+    command.main(only=None, show=False, workers=1, seed=None)
 
     assert seen == ["begin", 0, 1, 2, "end"]
     assert "| held | 3 |" in (tmp_path / "docs" / "proof" / "p.md").read_text(encoding="utf-8")
