@@ -47,6 +47,8 @@ POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 """Spark's setting for the delay between polls of a query without new data."""
 
 _LEAST_DELAY_MS, _DELAY_MS_PER_QUERY, _MOST_DELAY_MS = 20, 10, 500
+_STORE_DELAY_MS = 200
+"""The minimum delay for a warehouse in an object store, where each poll of a table is a listing that is paid for."""
 
 ORIGINAL_SQL = "_rw_sql_original"
 """The attribute that contains the original ``SparkSession.sql``, which rw_sql has wrapped."""
@@ -79,6 +81,7 @@ class SparkSessions:
         """``is_local``: the jobs' checkpoints are on a local path."""
         self.spark = spark
         self._settings = {**JOB_SETTINGS, **(LOCAL_CHECKPOINT_SETTINGS if is_local else {})}
+        self._least_delay_ms = 0 if is_local else _STORE_DELAY_MS
         self._to_reset: tuple[str, ...] | None = None
         self._free: dict[str, list[SparkSession]] = {}
         self._releasing, self._reading = threading.Lock(), threading.Lock()
@@ -211,7 +214,7 @@ class SparkSessions:
 
     def _set_delay(self, session: SparkSession) -> None:
         running = self._active_queries.size()
-        least_ms = self._user_settings.streamingPollingDelay()
+        least_ms = max(self._user_settings.streamingPollingDelay(), self._least_delay_ms)
         session.conf.set(POLLING_DELAY, f"{polling_delay_ms(running, least_ms)}ms")
 
     def load(self, packages: Iterable[str]) -> None:
