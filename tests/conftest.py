@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.support.seeds import draw_long, seed_of
 from tests.support.spark_settings import java_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rw_sql.errors import SqlError
 
@@ -110,3 +111,11 @@ def recorded(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return check
+
+
+@pytest.fixture
+def interrupted_as_by_default() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt. A job that a shell script runs in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -141,18 +141,18 @@ class CheckpointFiles:
         # one.
         checksum.unlink(missing_ok=True)
         fresh.replace(path)
-        sync_folder(path.parent)
+        sync(path.parent)
         if has_checksum:
             checksum.write_bytes(checksum_of(data))
 
 
-def sync_folder(folder: Path) -> None:
-    """Makes the names in a local folder permanent.
+def sync(path: Path | str) -> None:
+    """Writes a local file, or the names in a local folder, to the disk.
 
-    Otherwise the file system may lose the rename of a file when the machine crashes, although the file's content is on
-    the disk.
+    Without the latter, the file system may lose the rename of a file when the machine crashes, although the file's
+    content is on the disk.
     """
-    opened = os.open(folder, os.O_RDONLY)
+    opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:

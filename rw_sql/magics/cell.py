@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -18,7 +19,7 @@ from rw_sql.syntax import split_script
 from rw_sql.syntax.variables.expand import expand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -53,7 +54,9 @@ class StatementMagic:
             result_name, text = read_assignment(line)
             arguments = Arguments(result_name=result_name)
         else:
-            arguments, text = read_arguments(line), cell
+            with self._aborting_block():
+                arguments = read_arguments(line)
+            text = cell
         last, is_shown = self._run_statements(text, arguments)
         self._assign(last, arguments)
         return None if is_shown or arguments.result_name is not None else last
@@ -64,6 +67,7 @@ class StatementMagic:
         Returns the last result, and whether it has been shown already.
         """
         from rw_sql.runtime.spark.interrupts import StatementInterrupted
+        from rw_sql.session.attach import attach, attached_to
         from rw_sql.session.scripts import interrupted_at, run_statements
 
         done = 0
@@ -82,12 +86,16 @@ class StatementMagic:
 
         own = {**self._settings, **arguments.variables}
         known = CellVariables(own, self._shell.user_ns)
-        expanded = expand(text, known, read_text_file)
+        with self._aborting_block():
+            expanded = expand(text, known, read_text_file)
+            parts = split_script(expanded.text)
         self._settings.update(expanded.settings)
-        parts = split_script(expanded.text)
+        spark = self._session()
+        if attached_to(spark) is None:
+            attach(spark)
         try:
             run_statements(
-                self._session(),
+                spark,
                 expanded.text,
                 answer=choose_answer(arguments, can_ask=self._can_ask()),
                 on_result=show,
@@ -124,12 +132,30 @@ class StatementMagic:
         attached = attached_to(spark) or attach(spark)
         watch(attached.served().status, seconds)
 
-    def _session(self) -> SparkSession:
+    @contextmanager
+    def _aborting_block(self) -> Iterator[None]:
+        """A context manager that aborts an open BEGIN UNSAFE block after an error: COMMIT must not run a block that
+        lacks a statement."""
+        try:
+            yield
+        except BaseException:
+            from rw_sql.session.attach import attached_to
+
+            spark = self._find_session()
+            attached = None if spark is None else attached_to(spark)
+            if attached is not None:
+                attached.abort_block()
+            raise
+
+    def _find_session(self) -> SparkSession | None:
         from pyspark.sql import SparkSession
 
         named = self._shell.user_ns.get("spark")
         is_session = isinstance(named, SparkSession) or type(named).__module__.startswith("pyspark.sql.connect")
-        spark = named if is_session else SparkSession.getActiveSession()
+        return named if is_session else SparkSession.getActiveSession()
+
+    def _session(self) -> SparkSession:
+        spark = self._find_session()
         if spark is None:
             raise SqlError(
                 NO_SESSION, "this notebook has no Spark session", hint="import rw_sql; spark = rw_sql.connect()"

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import deque
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Event, Lock, RLock
 from typing import TYPE_CHECKING, Any
 
@@ -42,11 +43,9 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import Operation
     from rw_sql.metastore.snapshot import Effect, Projection
 
-_EPOCH = "epoch"
-_PROJECTED = "projected"
+_EPOCH, _PROJECTED = "epoch", "projected"
 _RECENT = 64
-_COLLECTING_SECONDS = 1.0
-_PROJECTING_SECONDS = 0.2
+_COLLECTING_SECONDS, _PROJECTING_SECONDS = 1.0, 0.2
 _SETTLING_SECONDS, _SETTLING_LOOK_SECONDS = 10.0, 0.2
 """If the write of a commit fails, the log is read repeatedly until it shows whether the commit arrived. These are the
 time limit for this and the interval between two reads, in seconds."""
@@ -71,12 +70,10 @@ class Metastore:
         """Called between the steps of a commit with the name of a fault point; tests stop the process there."""
         self._catalog = catalog
         self._lock = RLock()
-        self._operations = StoredTable(join(directory, "operations"), looks=self.looks)
+        opened = partial(StoredTable, failed_writes=self.failed_writes, looks=self.looks)
+        self._operations = opened(join(directory, "operations"))
         self._projections: dict[Projection, StoredTable] = {
-            name: StoredTable(
-                join(directory, name), upkeep_offset=10 * at, failed_writes=self.failed_writes, looks=self.looks
-            )
-            for at, name in enumerate(PROJECTIONS, 1)
+            name: opened(join(directory, name), upkeep_offset=10 * at) for at, name in enumerate(PROJECTIONS, 1)
         }
         # _recent has the effects that a projection may still lack. _forgotten has, for each projection, the last epoch
         # whose effect was removed from _recent.
@@ -499,7 +496,5 @@ class Metastore:
             with table.lock:
                 table.refresh()
                 if snapshot.touched.get(name, 0) <= table.transaction(_PROJECTED) < snapshot.epoch:
-                    try:
+                    with suppress(CommitConflict):
                         table.append(table.schema.empty_table(), transaction=(_PROJECTED, snapshot.epoch))
-                    except CommitConflict:
-                        continue

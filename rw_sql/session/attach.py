@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,11 +20,18 @@ from rw_sql.errors import DELTA_MISSING, INVALID_PARAMETER, SqlError
 from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.resource_groups import require_group_name
 from rw_sql.plan.result.confirmation import Question
-from rw_sql.runtime.spark.interrupts import watch
+from rw_sql.runtime.spark.interrupts import StatementInterrupted, interruptible, shielded, watch
 from rw_sql.runtime.spark.jar_cache import are_jars_ours, jar_settings, remember_jars
 from rw_sql.runtime.spark.jvm import gateway, hadoop_configuration, java_class
 from rw_sql.runtime.spark.sessions import leave_dead_jvm
-from rw_sql.session.attached import Attached, WarehouseRuntime, catalog_of, other_kinds, statement_progress
+from rw_sql.session.attached import (
+    Attached,
+    WarehouseRuntime,
+    catalog_of,
+    end_servers,
+    other_kinds,
+    statement_progress,
+)
 from rw_sql.session.connect_session import ConnectAttached, ConnectRuntime, is_connect_session, wrap_connect
 from rw_sql.session.java import check_java
 from rw_sql.session.location import warehouse_at
@@ -37,12 +45,14 @@ from rw_sql.session.store_settings import EXCLUDED, require_store, store_package
 from rw_sql.spark_jars import installed_jars, jars_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     from rw_sql.runtime.support.warehouse import Warehouse
     from rw_sql.session.attached import AttachedRuntime
+
+logger = logging.getLogger(__name__)
 
 METRICS_VARIABLE = "RW_SQL_METRICS"
 
@@ -154,8 +164,9 @@ def attach(
 
     If no other process runs the jobs of the resource group (default: ``default``), this process runs them, unless every
     session of this process is attached with ``run_jobs=False``. A session of Spark Connect never runs jobs: it passes
-    its statements to the process that runs them. Raises SqlError DELTA_MISSING, with the command line to use, if the
-    session was built without Delta.
+    its statements to the process that runs them. A session that is attached to another warehouse leaves it; after an
+    error, the session stays attached to it. Raises SqlError DELTA_MISSING, with the command line to use, if the session
+    was built without Delta.
     """
     if resource_group is not None:
         resource_group = require_group_name(resource_group)
@@ -170,23 +181,14 @@ def attach(
         require_store(spark, location.uri)
     with _lock:
         present = attached_to(spark)
-        if present is not None:
-            if present.warehouse == location.uri:
-                _require_group(present._runtime, resource_group)
-                if run_jobs:
-                    present._runtime.run_jobs()
-                return present
-            detach(spark)
-        attached = _attach_connect(spark, location) if is_remote else _attach(spark, location, run_jobs, resource_group)
-        where = os.environ.get(METRICS_VARIABLE)
-        if where and not attached._runtime.serves_metrics:
-            try:
-                attached.serve_metrics(where)
-            except BaseException:
-                _leave(attached)
-                raise
-            attached._runtime.serves_metrics = True
-        setattr(spark, _ATTRIBUTE, attached)
+        if present is not None and present.warehouse == location.uri:
+            _require_group(present._runtime, resource_group)
+            if run_jobs:
+                present._runtime.run_jobs()
+            return present
+        with nullcontext() if present is None else interruptible():
+            runtime = _open_connect(location) if is_remote else _open(spark, location, resource_group)
+            attached = _attach(spark, runtime, present, run_jobs=run_jobs)
         if is_remote:
             wrap_connect(attached_to, _for_spark, status_shown)
         else:
@@ -197,7 +199,8 @@ def attach(
         return attached
 
 
-def _attach(spark: SparkSession, location: Warehouse, run_jobs: bool, resource_group: str | None) -> Attached:
+def _open(spark: SparkSession, location: Warehouse, resource_group: str | None) -> WarehouseRuntime:
+    """The warehouse in this process, which is opened unless a session is attached to it."""
     runtime = _runtimes.get(location.uri)
     if runtime is not None and not runtime.context.sessions.is_alive():
         runtime.stop()
@@ -207,23 +210,76 @@ def _attach(spark: SparkSession, location: Warehouse, run_jobs: bool, resource_g
         _runtimes[location.uri] = runtime
     else:
         _require_group(runtime, resource_group)
-    # Creates the session's views before the jobs start: while jobs start, creating a view takes fifty times as long.
-    attached = Attached(spark, runtime)
-    runtime.users += 1
-    if run_jobs:
-        try:
+    return runtime
+
+
+def _open_connect(location: Warehouse) -> ConnectRuntime:
+    runtime = ConnectRuntime(location)
+    _connected.append(runtime)
+    return runtime
+
+
+def _attach(spark: SparkSession, runtime: AttachedRuntime, present: Attached | None, *, run_jobs: bool) -> Attached:
+    """Attaches a session to an open warehouse, in place of ``present``, whose jobs run until then.
+
+    If this fails, the session stays attached to ``present``, and the jobs of ``present`` do not stop.
+    """
+    undo = ExitStack()
+    try:
+        if present is not None:
+            undo.callback(_return_to, present, _servers_to_end(present))
+        runtime.users += 1
+        undo.callback(_release, runtime)
+        if present is not None:
+            _set_aside(present)
+        # Creates the session's views before the jobs start: while jobs start, creating a view takes fifty times as
+        # long.
+        attached = ConnectAttached(spark, runtime) if isinstance(runtime, ConnectRuntime) else Attached(spark, runtime)
+        undo.callback(attached._remove_views)
+        if run_jobs:
             runtime.run_jobs()
-        except BaseException:
-            _leave(attached)
-            raise
+        where = os.environ.get(METRICS_VARIABLE)
+        if where and not runtime.serves_metrics:
+            attached.serve_metrics(where)
+            runtime.serves_metrics = True
+        setattr(spark, _ATTRIBUTE, attached)
+    except BaseException:
+        with shielded():
+            undo.close()
+        raise
+    if present is not None:
+        try:
+            with shielded():
+                _release(present._runtime)
+        except KeyboardInterrupt:
+            raise StatementInterrupted(f"the session is attached to {attached.warehouse}") from None
     return attached
 
 
-def _attach_connect(spark: SparkSession, location: Warehouse) -> Attached:
-    runtime = ConnectRuntime(location)
-    runtime.users = 1
-    _connected.append(runtime)
-    return ConnectAttached(spark, runtime)
+def _servers_to_end(attached: Attached) -> tuple[str, ...]:
+    """The addresses of the metrics servers that end if this session leaves its warehouse."""
+    runtime = attached._runtime
+    if runtime.users > 1:
+        return ()
+    return tuple(f"{server.server_address[0]!s}:{server.server_port}" for server in runtime.servers)
+
+
+def _set_aside(attached: Attached) -> None:
+    """Removes what another attachment of the same session needs: the names of the views, and the metrics' ports."""
+    attached._remove_views()
+    if attached._runtime.users == 1:
+        end_servers(attached._runtime.servers)
+
+
+def _return_to(attached: Attached, served: Sequence[str]) -> None:
+    """Reverts :func:`_set_aside`. ``served`` are the addresses of the metrics servers. A failure only causes a
+    warning."""
+    attached._restore_views()
+    for where in served[len(attached._runtime.servers) :]:
+        try:
+            attached.serve_metrics(where)
+        except SqlError as error:
+            logger.warning("%s", error.message)
 
 
 def _require_group(runtime: AttachedRuntime, group: str | None) -> None:
@@ -244,17 +300,13 @@ def detach(spark: SparkSession) -> None:
         if attached is None:
             return
         delattr(attached.spark, _ATTRIBUTE)
-        _leave(attached)
+        attached._remove_views()
+        _release(attached._runtime)
 
 
-def _leave(attached: Attached) -> None:
-    """Drops a session's views, and stops the warehouse's jobs if no other session is attached to it."""
-    runtime = attached._runtime
+def _release(runtime: AttachedRuntime) -> None:
+    """Stops the warehouse's jobs, unless another session is attached to it."""
     runtime.users -= 1
-    attached._views.close()
-    runtime.views.remove(attached._views)
-    if attached.is_alive:
-        attached._views.remove(runtime.views)
     if runtime.users == 0:
         for uri in [uri for uri, known in _runtimes.items() if known is runtime]:
             del _runtimes[uri]

@@ -6,6 +6,7 @@ import logging
 import re
 import sys
 import time
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,7 +31,7 @@ from rw_sql.runtime.observe.metrics import metrics_of, serve_metrics
 from rw_sql.runtime.observe.statement_progress import StatementProgress, progress_of
 from rw_sql.runtime.remote.request_server import RequestServer
 from rw_sql.runtime.spark.frames import frame_of
-from rw_sql.runtime.spark.interrupts import interruptible
+from rw_sql.runtime.spark.interrupts import StatementInterrupted, interruptible, shielded
 from rw_sql.runtime.spark.sessions import SparkSessions
 from rw_sql.runtime.spark.spark_errors import readable_errors
 from rw_sql.runtime.sql.catalog_views import SparkViews
@@ -45,9 +46,10 @@ from rw_sql.syntax import could_be_ours, route
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.dialect.markers import with_values
 from rw_sql.syntax.lexing.identifiers import PUBLIC
+from rw_sql.syntax.parsing.script import unclosed_bracket, unclosed_quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from wsgiref.simple_server import WSGIServer
 
@@ -62,6 +64,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _USE = re.compile(r"\s*USE\b", re.IGNORECASE)
+
+_COMPLETE = "the statement itself is complete, but its result is not shown"
 
 _CATALOG_NAME = "rw_"
 """The prefix of the names of the catalog's views. If a Spark statement contains this prefix, the metastore first writes
@@ -154,16 +158,48 @@ class Attached:
     def __init__(self, spark: SparkSession, runtime: AttachedRuntime) -> None:
         self.spark = spark
         self._runtime = runtime
-        self._state = SessionState(ask=_default_ask())
+        self._state = SessionState()
+        self._has_own_ask = False
         self._next_look = 0.0
         self._seen = runtime.context.metastore.snapshot()
         self._views = self._make_views()
         self._names = SessionNames(runtime.context.metastore, spark, self._views, lambda: self._state.search_path)
         runtime.views.append(self._views)
-        self._views.refresh()
+        try:
+            self._views.refresh()
+        except BaseException:
+            with shielded(), suppress(Py4JError, PySparkException):
+                self._remove_views()
+            raise
 
     def _make_views(self) -> SparkViews:
         return SparkViews(self._runtime.context, self.spark)
+
+    def _remove_views(self) -> None:
+        """Drops the session's views of rw_sql's objects."""
+        views = self._runtime.views
+        self._views.close()
+        if self._views in views:
+            views.remove(self._views)
+        if self.is_alive:
+            self._views.remove(views)
+
+    def _restore_views(self) -> None:
+        """Creates the views again after :meth:`_remove_views`. A failure only causes a warning; the next statement
+        tries again."""
+        if self._views not in self._runtime.views:
+            self._runtime.views.append(self._views)
+        try:
+            self._views.refresh()
+            schema = self._current_schema()
+            if schema != PUBLIC and self.spark.catalog.currentDatabase() == self._views.database:
+                self._views.use(schema)
+        except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
+            logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
+
+    def _current_schema(self) -> str:
+        """The first schema of the search path that exists."""
+        return next((s for s in self._state.search_path if is_schema(self._seen, s)), PUBLIC)
 
     def _frame(self, table: Table) -> DataFrame:
         return frame_of(self.spark, table)
@@ -212,12 +248,12 @@ class Attached:
 
     @property
     def ask(self) -> Callable[[Question], bool] | None:
-        """The function that confirms unsafe statements."""
-        return self._state.ask
+        """The function that confirms unsafe statements. By default, a question at an interactive Python prompt."""
+        return self._state.ask if self._has_own_ask else _default_ask()
 
     @ask.setter
     def ask(self, answer: Callable[[Question], bool] | None) -> None:
-        self._state.ask = answer
+        self._state.ask, self._has_own_ask = answer, True
 
     @property
     def on_progress(self) -> Callable[[BackfillProgress], None] | None:
@@ -278,9 +314,11 @@ class Attached:
                     statement = replace(statement, name=replace(statement.name, parts=(PUBLIC,)))
                 path = self._state.search_path
                 table = self._run(text, statement)
-                self._show(is_moved=self._state.search_path != path or isinstance(statement, ast.UseSchema))
                 try:
+                    self._show(is_moved=self._state.search_path != path or isinstance(statement, ast.UseSchema))
                     return self._frame(table)
+                except KeyboardInterrupt:
+                    raise StatementInterrupted(_COMPLETE) from None
                 except (Py4JError, OSError):
                     self._runtime.context.sessions.require_alive("the statement took effect")
                     raise
@@ -290,6 +328,7 @@ class Attached:
             self._state.waiting.end()
 
     def _run(self, text: str, statement: Statement) -> Table:
+        self._state.ask = self.ask
         try:
             with self._store_errors():
                 return self._runtime.run(text, statement, self._state)
@@ -313,7 +352,7 @@ class Attached:
             self._views.refresh()
             self._seen = self._runtime.context.metastore.snapshot()
             if is_moved:
-                self._views.use(next((s for s in self._state.search_path if is_schema(self._seen, s)), PUBLIC))
+                self._views.use(self._current_schema())
         except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
             self._runtime.context.sessions.require_alive("the statement took effect")
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
@@ -366,6 +405,8 @@ class Attached:
         """
         parsed = with_values(text, args if isinstance(args, dict | list) else None)
         sources = sources_in(self._seen, parsed)
+        if sources and (unclosed_quote(parsed) or unclosed_bracket(parsed)):
+            sources = ()  # Spark refuses the statement; the sources' names may be in a comment.
         try:
             with (
                 self._store_errors(),
@@ -397,6 +438,17 @@ def catalog_of(attached: Attached) -> Snapshot:
         return context.metastore.snapshot()
 
 
+@contextmanager
+def asked_by(attached: Attached, answer: Callable[[Question], bool] | None) -> Iterator[None]:
+    """A context manager inside which ``answer`` confirms the session's unsafe statements."""
+    before = attached._state.ask, attached._has_own_ask
+    attached.ask = answer
+    try:
+        yield
+    finally:
+        attached._state.ask, attached._has_own_ask = before
+
+
 def statement_progress(attached: Attached) -> StatementProgress:
     """The activity of a session's running statement, for a status line. May be called from another thread."""
     return progress_of(attached._runtime.context, attached._state.waiting)
@@ -410,7 +462,10 @@ def other_kinds(attached: Attached) -> dict[str, str]:
 
 def _default_ask() -> Callable[[Question], bool] | None:
     """The default confirmation: asks the operator if this is an interactive Python prompt on a terminal; None
-    elsewhere."""
+    elsewhere.
+
+    Python sets ``sys.ps1`` only after the startup file, which may have attached the session.
+    """
     is_prompt = hasattr(sys, "ps1") and sys.stdin is not None and sys.stdin.isatty()
     return _ask_at_prompt if is_prompt else None
 

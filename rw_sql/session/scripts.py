@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rw_sql.errors import SPARK_ERROR, SqlError
+from rw_sql.errors import NO_SESSION, SPARK_ERROR, SqlError
 from rw_sql.runtime.spark.interrupts import interruptible
 from rw_sql.runtime.spark.spark_errors import as_sql_error, known_names
 from rw_sql.runtime.support.failures import cause_line
-from rw_sql.session.attach import attach, attached_to, other_kinds, status_shown
+from rw_sql.session.attach import attached_to, other_kinds, status_shown
+from rw_sql.session.attached import asked_by
 from rw_sql.syntax import parse_statement, split_script
 
 if TYPE_CHECKING:
@@ -45,15 +46,24 @@ def answering(
     of the block.
 
     ``answer`` confirms unsafe statements (None: nobody can confirm). ``on_progress`` receives the progress of a view
-    for which a statement waits.
+    for which a statement waits. Raises SqlError NO_SESSION if the session is not attached to a warehouse.
     """
-    attached = attached_to(spark) or attach(spark)
-    before, attached.ask = attached.ask, answer
+    attached = _attached(spark)
     told, attached.on_progress = attached.on_progress, on_progress
     try:
-        yield attached
+        with asked_by(attached, answer):
+            yield attached
     finally:
-        attached.ask, attached.on_progress = before, told
+        attached.on_progress = told
+
+
+def _attached(spark: SparkSession) -> Attached:
+    attached = attached_to(spark)
+    if attached is None:
+        raise SqlError(
+            NO_SESSION, "this Spark session is not attached to a warehouse", hint="rw_sql.attach(spark, 'a_warehouse')"
+        )
+    return attached
 
 
 def run_part(
@@ -108,18 +118,24 @@ def run_statements(
 
     ``answer`` confirms unsafe statements (None: nobody can confirm). ``on_progress`` receives the progress of a view
     for which a statement waits. Raises SqlError with the file, line and column of the error; the effects of the
-    preceding statements remain.
+    preceding statements remain, and an open BEGIN UNSAFE block is aborted.
     """
     with answering(spark, answer, on_progress) as attached:
-        for part in split_script(text):
+        parts = split_script(text)
+        for part in parts:
             shown = StatementText(text=part.text, line=part.line, column=part.column)
-            run_part(attached, part, text, file, partial(on_result, shown))
+            try:
+                run_part(attached, part, text, file, partial(on_result, shown))
+            except BaseException:
+                if part is not parts[-1]:
+                    attached.abort_block()  # COMMIT must not run a block that lacks a statement.
+                raise
 
 
 def run_dry(spark: SparkSession, texts: Sequence[str]) -> None:
     """Plans rw_sql's statements one by one, each on the catalog that the preceding statements would produce. Raises the
     SqlError, located in the statement, that the statement itself would raise, except for a missing confirmation."""
-    dry = (attached_to(spark) or attach(spark)).dry_run()
+    dry = _attached(spark).dry_run()
     for text in texts:
         try:
             dry.explain(parse_statement(text))

@@ -76,7 +76,8 @@ def shown(session: Asks, describe: Callable[[], StatementProgress]) -> Iterator[
         with display.running():
             yield
     finally:
-        session.ask = ask
+        if ask is not None:
+            session.ask = ask
         _Installed.describe = None
 
 

@@ -146,6 +146,40 @@ def test_what_a_folder_does_not_hold_is_found_by_check_too(folder: Path) -> None
     assert "hunter2" not in run("check", str(folder), "--env", "dev")[1]
 
 
+def test_statements_of_spark_are_refused_as_diff_refuses_them(folder: Path) -> None:
+    text = (
+        "CREATE TABLE t (id INT) USING delta;\nINSERT INTO t VALUES (1);\nSELECT 1;\nSET spark.sql.x = 1;\n"
+        "CREATE OR REPLACE TEMPORARY VIEW tv AS SELECT 1;\nOPTIMIZE t;\nCREATE SORCE x (id INT);\n"
+    )
+    (folder / "b.sql").write_text(text, encoding="utf-8")
+    found = findings(str(folder), "--env", "dev")
+    assert found == [*(("b.sql", line, 1, "RW212") for line in range(1, 7)), ("b.sql", 7, 8, "RW101")]
+    with pytest.raises(SqlError) as caught:
+        run("diff", str(folder), "--env", "dev", "-w", str(folder / "w"))
+    assert (caught.value.code, caught.value.line) == ("RW212", 1)
+    assert caught.value.message.endswith("connections and secrets; this statement is Spark's")
+    assert (caught.value.detail or "").startswith("6 more statements are wrong: ")
+    # A table of rw_sql with a mistake looks like one of Spark.
+    assert caught.value.hint == (
+        "run other statements with rw-sql run; or correct it as a definition of rw_sql: expected description of the "
+        "format, found: USING"
+    )
+
+
+def test_a_second_definition_is_refused_whatever_its_form(folder: Path) -> None:
+    """Planned one after the other, these definitions would have no error."""
+    again = SOURCE.replace("SOURCE", "SOURCE IF NOT EXISTS") + VIEW.replace("CREATE", "CREATE OR REPLACE")
+    (folder / "views" / "z.sql").write_text(
+        f"{again}CREATE MATERIALIZED VIEW u AS SELECT id FROM v;\n", encoding="utf-8"
+    )
+    found = findings(str(folder), "--env", "dev")
+    assert [(file, line, code) for file, line, _, code in found] == [("z.sql", 1, "RW201"), ("z.sql", 2, "RW201")]
+    _, told, _ = run("check", str(folder), "--env", "dev")
+    assert f'materialized view "v" at {folder}/views/z.sql:2 is already defined at {folder}/a.sql:1' in told
+    with pytest.raises(SqlError, match="is already defined at"):
+        run("diff", str(folder), "--env", "dev", "-w", str(folder / "w"))
+
+
 def test_a_password_in_any_option_is_found_beside_the_other_errors(folder: Path) -> None:
     text = SOURCE.replace("topic", "topik = 'x', topic").replace(
         "ENCODE JSON", "ENCODE AVRO (schema.registry = 'http://r:1',\n schema.registry.password = 'hunter2')"

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
+import rw_sql
 from rw_sql.errors import SqlError
+from rw_sql.session.scripts import answering
 from tests.integration.attached import AttachedSession
 from tests.integration.world import nothing_changes, state_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -139,3 +148,35 @@ def test_in_a_notebook_a_cells_confirm_and_yes_stand_for_an_answer(
     assert paused.positions("s") == {"1-0": 5}
     with nothing_changes(paused.warehouse), pytest.raises(SqlError, match="RW304"):
         magic.run("--yes", "INJECT SOURCE OFFSETS s VALUES ('0' = 15)")
+
+
+class Typed(io.StringIO):
+    """What an operator types at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_session_that_a_startup_file_attaches_asks_at_the_prompt(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("sys.ps1", raising=False)  # Other tests use IPython, which sets it.
+    monkeypatch.setattr("sys.stdin", Typed("no\n"))
+    attached = rw_sql.attach(spark, str(tmp_path / "warehouse"), run_jobs=False)
+    try:
+        assert attached.ask is None
+        with answering(spark, None):
+            pass
+        monkeypatch.setattr("sys.ps1", ">>> ", raising=False)  # Python sets it after the startup file.
+        with answering(spark, None):
+            assert attached.ask is None
+        spark.sql("CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '20', paused = 'true')")
+        spark.sql("ALTER SYSTEM SET enable_unsafe_ops = true")
+        with pytest.raises(SqlError, match="was not confirmed"):
+            spark.sql(LAST)
+        attached.ask = None
+        with pytest.raises(SqlError) as caught:
+            spark.sql(LAST)
+        assert "CONFIRM '" in (caught.value.hint or "")
+    finally:
+        rw_sql.detach(spark)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from rw_sql.cli.deploy.execution import StatementRunner
 from rw_sql.cli.main import app
 from rw_sql.cli.servers.kafka_topics import create_topic
-from rw_sql.errors import SqlError
+from rw_sql.errors import UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.metastore import Metastore
 from tests.integration.attached import AttachedSession, produce_json
 
@@ -69,11 +70,15 @@ def test_a_warehouse_is_brought_to_a_folder_and_back(
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    # Interrupted half-way by a view with a wrong query: completed changes stay, and the same command continues.
+    # Nothing is made of a plan with a wrong query.
     write(TOP.replace("n > 0", "nothing > 0"), COUNTS, SOURCE)
     with pytest.raises(SqlError, match="nothing"):
         run("apply", str(folder), "--yes")
     write(TOP, COUNTS, SOURCE)
+    assert "3 to create" in run("diff", str(folder))
+    # Interrupted half-way: completed changes stay, and the same command continues.
+    with failing_after(2), pytest.raises(SqlError, match="the broker is away"):
+        run("apply", str(folder), "--yes")
     assert "1 to create" in run("diff", str(folder))
     run("apply", str(folder), "--yes")
     session.run("FLUSH")
@@ -108,7 +113,25 @@ def test_a_warehouse_is_brought_to_a_folder_and_back(
         run("rollback", "counts", "--yes")
     assert "1 to rebuild" in run("diff", str(folder))
     _drops_nothing_for_a_wrong_definition(session, write, run)
+    _a_star_selects_the_column_that_its_table_gets(session, write, run)
     _a_plan_that_fails_is_made_again(session, write, run, plan)
+
+
+@contextmanager
+def failing_after(count: int) -> Iterator[None]:
+    """A context in which ``apply`` runs only this many statements; the next one fails."""
+    run, left = StatementRunner.run, count
+
+    def run_one(self: StatementRunner, spark: SparkSession, text: str) -> None:
+        nonlocal left
+        if not left:
+            raise SqlError(UPSTREAM_UNREACHABLE, "the broker is away", hint="start it")
+        left -= 1
+        run(self, spark, text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StatementRunner, "run", run_one)
+        yield
 
 
 def _drops_nothing_for_a_wrong_definition(
@@ -128,15 +151,37 @@ def _drops_nothing_for_a_wrong_definition(
     assert run("diff", "FOLDER", "--exit-code") == ""
 
 
+def _a_star_selects_the_column_that_its_table_gets(
+    session: AttachedSession, write: Callable[..., None], run: Callable[..., str]
+) -> None:
+    """A new view reads the column through a view with a ``*``: one plan changes all three."""
+    table = SOURCE.replace("id INT,", "id INT PRIMARY KEY,").replace("CREATE SOURCE", "CREATE TABLE")
+    star = "CREATE MATERIALIZED VIEW star AS SELECT * FROM s;\n"
+    write(table, COUNTS, star)
+    run("apply", "FOLDER", "--yes")
+    wider = table.replace("k INT)", "k INT, note VARCHAR)")
+    write(wider, COUNTS, star, "CREATE MATERIALIZED VIEW notes AS SELECT id, note FROM star;")
+    assert "1 to create, 1 to alter, 1 to rebuild" in run("diff", "FOLDER")
+    run("apply", "FOLDER", "--yes")
+    assert run("diff", "FOLDER", "--exit-code") == ""
+    session.run("FLUSH")
+    assert session.spark.table("star").columns == ["id", "k", "note"]
+    assert session.rows_of("notes") == [(id_, None) for id_ in range(30)]
+    write(table, COUNTS)
+    run("apply", "FOLDER", "--yes", "--allow-drop")
+    assert run("diff", "FOLDER", "--exit-code") == ""
+
+
 def _a_plan_that_fails_is_made_again(
     session: AttachedSession, write: Callable[..., None], run: Callable[..., str], plan: Path
 ) -> None:
     """A plan whose second change fails says that it must be made again; a renamed view is rolled back."""
     table = SOURCE.replace("id INT,", "id INT PRIMARY KEY,").replace("CREATE SOURCE", "CREATE TABLE")
     wider = COUNTS.replace("count(*) AS n", "count(*) AS n, max(id) AS last")
-    write(table, wider, "CREATE MATERIALIZED VIEW wrong AS SELECT nothing FROM counts;")
+    write(table, wider, "CREATE MATERIALIZED VIEW more AS SELECT n FROM counts;")
     run("diff", "FOLDER", "--file", str(plan))
-    result = CliRunner().invoke(app, ["apply", str(plan), "--yes"])
+    with failing_after(2):
+        result = CliRunner().invoke(app, ["apply", str(plan), "--yes"])
     assert isinstance(result.exception, SqlError)
     assert f"1 of 2 changes were applied; to continue, make the plan again: rw-sql diff FOLDER --file {plan}" in (
         " ".join(result.stderr.split())

@@ -207,6 +207,28 @@ def test_columns_come_and_go_below_views_of_all_of_them(
 
 
 @pytest.mark.parametrize("keeps", ["id INT", "id INT PRIMARY KEY"], ids=["appends", "replaces"])
+def test_the_same_query_again_gives_a_view_the_columns_that_its_table_got(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, keeps: str
+) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    produce_json(broker.bootstrap, topic_name, [{"id": 1, "a": 1}])
+    every = "CREATE OR REPLACE MATERIALIZED VIEW every AS SELECT * FROM t"
+    session.run(
+        f"CREATE TABLE t ({keeps}) {over(broker, topic_name)}",
+        every,
+        "CREATE MATERIALIZED VIEW above AS SELECT * FROM every",
+        "ALTER TABLE t ADD COLUMN a INT",
+    )
+    produce_json(broker.bootstrap, topic_name, [{"id": 2, "a": 2}])
+    assert session.flushed_rows_of("every") == [(1,), (2,)]
+    session.run(every, "WAIT MATERIALIZED VIEW every")
+    produce_json(broker.bootstrap, topic_name, [{"id": 3, "a": 3}])
+    assert session.flushed_rows_of("every") == session.flushed_rows_of("above") == [(1, None), (2, 2), (3, 3)]
+    (answer,) = session.sql(every)
+    assert answer.detail == "it already has this definition"
+
+
+@pytest.mark.parametrize("keeps", ["id INT", "id INT PRIMARY KEY"], ids=["appends", "replaces"])
 def test_a_column_is_renamed_below_views_and_sinks(
     session: AttachedSession, broker: BrokerInfo, topic_name: str, tmp_path: Path, keeps: str
 ) -> None:

@@ -82,6 +82,18 @@ def test_programs_that_catch_sparks_classes_go_on_working(shop: AttachedSession)
         shop.spark.read.table("totls")
 
 
+def test_a_source_without_an_end_hides_no_comment_without_an_end(shop: AttachedSession) -> None:
+    shop.run("CREATE SOURCE endless (id INT) WITH (connector = 'datagen')")
+    try:
+        for text, place in (("SELECT 1 /* in/*.csv of endless */", 15), ("SELECT 'x FROM endless", 8)):
+            with pytest.raises(ParseException, match="RW102: ") as caught:
+                shop.sql(text)
+            assert isinstance(caught.value, SqlError)
+            assert caught.value.column == place
+    finally:
+        shop.run("DROP SOURCE endless")
+
+
 def collect(_: StatementText, result: DataFrame | None) -> None:
     assert result is not None
     result.collect()

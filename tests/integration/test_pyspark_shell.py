@@ -1,5 +1,5 @@
 """The workflow typed into a plain pyspark shell that attaches by itself; its own ``sql`` accepts rw_sql's statements
-too."""
+too. Questions and the status line of ``rw-sql pyspark``, whose startup file attaches before there is a prompt."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ import pytest
 from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.session.attach import delta_options
 from tests.integration.attached import produce_json
-from tests.integration.processes import Terminal, at_a_terminal
+from tests.integration.processes import PROGRAM, Terminal, at_a_terminal
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from rw_sql.cli.servers.kafka_broker import BrokerInfo
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = pytest.mark.spark
 
 HOME = Path(pyspark.__file__).parent
+ENDLESS = "SELECT id FROM range(1000000000000)"
 
 
+@pytest.mark.kafka
 @pytest.mark.long
 def test_the_workflow(broker: BrokerInfo, topic_name: str, tmp_path: Path) -> None:
     old, new = f"{topic_name}.old", f"{topic_name}.new"
@@ -76,6 +78,27 @@ def test_the_workflow(broker: BrokerInfo, topic_name: str, tmp_path: Path) -> No
         answer(shell, "sql('SHOW SOURCE SPLITS nothing')", 'RW203: source "nothing" does not exist')
         answer(shell, "rw_sql.detach(spark)", "")
         answer(shell, "sql('SHOW SOURCES')", "PARSE_SYNTAX_ERROR")
+        shell.type_line("exit()")
+        assert shell.process.wait(timeout=LAST_RESORT_SECONDS) == 0
+
+
+@pytest.mark.long
+def test_the_shell_that_attaches_at_its_start_asks_and_shows_the_status(tmp_path: Path) -> None:
+    command = [*PROGRAM, "pyspark", "--master", "local[2]", "--driver-memory", "1g"]
+    create = "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '20', paused = 'true')"
+    with at_a_terminal(command, tmp_path, {"PYTHON_BASIC_REPL": "1"}) as shell:
+        shell.read_until("rw_sql is attached")
+        shell.read_until(">>> ")
+        answer(shell, f'sql("{create}").first().change', "'CREATED'")
+        answer(shell, "sql('ALTER SYSTEM SET enable_unsafe_ops = true').first().detail", "'true'")
+        for reply, wanted in (("no", "RW304: the operation was not confirmed"), ("yes", "'INJECTED'")):
+            shell.type_line("sql('INJECT SOURCE OFFSETS s TO LATEST ALLOW GAPS').first().change")
+            assert "GAP 20" in shell.read_until("Go ahead? Type yes: ")
+            answer(shell, reply, wanted)
+        shell.type_line(f"sql(\"INSERT OVERWRITE LOCAL DIRECTORY '{tmp_path}/rows' USING json {ENDLESS}\")")
+        shell.read_until("running for ")
+        shell.interrupt()
+        answer_after(shell, "KeyboardInterrupt")
         shell.type_line("exit()")
         assert shell.process.wait(timeout=LAST_RESORT_SECONDS) == 0
 

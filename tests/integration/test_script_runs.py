@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from IPython.core.error import UsageError
 
 from rw_sql.cli.script.loading import load_scripts
 from rw_sql.cli.script.report import RunReport
-from rw_sql.cli.script.running import RunOptions, ScriptRun
+from rw_sql.cli.script.running import RunOptions, ScriptRun, run_scripts
 from rw_sql.cli.terminal.output import console_for
 from rw_sql.cli.terminal.transcript import Transcript
 from rw_sql.errors import SqlError
@@ -118,3 +119,45 @@ def test_variables_of_cells(session: AttachedSession) -> None:
             magic.run("", cell)
         assert (caught.value.line, caught.value.column) == place
         assert cell.splitlines()[1] in caught.value.render()
+
+
+@pytest.mark.parametrize(
+    ("options", "cell"),
+    [
+        ("", "PAUSE SOURCE s; INJECT SOURCE OFFSETS s VALUES ('0' = :nope)"),
+        ("", "\\i missing.sql"),
+        ("--var nothing", "PAUSE SOURCE s"),
+        # The first statement runs, but its result cannot be shown.
+        ("", "SELECT make_timestamp(12000, 1, 1, 0, 0, 0) AS t; PAUSE SOURCE s"),
+    ],
+)
+def test_a_statement_that_a_cell_does_not_run_aborts_the_block(
+    session: AttachedSession, options: str, cell: str
+) -> None:
+    session.allow_unsafe()
+    session.run("CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '20')", "BEGIN UNSAFE")
+    magic = StatementMagic(SimpleNamespace(user_ns={"spark": session.spark}))
+    with pytest.raises((SqlError, UsageError)):
+        magic.run(options, cell)
+    assert session.attached.block_state == "aborted"
+    with pytest.raises(SqlError, match="aborted by an error"):
+        magic.run("COMMIT")
+
+
+def test_the_error_before_sparks_start_is_the_one_after_it(
+    session: AttachedSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wrong.sql").write_text(
+        "\\echo :total\n\nCREATE SOURCE s (id INT) WIHT ();\nSELECT 1;\n", encoding="utf-8"
+    )
+    after, shown = run(session, tmp_path, "wrong.sql")
+    told = capsys.readouterr().err
+    monkeypatch.setattr("rw_sql.cli.script.running.spark_for", None)
+    scripts, hide = load_scripts([str(tmp_path / "wrong.sql")], VARIABLES)
+    before = run_scripts(scripts, RunOptions(), hide)
+    assert [run.status for run in before.statements] == ["failed", "not run"]
+    assert [(run.status, run.line, run.error and run.error.render()) for run in before.statements] == [
+        (run.status, run.line, run.error and run.error.render()) for run in after.statements
+    ]
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.partition("2 statements")[0]) == (shown, told)

@@ -35,3 +35,21 @@ def test_a_window_and_its_fields(session: AttachedSession, broker: BrokerInfo, t
     first, second, third = (datetime(2026, 1, 1, 0, at) for at in (0, 10, 20))
     assert session.rows_of("v") == [(first, second, 1, 9), (second, third, 1, 1)]
     assert session.spark.sql(QUERY).count() == 2
+
+
+def test_a_window_without_backticks(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    query = "SELECT window, count(*) AS n FROM s GROUP BY window(at, '10 minutes')"
+    session.run(
+        f"CREATE SOURCE s (at TIMESTAMPTZ) WITH (connector = 'kafka', topic = '{topic_name}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        f"CREATE MATERIALIZED VIEW v AS {query}",
+        "CREATE MATERIALIZED VIEW w AS SELECT window.start AS begins, n FROM v WHERE window IS NOT NULL",
+    )
+    for minutes in (range(9), (5, 12)):
+        produce(broker.bootstrap, topic_name, [b'{"at":"2026-01-01T00:%02d:00Z"}' % at for at in minutes])
+        session.run("FLUSH")
+    first, second, third = (datetime(2026, 1, 1, 0, at) for at in (0, 10, 20))
+    assert session.rows_of("v") == [((first, second), 10), ((second, third), 1)]
+    assert session.rows_of("w") == [(first, 10), (second, 1)]
+    assert session.spark.table("v").columns == session.spark.sql(query).columns == ["window", "n"]

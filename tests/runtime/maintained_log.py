@@ -23,6 +23,7 @@ from rw_sql.metastore.records import (
     Operation,
     PutObject,
     RebuildRecord,
+    SinkRecord,
     SourceRecord,
 )
 from rw_sql.model.job_ids import ingest_fragment
@@ -215,7 +216,7 @@ class MaintainedLog:
         return self.on_disk() - known
 
 
-def put(metastore: Metastore, record: SourceRecord | MaterializedViewRecord | RebuildRecord) -> None:
+def put(metastore: Metastore, record: SourceRecord | MaterializedViewRecord | RebuildRecord | SinkRecord) -> None:
     """Commits a record."""
     operation = Operation(kind="TEST", statement="", objects=(), changes=(PutObject(record=record),))
     metastore.commit(operation, based_on=metastore.snapshot())

@@ -1,5 +1,6 @@
 """``rw-sql check``: reads its files and folders, plans their statements, and prints the findings.
 
 Imports: ``plan``, ``metastore``, ``session``, and the modules of ``cli`` that find, read and format files. Begin with
-``check``; ``check_input`` orders the statements of a folder by their dependencies.
+``check``; ``check_input`` orders the statements of a folder by their dependencies, and ``folder_on_catalog`` checks the
+changes that the folder would make to a catalog.
 """

@@ -10,13 +10,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rw_sql.cli.checking.folder_on_catalog import errors_of_changes, without_objects
 from rw_sql.cli.script.environments import environment, environment_above, given_variables
 from rw_sql.cli.script.loading import read_assignments
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import INVALID_PROPERTY, SYNTAX_ERROR, UNKNOWN_PROPERTY, SqlError
 from rw_sql.metastore.records import PutObject, SecretRecord
-from rw_sql.plan.deploy.folder import folder_object, require_no_value, statements_with_notes, stray_note
+from rw_sql.plan.deploy.folder import (
+    folder_object,
+    repeated,
+    require_no_value,
+    spark_refusal,
+    statements_with_notes,
+    stray_note,
+)
 from rw_sql.plan.deploy.order import CircleError, in_order, named_by
 from rw_sql.plan.offline.inspector import SECRET_BY_HAND
 from rw_sql.plan.offline.pieces import rest_of
@@ -100,36 +108,60 @@ def check_group(
 ) -> Iterable[tuple[CheckedFile, list[Checked]]]:
     """Checks a group: yields each file with its statements, in the order of the file, and their errors.
 
-    Without a catalog, the statements of a folder may use secrets that the folder does not define, because users create
-    secrets by hand.
+    With a catalog, the objects of a folder may exist already, as for ``rw-sql diff``. Without a catalog, the statements
+    of a folder may use secrets that the folder does not define, because users create secrets by hand.
     """
     if not group.is_folder:
         for file in group.files:
             yield file, _as_written(file, checker.check(file.expanded.text, file.path))
         return
-    found: dict[str, list[Checked]] = {file.path: [] for file in group.files}
     by_path = {file.path: file for file in group.files}
-    pieces = _in_reading_order(group.files)
-    assumed = frozenset[str]()
-    if not has_catalog:
-        assumed = _assume_secrets(checker, [made for *_, made in pieces if made is not None])
-    for path, piece, refusal, made in pieces:
-        text = by_path[path].expanded.text
-        checked = list(checker.check_piece(piece, text, path))
-        if made is not None and any(kind == "secret" and name in assumed for kind, name in named_by(made)):
-            checked[0] = replace(checked[0], unchecked=(*checked[0].unchecked, SECRET_BY_HAND))
-        if refusal is not None:
-            error = piece.locate(refusal, text, path)
-            others = checked[0].errors if refusal.kind in _KEEPS_OTHERS else ()
-            if not any(other.span is not None and other.span == error.span for other in others):
-                others = (*others, error)
-            checked = [replace(checked[0], errors=others, unsafe=None)]
-        found[path] += checked
-    for file in group.files:
-        found[file.path] += _stray_notes(file)
+    found = _check_folder(group.files, checker, has_catalog=has_catalog)
     for path, statements in found.items():
         statements.sort(key=lambda checked: checked.start)
         yield by_path[path], _as_written(by_path[path], statements)
+
+
+def _check_folder(
+    files: Sequence[CheckedFile], checker: ScriptChecker, *, has_catalog: bool
+) -> dict[str, list[Checked]]:
+    """The statements of a folder's files, by the path of the file."""
+    found: dict[str, list[Checked]] = {file.path: _stray_notes(file) for file in files}
+    texts = {file.path: file.expanded.text for file in files}
+    pieces = _in_reading_order(files)
+    objects = [made for *_, made in pieces if made is not None]
+    catalog = checker.snapshot
+    assumed = frozenset[str]()
+    if has_catalog:
+        checker.snapshot = without_objects(catalog, objects)
+    else:
+        assumed = _assume_secrets(checker, objects)
+    places: dict[int, tuple[str, ScriptStatement, int]] = {}
+    for path, piece, refusal, made in pieces:
+        checked = list(checker.check_piece(piece, texts[path], path))
+        if made is not None:
+            places[id(made)] = path, piece, len(found[path])
+            if any(kind == "secret" and name in assumed for kind, name in named_by(made)):
+                checked[0] = replace(checked[0], unchecked=(*checked[0].unchecked, SECRET_BY_HAND))
+        if refusal is not None:
+            checked = [_refused(checked[0], piece.locate(refusal, texts[path], path))]
+        found[path] += checked
+    has_errors = any(file.expanded.faults for file in files)
+    has_errors |= any(checked.errors for statements in found.values() for checked in statements)
+    if has_catalog and objects and not has_errors:
+        for made, error in errors_of_changes(checker, catalog, objects):
+            path, piece, at = places[id(made)]
+            error = piece.locate(error, texts[path], path)
+            found[path][at] = replace(found[path][at], errors=(*found[path][at].errors, error), unsafe=None)
+    return found
+
+
+def _refused(checked: Checked, error: SqlError) -> Checked:
+    """A statement with the error that a folder must not contain it."""
+    others = checked.errors if error.kind in _KEEPS_OTHERS else ()
+    if not any(other.span is not None and other.span == error.span for other in others):
+        others = (*others, error)
+    return replace(checked, errors=others, unsafe=None)
 
 
 def _assume_secrets(checker: ScriptChecker, objects: Sequence[FolderObject]) -> frozenset[str]:
@@ -186,11 +218,12 @@ def _in_reading_order(
         for piece, notes, missing in _parts(file.expanded.text):
             try:
                 parse_statement(piece.text)
-            except SqlError:
-                wrong.append((file.path, piece, None))
+            except SqlError as error:
+                wrong.append((file.path, piece, spark_refusal(piece.text, error)))
                 continue
+            _, span = file.expanded.source(piece.start, piece.start + len(piece.text))
             try:
-                made = folder_object(piece.text, notes, file=file.path, line=piece.line, has_values=True)
+                made = folder_object(piece.text, notes, file=file.path, line=span.line, has_values=True)
             except SqlError as error:
                 wrong.append((file.path, piece, error))
                 continue
@@ -202,7 +235,11 @@ def _in_reading_order(
                 refused.setdefault(id(made), missing)
             objects.append(made)
             places[id(made)] = file.path, piece
-    left = objects
+    repeats = {id(repeat.wanted): repeat for repeat in repeated(objects)}
+    for repeat in repeats.values():
+        repeat.span = repeat.wanted.statement.name.span
+    refused = {**repeats, **refused}
+    left = [made for made in objects if id(made) not in repeats]
     circles: list[CircleError] = []
     ordered: tuple[FolderObject, ...] | None = None
     while ordered is None:

@@ -96,8 +96,8 @@ def carry_out(
     """Runs the statements in ``first``, then the statements of the changes, and appends each completed change to
     ``made``. ``again`` tells the user how to continue after an error, such as "run the same command again".
 
-    If a change drops an object, all statements are planned before the first one runs. Otherwise, an object might be
-    dropped before its new definition is refused.
+    All statements are planned before the first one runs, so that nothing is changed if one of them would be refused. A
+    single statement is not planned beforehand, because it changes nothing if it is refused.
     """
     from rw_sql.cli.terminal.output import print_error
     from rw_sql.plan.deploy.plan_file import require_current, require_still_there
@@ -109,7 +109,7 @@ def carry_out(
 
         # The plan is checked again, because the catalog may have changed while the user answered and Spark started.
         require_current(catalog_of(uri)[1], plan, uri, again)
-        if any(change.needs_drop for change in changes):
+        if sum(len(change.statements) for change in changes) > 1:
             _require_possible(spark, changes)
         try:
             for text in first:

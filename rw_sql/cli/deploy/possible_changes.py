@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.errors import UNDEFINED_COLUMN
 from rw_sql.plan.deploy.change import REBUILD
 from rw_sql.plan.deploy.changes import compare
+from rw_sql.plan.deploy.widening import adds_columns, why_created_again
 from rw_sql.plan.offline.script import ScriptChecker
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.view.alter_query import ReaderCannotFollowError
@@ -19,11 +21,12 @@ from rw_sql.syntax import render
 from rw_sql.syntax.statements import Wait
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.deploy.change import DeployChange
     from rw_sql.plan.deploy.folder import FolderObject
+    from rw_sql.plan.offline.report import Checked
 
 
 def possible_changes(
@@ -32,28 +35,51 @@ def possible_changes(
     """The changes that make the catalog match the folder; see :func:`rw_sql.plan.deploy.changes.compare`.
 
     If a view of the folder could not keep its columns because a view that it reads gets another query, the changes
-    create the view again.
+    create the view again. They also create a view again that does not have a column that another definition needs, if
+    the view can get this column in no other way.
     """
     unable: dict[int, str] = {}
     while True:
         changes = compare(snapshot, folder, allow, unable)
-        found = _reader_that_cannot_follow(snapshot, changes)
-        if found is None or found.reader_id in unable:
+        found = _reader_that_cannot_follow(snapshot, changes) or _view_without_columns(snapshot, changes)
+        if found is None or found[0] in unable:
             return changes
-        unable[found.reader_id] = found.why
+        unable[found[0]] = found[1]
 
 
-def _reader_that_cannot_follow(snapshot: Snapshot, changes: Sequence[DeployChange]) -> ReaderCannotFollowError | None:
-    """The first error that refuses a rebuild because of a view that reads the rebuilt view; None if there is no such
-    error."""
+def check_changes(checker: ScriptChecker, changes: Sequence[DeployChange]) -> Iterator[tuple[DeployChange, Checked]]:
+    """Plans the statements of the changes on the checker's catalog, and yields each with its change and its errors. The
+    rebuilds for which the changes wait are assumed to succeed."""
+    for change in changes:
+        for statement in change.statements:
+            for checked in checker.check(render(statement), "folder"):
+                yield change, checked
+            if isinstance(statement, Wait):
+                for group in rebuild_groups(checker.snapshot):
+                    checker.snapshot = after(checker.snapshot, swap_operation(checker.snapshot, group, "").changes)
+
+
+def _reader_that_cannot_follow(snapshot: Snapshot, changes: Sequence[DeployChange]) -> tuple[int, str] | None:
+    """The id of the first view because of which the rebuild of a view that it reads is refused, and the reason; None if
+    no rebuild is refused."""
     last = max((place for place, change in enumerate(changes) if change.action == REBUILD), default=-1)
+    for _, checked in check_changes(ScriptChecker(snapshot), changes[: last + 1]):
+        for error in checked.errors:
+            if isinstance(error, ReaderCannotFollowError):
+                return error.reader_id, error.why
+    return None
+
+
+def _view_without_columns(snapshot: Snapshot, changes: Sequence[DeployChange]) -> tuple[int, str] | None:
+    """The id of the first view that does not have a column that a change needs, and that cannot get the column by a
+    rebuild, and the reason for creating the view again; None if there is no such view."""
+    if not adds_columns(snapshot, changes):
+        return None
     checker = ScriptChecker(snapshot)
-    for statement in (statement for change in changes[: last + 1] for statement in change.statements):
-        for checked in checker.check(render(statement), "folder"):
-            for error in checked.errors:
-                if isinstance(error, ReaderCannotFollowError):
-                    return error
-        if isinstance(statement, Wait):
-            for group in rebuild_groups(checker.snapshot):
-                checker.snapshot = after(checker.snapshot, swap_operation(checker.snapshot, group, "").changes)
+    for change, checked in check_changes(checker, changes):
+        if any(error.kind is UNDEFINED_COLUMN for error in checked.errors):
+            reasons = ((id_, why_created_again(checker.snapshot, id_)) for id_ in change.touches)
+            found = next(((id_, why) for id_, why in reasons if why), None)
+            if found is not None:
+                return found
     return None

@@ -221,6 +221,8 @@ def _word(tokens: Sequence[Token], at: int) -> str:
     before = tokens[at - 1] if at else None
     if token.kind != WORD or (before is not None and before.text == "."):
         return ""
+    if token.upper == "WINDOW" and not _begins_window_clause(tokens, at):
+        return ""  # the function window(…), or its column
     if token.upper in RESERVED:
         # After AS and before a dot, a reserved word is a name too.
         is_name = before is not None and before.kind == WORD and before.upper == "AS" and token.upper not in _AFTER_AS
@@ -236,6 +238,11 @@ def _word(tokens: Sequence[Token], at: int) -> str:
     if token.upper in ("OVER", "VALUES") and follows is not None and follows.text == "(":
         return token.upper
     return "BETWEEN" if token.upper == "BETWEEN" and follows is not None and follows.text != "(" else ""
+
+
+def _begins_window_clause(tokens: Sequence[Token], at: int) -> bool:
+    following = tokens[at + 1 : at + 4]
+    return len(following) == 3 and following[1].upper == "AS" and following[2].text == "("
 
 
 _BEFORE_BY = frozenset({"GROUP", "ORDER", "PARTITION"})

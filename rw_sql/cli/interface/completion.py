@@ -37,9 +37,19 @@ class RootGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command. Raises SqlError INVALID_OPTION for a word whose option is missing."""
+        """Runs the command. Raises SqlError INVALID_OPTION for a word whose option is missing.
+
+        After Ctrl-C, typer ends the process without a message. If the interrupt has one, such as that the statement is
+        committed, it is printed here.
+        """
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            if str(interrupt):
+                from rw_sql.cli.terminal.output import print_cancelled
+
+                print_cancelled(f"cancelled: {interrupt}")
+            raise
         except Exception as error:
             if not hasattr(error, "format_message"):  # an error about the command line
                 raise

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from rw_sql.cli.empty_catalog import EmptyCatalog
 from rw_sql.cli.script.report import RunReport, StatementRun, status_of
 from rw_sql.cli.spark_start import STARTING, spark_for
 from rw_sql.cli.terminal.output import console_for, print_cancelled, print_error
@@ -63,13 +64,14 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[
     status = RunStatus(is_quiet=options.is_quiet)
     run = ScriptRun(scripts, options, report, transcript if is_text else None, status.line)
     started = time.monotonic()
-    if options.is_dry:
-        with _dry_session(options.warehouse) as attached:
-            run.foresee(attached)
-    else:
-        with spark_for(options.warehouse, status=status.line) as spark:
-            status.spark = spark
-            run.carry_out(spark, transcript.answer)
+    if not run.stops_at_once():
+        if options.is_dry:
+            with _dry_session(options.warehouse) as attached:
+                run.foresee(attached)
+        else:
+            with spark_for(options.warehouse, status=status.line) as spark:
+                status.spark = spark
+                run.carry_out(spark, transcript.answer)
     report.seconds = time.monotonic() - started
     if options.output != "text":
         sys.stdout.write(report.as_json() + "\n" if options.output == "json" else report.as_junit())
@@ -115,6 +117,22 @@ class ScriptRun:
         self._status = status if status is not None else StatusLine(lambda: Doing(""), is_quiet=True)
         self._is_over = False
         self._was_interrupted = False
+
+    def stops_at_once(self) -> bool:
+        """True if the first statement cannot be parsed, and its error ends the run. The error is then reported, without
+        the seconds that the start of Spark takes."""
+        script = next((script for script in self._scripts if script.parts), None)
+        error = None if script is None or self._keeps_going else _unparsed(script, script.parts[0])
+        if error is None:
+            return False
+        refusal: SqlError = error
+
+        def refuse(_script: Script, _part: ScriptStatement) -> _Outcome:
+            raise refusal
+
+        for each in self._scripts:
+            self._each(each, refuse)
+        return True
 
     def carry_out(self, spark: SparkSession, answer: Answer | None) -> None:
         """Runs every statement."""
@@ -259,6 +277,17 @@ class _Outcome:
     result: Values | None = None
     plan: tuple[str, ...] | None = None
     needs_confirmation: bool = False
+
+
+def _unparsed(script: Script, part: ScriptStatement) -> SqlError | None:
+    """The error of a statement that is rw_sql's and cannot be parsed, whatever the catalog contains; None for other
+    statements."""
+    try:
+        if could_be_ours(part.text):
+            route(part.text, EmptyCatalog())
+    except SqlError as error:
+        return error.moved_into(script.expanded.text, part.start, part.line, part.column, None)
+    return None
 
 
 def open_block(script: str | None) -> SqlError:

@@ -101,16 +101,24 @@ class Backend:
         assert self._attached is not None
         return self._attached
 
+    def abort_block(self) -> None:
+        """Aborts an open BEGIN UNSAFE block, because one of its statements has not run."""
+        if self._attached is not None:
+            self._attached.abort_block()
+
     def go_to(self, warehouse: str) -> Attached:
         """Attaches to another warehouse, which is created if it does not exist.
 
-        This process then no longer runs the jobs of the current warehouse.
+        This process then no longer runs the jobs of the current warehouse. After an error, the current warehouse stays.
         """
-        from rw_sql.session.attach import attach
+        from rw_sql.session.attach import attach, attached_to
 
-        attached = attach(self.attached().spark, warehouse)
-        self._warehouse, self._attached = warehouse, attached
-        return attached
+        attached = self.attached()
+        try:
+            return attach(attached.spark, warehouse)
+        finally:
+            attached = attached_to(attached.spark) or attached  # Ctrl-C may come after the change.
+            self._warehouse, self._attached = attached.warehouse, attached
 
     def close(self) -> None:
         """Stops Spark, if it was started."""
@@ -169,7 +177,8 @@ class Backend:
             return None
         if self._thread is not None:
             self._imported.wait()
-        from rw_sql.cli.shell.early_errors import EmptyCatalog, refuse_unparsed
+        from rw_sql.cli.empty_catalog import EmptyCatalog
+        from rw_sql.cli.shell.early_errors import refuse_unparsed
         from rw_sql.runtime.control.dry_run import DryRun
         from rw_sql.runtime.support.store_errors import store_errors
         from rw_sql.syntax import could_be_ours, route

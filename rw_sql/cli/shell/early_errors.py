@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore.facts import BackfillProgress
     from rw_sql.plan.result.plan import Table
-    from rw_sql.syntax.statements import Name, Statement
+    from rw_sql.syntax.statements import Statement
 
 _CERTAIN = frozenset({
     DUPLICATE_OBJECT, INVALID_OPTION, INVALID_PARAMETER, INVALID_PROPERTY, MISSING_PROPERTY, NOT_SUPPORTED,
@@ -43,18 +43,6 @@ _CERTAIN = frozenset({
 
 _WITH_QUERY = ast.CreateMaterializedView | ast.AlterMaterializedViewQuery | ast.CreateSink
 _EMPTY = Snapshot()
-
-
-class EmptyCatalog:
-    """The catalog of a warehouse that does not exist yet. See :class:`rw_sql.syntax.CatalogView`."""
-
-    def has_object(self, name: Name) -> bool:
-        """False: there are no objects."""
-        return False
-
-    def has_parameter(self, name: str) -> bool:
-        """True if a session parameter with this name exists."""
-        return name in SESSION_PARAMETERS
 
 
 def refuse_unparsed(text: str) -> None:

@@ -87,15 +87,7 @@ class Shell:
     def run(self, text: str) -> int:
         """Runs statements and commands until the first error, and prints results and errors. Returns an exit status."""
         try:
-            for piece, after in _with_next(split_commands(text)):
-                if piece.kind == "command":
-                    self._command(piece)
-                elif after is None or after.name not in ("watch", "g", "gx", "e"):
-                    self._run_timed(piece.text)
-                else:
-                    self._last = piece.text
-                if self._is_over:
-                    break
+            self._run_pieces(_with_next(split_commands(text)))
         except SqlError as error:
             print_error(error.render())
             return REFUSED if is_refused(error) else FAILED
@@ -110,6 +102,22 @@ class Shell:
             print_error(f"{type(error).__name__}: {error}")
             return FAILED
         return DONE
+
+    def _run_pieces(self, pieces: Sequence[tuple[Piece, Piece | None]]) -> None:
+        for number, (piece, after) in enumerate(pieces):
+            try:
+                if piece.kind == "command":
+                    self._command(piece)
+                elif after is None or after.name not in ("watch", "g", "gx", "e"):
+                    self._run_timed(piece.text)
+                else:
+                    self._last = piece.text
+            except BaseException:
+                if any(left.kind == "statements" or left.name in ("watch", "g", "gx") for left, _ in pieces[number:]):
+                    self.backend.abort_block()  # COMMIT must not run a block that lacks a statement.
+                raise
+            if self._is_over:
+                break
 
     def _run_timed(self, text: str, layout: Layout | None = None) -> None:
         started = time.monotonic()

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.terminal.status_line import StatusLine
+from rw_sql.cli.terminal.status_line import SHOWN_AFTER, StatusLine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rw_sql.cli.terminal.status_line import Progress
 
 
 def show_at_prompt() -> None:
-    """Shows a status line for statements that take more than a second, if this is a Python prompt at a terminal."""
-    if hasattr(sys, "ps1") and sys.stderr is not None and sys.stderr.isatty():
+    """Shows a status line for statements that are typed at a Python prompt of this terminal and take more than a
+    second."""
+    if sys.stderr is not None and sys.stderr.isatty():
         from rw_sql.session.shown_status import show_statements
 
         show_statements(PromptStatus)
 
 
 class PromptStatus(StatusLine):
-    """A status line that is not shown if Spark's progress bars are enabled, because the bars use the same line of the
-    terminal. ``rw_sql.connect`` and ``rw-sql pyspark`` disable the bars."""
+    """A status line for the statements of a Python prompt, but not for those of a program.
+
+    It is not shown if Spark's progress bars are enabled, because the bars use the same line of the terminal.
+    ``rw_sql.connect`` and ``rw-sql pyspark`` disable the bars.
+    """
+
+    @contextmanager
+    def running(self, *, line_after: float = SHOWN_AFTER) -> Iterator[None]:
+        """A context manager that shows the status of its block, unless a program or a startup file runs."""
+        # Python sets sys.ps1 only after the startup file, which may have imported rw_sql.
+        with super().running(line_after=line_after) if hasattr(sys, "ps1") else nullcontext():
+            yield
 
     def _show(self, progress: Progress, seconds: float) -> None:
         if not _has_bars():

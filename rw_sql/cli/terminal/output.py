@@ -76,7 +76,8 @@ def console_for(stream: TextIO | None = None) -> Console:
         if console.is_dumb_terminal:  # rich assumes a terminal of 80 columns unless both sizes are set
             console.size = shutil.get_terminal_size()
         return console
-    return _VisibleConsole(file=stream, highlight=False, width=_NO_WIDTH, color_system=None)
+    # Otherwise rich would take any stream for a terminal if FORCE_COLOR or TTY_COMPATIBLE is set.
+    return _VisibleConsole(file=stream, force_terminal=False, highlight=False, width=_NO_WIDTH, color_system=None)
 
 
 def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto") -> None:

@@ -22,11 +22,11 @@ def table_at(spark: SparkSession, path: str, version: int) -> DataFrame:
     Files are opened lazily, when an action runs; they may have been deleted in the meantime.
     """
     before = spark.conf.get(BY_AGE, "true")
-    if before == "true":
-        # The session may be the user's own, so the setting is restored afterwards. Delta reads the setting while the
-        # DataFrame is created.
-        spark.conf.set(BY_AGE, "false")
     try:
+        if before == "true":
+            # The session may be the user's own, so the setting is restored afterwards. Delta reads the setting while
+            # the DataFrame is created.
+            spark.conf.set(BY_AGE, "false")
         return spark.read.format("delta").option("versionAsOf", str(version)).load(path)
     finally:
         if before == "true":

@@ -36,6 +36,11 @@ dictionary-encoded column stores a repeated long value only once."""
 _BATCH_BYTES = 16 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
+_SPARK_VERSION = b"org.apache.spark.version"
+_LEGACY_TIMES, _LEGACY_INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
+"""The keys by which Spark recognizes files whose times it converts from the Julian calendar: the version of the Spark
+that wrote the file, and the marks for times of all types but INT96, and for those of INT96."""
+
 _QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+"')
 """A quoted field of a CSV line."""
 
@@ -245,13 +250,15 @@ def parquet_rows(
     Columns are matched by exact name, otherwise case-insensitively. A missing column is NULL, or an error if
     ``is_strict`` is set.
     """
-    parquet = pq.ParquetFile(file)
+    # By default, times of the type INT96 would be nanoseconds, which overflow before 1678 and after 2262.
+    parquet = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
     groups = _row_groups(parquet.metadata, size)
     names = parquet.schema_arrow.names
     chosen = value_fitting.matches([kept.name for kept in row], names)
     if is_strict and (missing := [name for name, found in chosen.items() if found is None]):
         raise ValueError(f"it has no column {missing[0]}")
     wanted = [found for found in chosen.values() if found is not None]
+    julian = _julian_columns(parquet)
     for number, (begin, length, rows) in enumerate(groups):
         if begin >= end or begin + length <= start or rows == 0:
             continue
@@ -265,7 +272,7 @@ def parquet_rows(
             at += batch.num_rows
             low, high = np.searchsorted(of_batch, [start, end])
             if high > low:
-                yield of_batch[low:high], *_as_row(batch.slice(low, high - low), row, chosen)
+                yield of_batch[low:high], *_as_row(batch.slice(low, high - low), row, chosen, julian)
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -299,8 +306,25 @@ def _row_groups(metadata: pq.FileMetaData, size: int) -> list[tuple[int, int, in
     ]
 
 
+def _julian_columns(parquet: pq.ParquetFile) -> frozenset[str]:
+    """The columns whose dates and times before 15 October 1582 are counted by the Julian calendar.
+
+    Spark marks the files that it writes in this way. Its first versions always did; they wrote only their number.
+    """
+    marks = parquet.metadata.metadata or {}
+    version = marks.get(_SPARK_VERSION, b"")
+    is_plain = _LEGACY_TIMES in marks or version.startswith((b"1.", b"2."))
+    is_int96 = _LEGACY_INT96 in marks or version.startswith((b"1.", b"2.", b"3.0."))
+    if not is_plain and not is_int96:
+        return frozenset()
+    leaves = [parquet.schema.column(at) for at in range(len(parquet.schema))]
+    paths = {leaf.path for leaf in leaves if (is_int96 if leaf.physical_type == "INT96" else is_plain)}
+    names = parquet.schema_arrow.names
+    return frozenset(name for name in names if name in paths or any(path.startswith(f"{name}.") for path in paths))
+
+
 def _as_row(
-    batch: pa.RecordBatch, row: pa.StructType, chosen: dict[str, str | None]
+    batch: pa.RecordBatch, row: pa.StructType, chosen: dict[str, str | None], julian: frozenset[str]
 ) -> tuple[pa.StructArray, pa.StringArray]:
     faults = pa.nulls(batch.num_rows, pa.string())
     columns = []
@@ -310,9 +334,11 @@ def _as_row(
             columns.append(pa.nulls(batch.num_rows, wanted.type))
             continue
         given = batch.column(batch.schema.names.index(found))
-        values, is_misfit = value_fitting.fitted(given, wanted.type)
+        is_julian = found in julian
+        values, is_misfit = value_fitting.fitted(given, wanted.type, is_julian=is_julian)
         columns.append(values)
         if is_misfit.any():
             told = f"column {wanted.name}: a value of type {given.type} does not fit"
+            told += "; the file counts days before 15 October 1582 by the Julian calendar" if is_julian else ""
             faults = pc.coalesce(faults, pc.if_else(pa.array(is_misfit), told, pa.scalar(None, pa.string())))
     return pa.StructArray.from_arrays(columns, fields=list(row)), faults

@@ -222,7 +222,7 @@ def _shown(text: Column, kind: DataType) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql.types import TimestampType
 
-    return f.regexp_replace(text, "Z$", "") if isinstance(kind, TimestampType) else text
+    return f.regexp_replace(text, r"Z\z", "") if isinstance(kind, TimestampType) else text
 
 
 _WHOLE = r"^\s*+[+-]?[0-9]++\s*+\z"

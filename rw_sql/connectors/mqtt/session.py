@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from rw_sql.connectors.base import Stretch
+from rw_sql.connectors.mqtt.client import client_class
 from rw_sql.connectors.support.connections.tls import tls_context
 from rw_sql.connectors.support.records.range_stream import RangeFeed
 from rw_sql.connectors.support.records.record_columns import HEADERS, RECORD_SCHEMA
@@ -79,16 +80,16 @@ class Session:
 
     def open(self, offset: int, timeout: float = CONNECT_SECONDS) -> None:
         """Connects and subscribes. The next message gets the number ``offset``. Raises MqttError."""
-        import paho.mqtt.client as paho
+        from paho.mqtt.client import MQTTv5
         from paho.mqtt.enums import CallbackAPIVersion
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
         self._first = offset
-        client = paho.Client(
+        client: Any = client_class()(
             CallbackAPIVersion.VERSION2,
             client_id=self.client_id,
-            protocol=paho.MQTTv5,
+            protocol=MQTTv5,
             manual_ack=True,
             reconnect_on_failure=False,
         )
@@ -103,6 +104,7 @@ class Session:
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect
         client.on_message = self._on_message
+        client.on_failed = self._on_failed
         client.on_unsubscribe = self._on_unsubscribe
         properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = NEVER if self.is_listening else 0
@@ -161,7 +163,7 @@ class Session:
         messages again. The broker does not respond to acknowledgements. But it reads the packets of a connection in the
         order in which they were sent, so its response to a later request shows that it has read all acknowledgements.
         """
-        if not self._has_acknowledged or not self._client.is_connected():
+        if not self._has_acknowledged or self.error is not None or not self._client.is_connected():
             return
         code, _ = self._client.unsubscribe(f"rw_sql/{self.client_id}/none")
         if not code:
@@ -214,14 +216,22 @@ class Session:
             self.error = self.error or f"the connection ended: {str(reason).lower()}"
             self._answered.set()
 
+    def _on_failed(self, error: Exception) -> None:
+        """Called if the client's thread ends by an error. The connection is still open, but nothing reads from it."""
+        if not self._is_closed:
+            self.error = self.error or f"the MQTT client failed: {_why(error)}"
+            self._answered.set()
+
     def _on_message(self, client: Any, data: Any, message: Any) -> None:
-        if not self._is_wanted(message.topic):
+        # Not all brokers check that topics are UTF-8.
+        topic = message._topic.decode(errors="replace")
+        if not self._is_wanted(topic):
             # The broker keeps the subscriptions of a session, so the message may belong to a topic that the source no
             # longer names.
             if message.qos:
                 client.ack(message.mid, message.qos)
             return
-        found = _Message(message.topic, bytes(message.payload), message.mid, message.qos, time.time_ns() // 1000)
+        found = _Message(topic, bytes(message.payload), message.mid, message.qos, time.time_ns() // 1000)
         with self._lock:
             self._messages.append(found)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -25,9 +25,11 @@ from rw_sql.connectors.support.records.record_columns import HEADERS, record_ddl
 from rw_sql.connectors.support.wide_offsets import offset_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rw_sql.connectors.pulsar.client import Address
+
+T = TypeVar("T")
 
 PAGE_BYTES = 16 * 1024 * 1024
 """The size in bytes at which a page ends. In addition, a reader fetches up to QUEUE messages ahead."""
@@ -60,7 +62,8 @@ class RangeLostError(PulsarError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawMessage:
     """One message as pulsar-client returns it. ``first`` is the entry with the message's first part, ``entry`` the
-    entry with its last part; they differ if the message was sent in chunks."""
+    entry with its last part; they differ if the message was sent in chunks. ``key`` is empty if there is none or it is
+    not UTF-8; ``properties`` is None if one of them is not UTF-8."""
 
     offset: int
     first: EntryId
@@ -69,7 +72,7 @@ class RawMessage:
     id_data: bytes
     data: bytes | None
     key: str
-    properties: dict[str, str]
+    properties: dict[str, str] | None
     at_ms: int
 
 
@@ -188,7 +191,10 @@ def _has_gap(position: int, found: Sequence[RawMessage]) -> bool:
 
 
 def raw_message(message: Any) -> RawMessage:
-    """Converts a message of pulsar-client."""
+    """Converts a message of pulsar-client.
+
+    Brokers forward keys and properties of any bytes, but pulsar-client has no method that returns these bytes.
+    """
     id_ = message.message_id()
     entry, place = EntryId(id_.ledger_id(), id_.entry_id()), id_.batch_index()
     first = entry
@@ -201,10 +207,18 @@ def raw_message(message: Any) -> RawMessage:
         place=place,
         id_data=id_.serialize(),
         data=None if message.has_null_value() else message.data(),
-        key=message.partition_key(),
-        properties=message.properties(),
+        key=_unless_other_bytes(message.partition_key) or "",
+        properties=_unless_other_bytes(message.properties),
         at_ms=message.publish_timestamp(),
     )
+
+
+def _unless_other_bytes(read: Callable[[], T]) -> T | None:
+    """The result of a method of pulsar-client; None if it would contain bytes that are not UTF-8."""
+    try:
+        return read()
+    except UnicodeDecodeError:
+        return None
 
 
 def require_whole(address: Address, split: str, position: int) -> None:
@@ -262,7 +276,10 @@ def table_of(split: str, messages: Sequence[RawMessage]) -> pa.Table:
     """The messages as a table."""
     count, partition = len(messages), partition_of(split)
     headers = [
-        [{"key": key, "value": value.encode()} for key, value in message.properties.items()] for message in messages
+        None
+        if message.properties is None
+        else [{"key": key, "value": value.encode()} for key, value in message.properties.items()]
+        for message in messages
     ]
     ids = [f"{each.entry.ledger}:{each.entry.entry}:{partition}:{each.place}" for each in messages]
     return pa.Table.from_arrays(

@@ -29,6 +29,11 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The first and the last day of the years 1 to 9999, in days since 1970. ``_FIRST_MICROS`` and ``_LAST_MICROS`` are the
 first and the last microsecond of these years."""
 
+_FIRST_GREGORIAN_DAY = -141_427
+_FIRST_GREGORIAN_MICROS = (_FIRST_GREGORIAN_DAY + 1) * 86_400_000_000
+"""The first day of the Gregorian calendar, 15 October 1582, and the first microsecond at which all zones have that
+day."""
+
 _CAST_FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 _DIGITS = 38
 _WHOLE = r"^\s*[+-]?[0-9]+\s*\z"
@@ -57,17 +62,20 @@ def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None
     }
 
 
-def fitted(given: pa.Array, wanted: pa.DataType) -> Fitted:
-    """Converts the values to the wanted type."""
+def fitted(given: pa.Array, wanted: pa.DataType, *, is_julian: bool = False) -> Fitted:
+    """Converts the values to the wanted type.
+
+    ``is_julian``: dates and times before 15 October 1582 are counted by the Julian calendar; they do not fit.
+    """
     if given.type == wanted and not _has_times(wanted):
         return given, np.zeros(len(given), np.bool_)
     if pa.types.is_struct(wanted) and pa.types.is_struct(given.type):
-        return _struct(given, wanted)
+        return _struct(given, wanted, is_julian)
     if pa.types.is_list(wanted) and _is_list(given.type):
-        return _list(given, wanted)
+        return _list(given, wanted, is_julian)
     if pa.types.is_map(wanted) and pa.types.is_map(given.type):
-        return _map(given, wanted)
-    return _plain(given, wanted)
+        return _map(given, wanted, is_julian)
+    return _plain(given, wanted, is_julian)
 
 
 def _has_times(kind: pa.DataType) -> bool:
@@ -80,7 +88,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _struct(given: Any, wanted: Any) -> Fitted:
+def _struct(given: Any, wanted: Any, is_julian: bool) -> Fitted:
     names = [field.name for field in given.type]
     parts = given.flatten()  # Unlike field(), flatten() gives NULL wherever the struct is NULL.
     is_misfit = np.zeros(len(given), np.bool_)
@@ -89,28 +97,28 @@ def _struct(given: Any, wanted: Any) -> Fitted:
         if name is None:
             made.append(pa.nulls(len(given), field.type))
             continue
-        part, is_wrong = fitted(parts[names.index(name)], field.type)
+        part, is_wrong = fitted(parts[names.index(name)], field.type, is_julian=is_julian)
         made.append(part)
         is_misfit |= is_wrong
     return pa.StructArray.from_arrays(made, fields=list(wanted), mask=given.is_null()), is_misfit
 
 
-def _list(given: Any, wanted: Any) -> Fitted:
+def _list(given: Any, wanted: Any, is_julian: bool) -> Fitted:
     lengths = np.asarray(pc.fill_null(pc.list_value_length(given), 0))
-    items, is_wrong = fitted(given.flatten(), wanted.value_type)
+    items, is_wrong = fitted(given.flatten(), wanted.value_type, is_julian=is_julian)
     offsets, is_misfit = _rows_of(given, lengths, is_wrong)
     return pa.ListArray.from_arrays(offsets, items).cast(wanted), is_misfit
 
 
-def _map(given: Any, wanted: Any) -> Fitted:
+def _map(given: Any, wanted: Any, is_julian: bool) -> Fitted:
     ends = np.asarray(given.offsets)
     inside = slice(int(ends[0]), int(ends[-1]))
-    keys, is_wrong_key = fitted(given.keys[inside], wanted.key_type)
-    items, is_wrong = fitted(given.items[inside], wanted.item_type)
+    keys, is_wrong_key = fitted(given.keys[inside], wanted.key_type, is_julian=is_julian)
+    items, is_wrong = fitted(given.items[inside], wanted.item_type, is_julian=is_julian)
     if is_wrong_key.any():  # A key that does not fit is NULL, which a map cannot contain: converts map by map.
         if len(given) == 1:
             return pa.nulls(1, wanted), np.ones(1, np.bool_)
-        rows = [_map(given.slice(at, 1), wanted) for at in range(len(given))]
+        rows = [_map(given.slice(at, 1), wanted, is_julian) for at in range(len(given))]
         return pa.concat_arrays([row for row, _ in rows]), np.concatenate([is_misfit for _, is_misfit in rows])
     offsets, is_misfit = _rows_of(given, np.diff(ends), is_wrong)
     return pa.MapArray.from_arrays(offsets, keys, items).cast(wanted), is_misfit
@@ -126,7 +134,7 @@ def _rows_of(given: Any, lengths: NDArray[np.int64], is_wrong: NDArray[np.bool_]
     return offsets, (np.diff(wrongs) > 0) & ~is_null
 
 
-def _plain(given: Any, wanted: pa.DataType) -> Fitted:
+def _plain(given: Any, wanted: pa.DataType, is_julian: bool) -> Fitted:
     if pa.types.is_integer(given.type) and not pa.types.is_uint64(given.type) and pa.types.is_timestamp(wanted):
         return _moments(given.cast(pa.int64()), wanted)
     options = pc.CastOptions(wanted, allow_time_truncate=True)
@@ -138,6 +146,8 @@ def _plain(given: Any, wanted: pa.DataType) -> Fitted:
             [_one(ready.slice(at, 1), wanted, options) for at in range(len(given))] or [pa.nulls(0, wanted)]
         )
     is_wrong = pc.or_(_is_changed(given, made), _is_outside(made))
+    if is_julian:
+        is_wrong = pc.or_(is_wrong, _is_early(given))
     is_misfit = np.asarray(pc.and_(given.is_valid(), pc.or_(made.is_null(), is_wrong)))
     return pc.if_else(pa.array(~is_misfit), made, pa.scalar(None, wanted)), is_misfit
 
@@ -212,6 +222,19 @@ def _is_outside(made: Any) -> pa.Array:
     else:
         return pa.array(np.zeros(len(made), np.bool_))
     return pc.fill_null(pc.or_(pc.less(number, first), pc.greater(number, last)), False)
+
+
+def _is_early(given: Any) -> pa.Array:
+    """A mask of the dates and times before the first day of the Gregorian calendar."""
+    kind = given.type
+    if pa.types.is_date(kind):
+        number, first = given.cast(pa.date32()).cast(pa.int32()), _FIRST_GREGORIAN_DAY
+    elif pa.types.is_timestamp(kind):
+        number = given.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
+        first = _FIRST_GREGORIAN_MICROS
+    else:
+        return pa.array(np.zeros(len(given), np.bool_))
+    return pc.fill_null(pc.less(number, first), False)
 
 
 def _moments(number: Any, wanted: pa.DataType) -> Fitted:

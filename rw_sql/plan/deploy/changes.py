@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import DEPENDENTS_EXIST, NOT_SUPPORTED, SqlError
+from rw_sql.errors import DEPENDENTS_EXIST, NOT_SUPPORTED
 from rw_sql.metastore.records import MaterializedViewRecord, SecretRecord, SinkRecord, SourceRecord, TableRecord
 from rw_sql.model.definitions import connection_definition
 from rw_sql.model.object_lookup import objects_in, require_new_name, spoken
@@ -15,10 +15,11 @@ from rw_sql.plan.deploy.change import ALTER, CREATE, DROP, REBUILD, RECREATE, RE
 from rw_sql.plan.deploy.columns import in_the_way, may_use_dropped
 from rw_sql.plan.deploy.definitions import definition_of
 from rw_sql.plan.deploy.fixed_secret import fixed_secret
-from rw_sql.plan.deploy.folder import RELATIONS
+from rw_sql.plan.deploy.folder import RELATIONS, DefinitionError
 from rw_sql.plan.deploy.moved_options import detour_of
 from rw_sql.plan.deploy.order import in_order, named_by
 from rw_sql.plan.deploy.renames import renames, with_own_schema
+from rw_sql.plan.deploy.widening import columns_to_gain, why_wider, with_note
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.replace.least_change import least_change
 from rw_sql.plan.statements.table.new_names import renamed
@@ -117,6 +118,8 @@ def compare(
             again |= {user.id: why for user, why in users if (user.kind, user.name) in kept and user.id not in again}
     gone = _with_dependents(then, again)
     unwanted = _unwanted(then, folder, gone)
+    remade = gone | unwanted | _with_dependents(then, rebuilt)
+    altered = [with_note(then, change, remade) for change in altered]
     _require_unread(then, folder, unwanted)
     # An object that may use a renamed or dropped column must be dropped before that column is changed. All other
     # objects are dropped last.
@@ -140,6 +143,7 @@ def _alterations(
     detached: dict[str, list[DeployChange]] = {}
     again: dict[int, str] = {}
     current = {c.name: connection_definition(c.definition) for c in then.all("connection")}
+    reshaping: dict[int, tuple[Statement, ...]] = {}
     for wanted in ordered:
         record = _find(then, wanted.kind, wanted.name)
         if record is None:
@@ -155,6 +159,8 @@ def _alterations(
             first = tuple(_allowing(s, allow) for s in detour.first)
             detached.setdefault(detour.connection, []).append(_altered(then, wanted, record, first))
         leads = detour.rest if detour is not None else least_change(defined, wanted.statement, known)
+        reshaping[record.id] = leads.statements
+        gained = columns_to_gain(then, _to_be(then, record), reshaping)
         if leads.needs_rebuild and isinstance(wanted.statement, CreateMaterializedView):
             sinks = [found.name for found in then.dependents_of(record.id) if isinstance(found, SinkRecord)]
             if sinks:
@@ -166,6 +172,10 @@ def _alterations(
             raise fixed_secret(then, wanted, record, leads.refusal)
         elif leads.refusal:
             again[record.id] = leads.refusal
+        elif gained and isinstance(wanted.statement, CreateMaterializedView):
+            made = replace(wanted.statement, or_replace=True)
+            statements = (*leads.statements, made, _wait(wanted))
+            altered.append(_altered(then, wanted, record, statements, reason=why_wider(gained)))
         elif leads.statements:
             altered.append(_altered(then, wanted, record, tuple(_allowing(s, allow) for s in leads.statements)))
         elif _to_be(then, record) is not record:
@@ -250,7 +260,8 @@ def _renamed(snapshot: Snapshot, wanted: FolderObject) -> tuple[Snapshot, Deploy
     assert wanted.was is not None
     record = _find(snapshot, wanted.kind, wanted.was)
     if not isinstance(record, _Named):
-        raise SqlError(
+        raise DefinitionError(
+            wanted,
             NOT_SUPPORTED,
             f"{wanted.place}: {spoken(wanted.kind)} {wanted.was} cannot be renamed",
             hint=f"omit the comment; then {wanted.name} is created, and {wanted.was} is dropped when no object uses it",
@@ -453,7 +464,8 @@ def _require_unread(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted
     for wanted in folder:
         for record in _read(snapshot, wanted):
             if record.id in unwanted:
-                raise SqlError(
+                raise DefinitionError(
+                    wanted,
                     DEPENDENTS_EXIST,
                     f'{spoken(wanted.kind)} "{wanted.name}" at {wanted.place} reads {spoken(record.kind)} '
                     f'"{record.name}", which is not in the folder',

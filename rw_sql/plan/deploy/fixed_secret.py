@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import CANNOT_REPLACE, SqlError, first_names
+from rw_sql.errors import CANNOT_REPLACE, first_names
 from rw_sql.model.object_lookup import spoken
+from rw_sql.plan.deploy.folder import DefinitionError
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _MOST_USERS = 8
 """The maximum number of users of a secret that the error names."""
 
 
-def fixed_secret(then: Snapshot, wanted: FolderObject, record: SecretRecord, why: str) -> SqlError:
+def fixed_secret(then: Snapshot, wanted: FolderObject, record: SecretRecord, why: str) -> DefinitionError:
     """The error for a secret that the folder defines differently from the catalog. The secret is not created again,
     because every object that uses it would be dropped too."""
     users = [f"{spoken(user.kind)} {user.name}" for user in then.dependents_of(record.id)]
@@ -33,7 +34,8 @@ def fixed_secret(then: Snapshot, wanted: FolderObject, record: SecretRecord, why
             f"; to change only its value, omit the secret from the folder, and ALTER SECRET {sql_name(record.name)} "
             "AS '…'"
         )
-    return SqlError(
+    return DefinitionError(
+        wanted,
         CANNOT_REPLACE,
         f'secret "{record.name}" at {wanted.place} differs from the secret in the warehouse: {why}',
         hint=hint,

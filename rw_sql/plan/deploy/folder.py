@@ -15,8 +15,10 @@ from rw_sql.errors import (
     SqlError,
 )
 from rw_sql.model.object_lookup import object_name, spoken
+from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.checks.literal_secrets import refuse_literal_secrets
-from rw_sql.syntax import parse_statement, split_script
+from rw_sql.syntax import parse_statement, route, split_script
+from rw_sql.syntax.lexing.spark_words import could_be_sparks
 from rw_sql.syntax.parsing.unsupported import unsupported
 from rw_sql.syntax.statements import (
     CreateConnection,
@@ -34,6 +36,7 @@ from rw_sql.syntax.variables.references import require_fit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from rw_sql.errors import ErrorCode
     from rw_sql.plan.statements.replace.least_change import Create
     from rw_sql.syntax import ScriptStatement
     from rw_sql.syntax.variables.source_map import Expanded
@@ -58,6 +61,12 @@ _PART = re.compile(_WORD)
 _NOTE = re.compile(r"--\s*rw:(.*)$", re.MULTILINE)
 _MOST_PLACES = 5
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FIRST_WORD = re.compile(r"\w+|.", re.DOTALL)
+_CREATE_TABLE = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\b", re.IGNORECASE)
+_RUN_OTHERS = "run other statements with rw-sql run"
+_ONLY_DEFINITIONS = (
+    "a folder may contain only CREATE statements of schemas, sources, tables, views, sinks, connections and secrets"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +89,26 @@ class FolderObject:
         return f"{self.file}:{self.line}"
 
 
+class DefinitionError(SqlError):
+    """An error that concerns the definition ``wanted`` of a folder; its message names the place of this definition."""
+
+    def __init__(self, wanted: FolderObject, kind: ErrorCode, message: str, *, hint: str) -> None:
+        super().__init__(kind, message, hint=hint)
+        self.wanted = wanted
+
+
+class _NoObjects:
+    """A catalog without objects, to determine whether a statement is rw_sql's or Spark's."""
+
+    def has_object(self, name: Name) -> bool:
+        """False."""
+        return False
+
+    def has_parameter(self, name: str) -> bool:
+        """True if rw_sql has a session parameter with this name."""
+        return name in SESSION_PARAMETERS
+
+
 def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) -> tuple[FolderObject, ...]:
     """The objects that files define, in the order of the statements. The files are (name, text) pairs; in their text,
     the value of a variable replaces ``${name}``.
@@ -97,7 +126,8 @@ def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) 
             wrong.append(error)
     if wrong:
         raise _first_of(wrong)
-    _require_once(found)
+    for repeat in repeated(found):
+        raise repeat
     return tuple(found)
 
 
@@ -203,7 +233,13 @@ def folder_object(text: str, notes: str, *, file: str, line: int, has_values: bo
     Raises SqlError, located in the statement, for a statement that a folder must not contain. With ``has_values``,
     the statement may contain the value of a secret.
     """
-    statement = parse_statement(text)
+    try:
+        statement = parse_statement(text)
+    except SqlError as error:
+        refusal = spark_refusal(text, error)
+        if refusal is None:
+            raise
+        raise refusal from error
     refused = unsupported(statement)
     if refused is not None:
         raise refused
@@ -219,10 +255,9 @@ def folder_object(text: str, notes: str, *, file: str, line: int, has_values: bo
     ):
         raise SqlError(
             INVALID_DEFINITION,
-            "a folder may contain only CREATE statements of schemas, sources, tables, views, sinks, connections and "
-            "secrets",
+            _ONLY_DEFINITIONS,
             span=statement.span,
-            hint="run other statements with rw-sql run",
+            hint=_RUN_OTHERS,
         )
     if not has_values:
         require_no_value(statement)
@@ -234,6 +269,26 @@ def folder_object(text: str, notes: str, *, file: str, line: int, has_values: bo
         file=file,
         line=line,
         was=_was(notes, name),
+    )
+
+
+def spark_refusal(text: str, error: SqlError) -> SqlError | None:
+    """The refusal of a statement that does not parse because it is Spark's; None if it is not Spark's. ``error`` is the
+    error of the parser."""
+    try:
+        if not could_be_sparks(text) or route(text, _NoObjects()) is not None:
+            return None
+    except SqlError:
+        return None
+    word = _FIRST_WORD.match(text)
+    hint = _RUN_OTHERS
+    if _CREATE_TABLE.match(text):
+        hint += f"; or correct it as a definition of rw_sql: {error.message}"
+    return SqlError(
+        INVALID_DEFINITION,
+        f"{_ONLY_DEFINITIONS}; this statement is Spark's",
+        span=Span(0, word.end() if word is not None else 1, 1, 1),
+        hint=hint,
     )
 
 
@@ -275,13 +330,15 @@ def _was(text: str, name: str) -> str | None:
     return None
 
 
-def _require_once(objects: Iterable[FolderObject]) -> None:
+def repeated(objects: Iterable[FolderObject]) -> Iterator[DefinitionError]:
+    """The errors of definitions whose name an earlier definition already has."""
     seen: dict[tuple[str, str], FolderObject] = {}
     for found in objects:
         space = "relation" if found.kind in RELATIONS else found.kind
         other = seen.setdefault((space, found.name), found)
         if other is not found:
-            raise SqlError(
+            yield DefinitionError(
+                found,
                 DUPLICATE_OBJECT,
                 f'{spoken(found.kind)} "{found.name}" at {found.place} is already defined at {other.place}',
                 hint=f"remove or rename one of the two, for example: {found.name}_2",

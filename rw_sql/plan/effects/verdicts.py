@@ -135,9 +135,12 @@ def verdict(
     if life is not None:
         duplicates = covered(life.spans, new.offset)
         gaps = uncovered(life.spans, life.reached, new.offset)
-        if not positions.is_complete and new.offset < life.spans[0][0]:
-            duplicates += life.spans[0][0] - new.offset
-            why = why or "the log's oldest commits were removed"
+        if not positions.is_complete:
+            # The missing commits may have read the offsets that no existing commit has read.
+            unknown = uncovered(life.spans, new.offset, life.spans[-1][1])
+            duplicates += unknown
+            if unknown or gaps:
+                why = why or "some of the log's commits were removed"
         return counted(duplicates, gaps, is_exact=not why, why=why)
     if old is not None:
         moved = new.offset - old.offset

@@ -11,7 +11,7 @@ from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.object_lookup import RELATION_KINDS
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.model.relations import relation_of, schema_columns
-from rw_sql.plan.offline.placeholders import created_in, made_by_spark, with_placeholder
+from rw_sql.plan.offline.placeholders import DATABASE, FUNCTION, created_in, made_by_spark, with_placeholder
 from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE
 from rw_sql.plan.offline.report import kind_of
 from rw_sql.plan.queries.maintenance import visible_keys
@@ -68,6 +68,10 @@ class AssumedCatalog:
         """The ids of objects with unknown columns."""
         self.no_keys: set[int] = set()
         """The ids of views whose key columns are uncertain."""
+        self.functions: set[str] = set()
+        """The names of the functions that the script creates in Spark, without their schemas."""
+        self.databases: set[str] = set()
+        """The names of the databases that the script creates in Spark."""
         self._undropped: set[str] = set()
 
     @property
@@ -152,9 +156,15 @@ class AssumedCatalog:
                 self.no_columns |= set(ids)
 
     def see_spark(self, text: str) -> None:
-        made = made_by_spark(text)
-        if made is not None:
-            self.of_spark |= {made, made.rpartition(".")[2]}
+        """Applies the known effect of a statement of Spark."""
+        kind, made = made_by_spark(text) or ("", "")
+        last = made.rpartition(".")[2]
+        if kind == FUNCTION:
+            self.functions.add(last)
+        elif kind == DATABASE:
+            self.databases.add(last)
+        elif kind:
+            self.of_spark |= {made, last}
         elif _USE_DEFAULT.match(text):
             # The Spark views of the objects in ``public`` are in Spark's database ``default``, so USE default resets
             # the search path, as it does in a session.

@@ -19,7 +19,7 @@ from rw_sql.metastore.records import FORGOTTEN, SourceRecord
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.options import HIDDEN, visible
 from rw_sql.model.relations import schema_columns
-from rw_sql.plan.offline.queries import columns_known, read_text
+from rw_sql.plan.offline.queries import columns_known, is_not_built_in, read_text
 from rw_sql.plan.offline.query_answers import QueryColumns, answer_query, written_names
 from rw_sql.plan.ports.positions import Positions
 from rw_sql.plan.ports.queries import STREAM, AnalyzedQuery, QueryAnalysis
@@ -51,6 +51,7 @@ POSITIONS = "the positions of the source's readers"
 SECRET = "whether the secret's value can be read from its backend"
 SECRET_BY_HAND = "whether a secret exists that the folder does not define"
 TABLE = "tables that exist only in Spark"
+FUNCTION = "functions that exist only in Spark"
 FILE = "files and checkpoints that the statement names"
 JOBS = "which views are being built and which tables are being refreshed"
 OPERATIONS = "the past operations of the warehouse"
@@ -388,7 +389,8 @@ class _Queries:
         names = set(written_names(analyzed.query))
         reader = max(readers, key=lambda each: len(names & dict(schema_columns(each.schema)).keys()))
         before = dict(schema_columns(reader.schema))
-        reading = read_text(analyzed.query, given, names_columns=False)
+        # The view exists, so Spark has the functions in its query.
+        reading = read_text(analyzed.query, given, names_columns=False, is_function=is_not_built_in)
         if reading.findings:
             return QueryAnalysis(refusal=reading.findings[0].message)
         columns = tuple((name, kind or before.get(name)) for name, kind in reading.columns or ())

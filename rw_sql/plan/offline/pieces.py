@@ -11,7 +11,7 @@ from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.syntax import could_be_ours, parse_statement, route, split_script
 from rw_sql.syntax.lexing.spark_words import could_be_sparks
 from rw_sql.syntax.near_statements import not_shown
-from rw_sql.syntax.parsing.script import refuse_invisible
+from rw_sql.syntax.parsing.script import refuse_invisible, refuse_unclosed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,7 @@ _BEGINS = rf"""(?:CREATE\s+(?:OR\s+REPLACE\s+)?{_KINDS}|(?:ALTER|DROP)\s+(?:{_KI
     |UNDO\s+OPERATION|REWIND\s+SOURCE|SKIP\s+RECORD|VALIDATE\s+{_KINDS}|EXPLAIN\s+\w+|FLUSH|COMMIT|ROLLBACK|WAIT)\b"""
 _AFTER_SEMICOLON = re.compile(rf";[^\S\n]*(?:--[^\n]*)?\n\s*(?={_BEGINS})", re.IGNORECASE | re.VERBOSE)
 _BEGINNING = re.compile(_BEGINS, re.IGNORECASE | re.VERBOSE)
+_END_OF_COMMENT = re.compile(rf"\*/|\n(?=\s*{_BEGINS})", re.IGNORECASE | re.VERBOSE)
 
 
 def pieces_of(text: str) -> Iterator[ScriptStatement]:
@@ -40,10 +41,13 @@ def rest_of(piece: ScriptStatement, error: SqlError) -> tuple[ScriptStatement, t
     """Splits a piece that does not parse: returns its first part, and the statements that follow in the piece.
 
     If a quote is unclosed, the first part ends at a ``;`` at the end of a line inside it. If a ``;`` seems to be
-    missing, it ends before a line that begins like a statement. If there is no such place, the piece is returned
-    unchanged.
+    missing, it ends before a line that begins like a statement. An unclosed comment before a statement ends at its
+    first ``*/``, or before such a line. If there is no such place, the piece is returned unchanged.
     """
     text = piece.text
+    if text.startswith("/*"):
+        ended = _END_OF_COMMENT.search(text)
+        return (piece, ()) if ended is None else _cut(piece, ended.end(), ended.end())
     taken_in = _AFTER_SEMICOLON.search(text)
     if taken_in is not None:
         return _cut(piece, taken_in.start(), taken_in.end())
@@ -74,13 +78,14 @@ def _cut(piece: ScriptStatement, end: int, start: int) -> tuple[ScriptStatement,
 def parse_piece(text: str, catalog: CatalogView) -> Statement | None:
     """Parses a statement of a script; None for a Spark statement.
 
-    Raises SqlError if neither rw_sql nor Spark has such a statement.
+    Raises SqlError if neither rw_sql nor Spark has such a statement, or if a quote or bracket in it does not end.
     """
     statement = route(text, catalog) if could_be_ours(text) else None
     if statement is None:
         if not could_be_sparks(text):
             return _without_an_owner(text)
         refuse_invisible(text)
+        refuse_unclosed(text)
     return statement
 
 

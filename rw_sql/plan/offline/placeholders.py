@@ -35,10 +35,13 @@ _CREATES = re.compile(
     re.IGNORECASE,
 )
 _SPARKS = re.compile(
-    r"\A\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:GLOBAL\s+)?TEMP(?:ORARY)?\s+|EXTERNAL\s+)*(?:TABLE|VIEW)\s+"
+    r"\A\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:GLOBAL\s+)?TEMP(?:ORARY)?\s+|EXTERNAL\s+)*"
+    r"(?P<kind>TABLE|VIEW|FUNCTION|DATABASE|SCHEMA|NAMESPACE)\s+"
     r"(?:IF\s+NOT\s+EXISTS\s+)?(?P<name>[`\w.]+)",
     re.IGNORECASE,
 )
+
+RELATION, FUNCTION, DATABASE = "RELATION", "FUNCTION", "DATABASE"
 
 MADE = "source", "table", "materialized_view", "sink", "connection", "secret", "schema"
 
@@ -56,10 +59,15 @@ def _folded(part: str) -> str:
     return part[1:-1].replace('""', '"') if part.startswith('"') else part.lower()
 
 
-def made_by_spark(text: str) -> str | None:
-    """The name, as used in queries, of the table or view that a Spark statement creates; None if it creates none."""
+def made_by_spark(text: str) -> tuple[str, str] | None:
+    """What a Spark statement creates: RELATION, FUNCTION or DATABASE, and its name as used in queries. None if the
+    statement creates nothing of these."""
     found = _SPARKS.match(text)
-    return None if found is None else found["name"].replace("`", "").lower()
+    if found is None:
+        return None
+    kind = found["kind"].upper()
+    made = RELATION if kind in ("TABLE", "VIEW") else FUNCTION if kind == FUNCTION else DATABASE
+    return made, found["name"].replace("`", "").lower()
 
 
 def with_placeholder(snapshot: Snapshot, kind: str, name: str) -> tuple[Snapshot, tuple[int, ...]]:

@@ -21,13 +21,15 @@ from rw_sql.model.relations import relation_of
 from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE, written_names
 from rw_sql.plan.queries.analysis.analyze import analyze
 from rw_sql.plan.queries.analysis.findings import Column
+from rw_sql.plan.queries.analysis.functions import builtins
 from rw_sql.plan.queries.places import place_in_query
+from rw_sql.syntax.dialect.equivalents import is_mistaken_function
 from rw_sql.syntax.dialect.to_spark import to_spark
 from rw_sql.syntax.query.tables_read import table_places
 from rw_sql.syntax.statements import Name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from rw_sql.metastore import Snapshot
     from rw_sql.syntax.statements import Query
@@ -60,13 +62,37 @@ class QueryReading:
     """The result of analyzing a query: its errors, its columns as far as they are known, and the catalog names of its
     inputs.
 
-    ``is_of_spark``: the query reads tables that only Spark has.
+    ``is_of_spark``: the query reads tables that only Spark has. ``calls_own``: the query calls functions that are not
+    built into Spark.
     """
 
     errors: tuple[SqlError, ...] = ()
     columns: Columns | None = None
     tables: tuple[str, ...] = ()
     is_of_spark: bool = False
+    calls_own: bool = False
+
+
+def is_not_built_in(name: str) -> bool:
+    """True if Spark has no built-in function with this folded name."""
+    return name not in builtins()
+
+
+class _Functions:
+    """Determines whether a user may have defined a function. ``created`` are the functions that the script creates.
+
+    ``calls_own`` is True as soon as the query calls a function that may be user-defined.
+    """
+
+    def __init__(self, created: Collection[str]) -> None:
+        self._created = created
+        self.calls_own = False
+
+    def may_be_defined(self, name: str) -> bool:
+        """True if a function with this folded name may exist that is not built into Spark."""
+        found = name in self._created or (is_not_built_in(name) and not is_mistaken_function(name, builtins()))
+        self.calls_own |= found
+        return found
 
 
 def read_query(
@@ -76,14 +102,17 @@ def read_query(
     dialect: str,
     unknown: Collection[int],
     of_spark: Collection[str],
+    functions: Collection[str],
     names_columns: bool,
     may_read_spark: bool = False,
+    has_strict_quotes: bool = False,
 ) -> QueryReading:
     """Analyzes a query whose inputs are objects of a catalog.
 
-    ``unknown`` are the ids of objects with unknown columns, ``of_spark`` the names of tables that belong to Spark.
+    ``unknown`` are the ids of objects with unknown columns, ``of_spark`` the names of tables that belong to Spark,
+    ``functions`` the names of functions that earlier statements created in Spark.
     ``names_columns``: the query must name its columns, because its statement does not. ``may_read_spark``: every name
-    that is not in the catalog may be a table of Spark.
+    that is not in the catalog may be a table of Spark. ``has_strict_quotes``: see :func:`analyze`.
     """
     if dialect != "spark":
         return _read_translated(query, snapshot)
@@ -119,7 +148,14 @@ def read_query(
             errors.append(_no_relation(snapshot, name, query, place.start, place.end + 1))
         else:
             is_of_spark = True
-    reading = read_text(query.text, inputs, names_columns=names_columns)
+    own = _Functions(functions)
+    reading = read_text(
+        query.text,
+        inputs,
+        names_columns=names_columns,
+        is_function=own.may_be_defined,
+        has_strict_quotes=has_strict_quotes,
+    )
     for found in reading.findings:
         span = place_in_query(query, found.start, found.end)
         errors.append(SqlError(found.code, found.message, span=span, hint=found.hint))
@@ -128,6 +164,7 @@ def read_query(
         columns=None if errors or is_of_spark else reading.columns,
         tables=tuple(tables),
         is_of_spark=is_of_spark,
+        calls_own=own.calls_own,
     )
 
 
@@ -165,15 +202,30 @@ def _no_relation(snapshot: Snapshot, name: str, query: Query, start: int, end: i
     return SqlError(UNDEFINED_OBJECT, f'relation "{name}" does not exist', span=span, hint=hint)
 
 
-def read_text(query: str, inputs: Mapping[str, Columns | None], *, names_columns: bool) -> TextReading:
+def read_text(
+    query: str,
+    inputs: Mapping[str, Columns | None],
+    *,
+    names_columns: bool,
+    is_function: Callable[[str], bool],
+    has_strict_quotes: bool = False,
+) -> TextReading:
     """Analyzes a query in Spark's SQL: returns its findings and its columns. ``inputs`` has the columns of each
     relation (None: not known).
 
-    With ``names_columns``, each column needs a unique name. The caller must refuse relations that are not among the
-    inputs. A function that Spark does not have is no finding, because it may be user-defined.
+    With ``names_columns``, each column needs a unique name. For ``has_strict_quotes``, see :func:`analyze`. The caller
+    must refuse relations that are not among the inputs. ``is_function`` returns whether a user may have defined a
+    function with a folded name; such a function is no finding.
     """
     known = {name: _analyzed(columns) for name, columns in inputs.items()}
-    found = analyze(query, known, is_relation=lambda _: True, is_stored=names_columns)
+    found = analyze(
+        query,
+        known,
+        is_relation=lambda _: True,
+        is_function=is_function,
+        is_stored=names_columns,
+        has_strict_quotes=has_strict_quotes,
+    )
     findings = tuple(
         TextFinding(
             start=each.offset, end=each.offset + each.length, code=each.kind, message=each.message, hint=each.hint

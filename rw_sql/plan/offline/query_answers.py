@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.plan.ports.queries import STREAM, QueryAnalysis
+from rw_sql.plan.queries.analysis.functions import GENERATOR, builtins
 from rw_sql.syntax.query.maintained_form import ROW, read_view_query
-from rw_sql.syntax.query.tables_read import output_names, shared_tree
+from rw_sql.syntax.query.tables_read import aliases_of, output_names, plain_tree
 from rw_sql.syntax.query.trees import DISTINCT, GROUPS, ONE_ROW, ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from sqlglot import exp
 
     from rw_sql.plan.ports.queries import AnalyzedQuery
     from rw_sql.syntax.query.maintained_form import ViewQuery
@@ -55,7 +58,7 @@ def answer_query(request: AnalyzedQuery, known: QueryColumns | None) -> QueryAna
 
 
 def written_names(query: str) -> tuple[str, ...]:
-    """The names of a query's columns, as the query writes them; ``*`` for a name that is not known."""
+    """The names of a query's columns, as the query writes them; ``*`` for columns whose number or names are unknown."""
     from sqlglot.errors import SqlglotError
 
     try:
@@ -66,12 +69,20 @@ def written_names(query: str) -> tuple[str, ...]:
 
 
 def _with_texts(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of a query's columns; the name of a column without a name is the text of its expression."""
+    """The names of a query's columns; the name of a column without a name is the text of its expression, or ``*`` for a
+    function that may return several columns."""
     from sqlglot import exp
 
-    tree = shared_tree(query)
-    texts = [item.sql(dialect="spark") for item in tree.selects] if isinstance(tree, exp.Query) else []
+    tree = plain_tree(query)
+    items = tree.selects if isinstance(tree, exp.Query) else []
+    texts = [text for item in items for text in aliases_of(item) or (_text_of(item),)]
     return tuple(name or text for name, text in zip(names, texts, strict=False)) if len(texts) == len(names) else ("*",)
+
+
+def _text_of(item: exp.Expr) -> str:
+    text = item.unnest().sql(dialect="spark", normalize_functions=False)
+    function = builtins().get(text.partition("(")[0].lower())
+    return "*" if function is not None and function.kind == GENERATOR else text
 
 
 def schema_json(columns: Iterable[tuple[str, str | None]]) -> str:
@@ -86,7 +97,8 @@ def _columns(request: AnalyzedQuery, known: QueryColumns) -> tuple[tuple[str, st
         hidden = tuple((name, None) for name in names if name.startswith(_HIDDEN))
         if known.columns is not None:
             return (*known.columns, *(column for column in hidden if column[0] not in types))
-        if names == ("*",) and len(request.relations) == 1 and request.relations[0].columns:
+        is_whole = names == ("*",) and len(request.relations) == 1 and _MAKES_ROWS.search(request.query) is None
+        if is_whole and request.relations[0].columns:
             return request.relations[0].columns
         if known.given:
             return (*((f"c{at}", None) for at, _ in enumerate(known.given)), *hidden)

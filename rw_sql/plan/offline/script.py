@@ -18,6 +18,7 @@ from rw_sql.errors import (
     SINK_CANNOT_FOLLOW,
     UNDEFINED_OBJECT,
     UNKNOWN_SPLIT,
+    UNTERMINATED,
     Span,
     SqlError,
     near_names,
@@ -29,7 +30,7 @@ from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.offline.assumed_catalog import AssumedCatalog, Outcome
 from rw_sql.plan.offline.fallback_hints import hint_for
-from rw_sql.plan.offline.inspector import QUERY, TABLE, OfflineInspector, Unanswerable
+from rw_sql.plan.offline.inspector import FUNCTION, QUERY, TABLE, OfflineInspector, Unanswerable
 from rw_sql.plan.offline.judgement import follows_from_blocked, follows_from_columns, is_of_the_world
 from rw_sql.plan.offline.pieces import parse_piece, pieces_of, rest_of
 from rw_sql.plan.offline.placeholders import created_in
@@ -44,6 +45,7 @@ from rw_sql.plan.statements.common import VALID_SPLITS
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, require_inside
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, is_relation, resolved
 from rw_sql.syntax import statements as ast
+from rw_sql.syntax.lexing.identifiers import PUBLIC
 from rw_sql.syntax.parsing.syntax_errors import END_WITH_SEMICOLON
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ class ScriptChecker:
         spark_tables: Iterable[str] = (),
     ) -> None:
         self._assumed = AssumedCatalog(snapshot if snapshot is not None else Snapshot(), spark_tables)
+        self._has_catalog = snapshot is not None
         self._ask_spark = ask_spark
         self._block: ScriptStatement | None = None
         self._before_block = self.snapshot
@@ -99,8 +102,12 @@ class ScriptChecker:
         return is_schema(self.snapshot, name) if name is not None else bool(self.snapshot.all("schema"))
 
     def has_database(self, name: str) -> bool:
-        """True if a statement of the script creates a Spark database with this name."""
-        return name in self._assumed.of_spark
+        """True if a statement of the script creates a Spark database with this name. Without a catalog, also True for
+        a name that is not similar to a schema of the script, because it may be a database of Spark."""
+        if name in self._assumed.databases:
+            return True
+        schemas = (PUBLIC, *(record.name for record in self.snapshot.all("schema")))
+        return not self._has_catalog and not near_names(name, schemas)
 
     def has_parameter(self, name: str) -> bool:
         """True if a session parameter with this name exists, or if the name is clearly a misspelt parameter."""
@@ -150,7 +157,7 @@ class ScriptChecker:
                 try:
                     statement = parse_piece(piece.text, self)
                     has_parsed = True
-                    error.hint = END_WITH_SEMICOLON
+                    error.hint = error.hint if error.kind is UNTERMINATED else END_WITH_SEMICOLON
                 except SqlError as again:
                     errors = [again]
         if statement is None:
@@ -263,9 +270,13 @@ class ScriptChecker:
             columns = QueryColumns(columns=reading.columns, given=given)
             if reading.is_of_spark:
                 outcome.unchecked.append(TABLE)
+            if reading.calls_own:
+                outcome.unchecked.append(FUNCTION)
+        # The Spark that analyzes queries does not have the user's functions.
+        ask_spark = None if reading.calls_own else self._ask_spark
         current, removed = statement, list[str]()
         for _ in range(_MOST_ERRORS):
-            inspector = OfflineInspector(base, columns=columns, readers=readers, ask_spark=self._ask_spark)
+            inspector = OfflineInspector(base, columns=columns, readers=readers, ask_spark=ask_spark)
             try:
                 outcome.plan = self._lower(current, base, inspector, is_explained=is_explained)
             except Unanswerable as unanswerable:
@@ -331,7 +342,9 @@ class ScriptChecker:
             dialect=self._assumed.parameter("query_dialect"),
             unknown=self._assumed.no_columns,
             of_spark=self._assumed.of_spark,
+            functions=self._assumed.functions,
             names_columns=not getattr(statement, "columns", ()),
+            has_strict_quotes=True,
         )
 
     def _readers(self, statement: Statement) -> tuple[MaterializedViewRecord, ...]:
@@ -354,7 +367,11 @@ class ScriptChecker:
         is_complete = False
         if path == DEFAULT_PATH and self._assumed.parameter("query_dialect") == "spark":
             found, is_complete = wrong_columns(
-                text, snapshot, unknown=self._assumed.no_columns, of_spark=self._assumed.of_spark
+                text,
+                snapshot,
+                unknown=self._assumed.no_columns,
+                of_spark=self._assumed.of_spark,
+                functions=self._assumed.functions,
             )
             outcome.errors += found
         if not is_complete:

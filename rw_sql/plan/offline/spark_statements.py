@@ -76,6 +76,7 @@ def wrong_columns(
     *,
     unknown: Collection[int],
     of_spark: Collection[str],
+    functions: Collection[str],
 ) -> tuple[list[SqlError], bool]:
     """The errors of a SELECT over rw_sql's objects, and whether all of it could be checked.
 
@@ -90,11 +91,12 @@ def wrong_columns(
         dialect="spark",
         unknown=unknown,
         of_spark=of_spark,
+        functions=functions,
         names_columns=False,
         may_read_spark=True,
     )
     found = [error for error in reading.errors if not _is_about_position(error, text)]
-    return found, reading.columns is not None and not reading.errors
+    return found, reading.columns is not None and not reading.errors and not reading.calls_own
 
 
 def _is_about_position(error: SqlError, text: str) -> bool:

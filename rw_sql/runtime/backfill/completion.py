@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.model.backfill_ranges import History
 from rw_sql.runtime.backfill.checks import history_path
-from rw_sql.runtime.backfill.staging_table import is_there, table_id
+from rw_sql.runtime.backfill.staging_table import is_there
+from rw_sql.runtime.delta.delta_log import table_id
 from rw_sql.runtime.positions.checkpoint_handover import stands_in
 from rw_sql.runtime.support.processes import now_ms
 
@@ -21,12 +22,15 @@ LIVE = "live"
 
 def is_live(context: Context, spec: ViewSpec, checkpoint: str) -> bool:
     """True if a view's backfill is complete: either no input needed one, or the view's checkpoint points into the
-    inputs' logs."""
+    inputs' logs.
+
+    Opens no staging table: while a kill has interrupted the deletion of a staging table, only some of its files exist.
+    """
     paths = [history_path(context, spec, given) for given in spec.inputs if given.history]
     if not paths:
         return True
     there = [path for path in paths if is_there(context.warehouse, path)]
-    return not stands_in(checkpoint, {table_id(path) for path in there})
+    return not stands_in(checkpoint, {table_id(context.warehouse, path) for path in there})
 
 
 def leave_histories(context: Context, spec: ViewSpec) -> None:

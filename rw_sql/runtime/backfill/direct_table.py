@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rw_sql.model.offset_ranges import with_span
-from rw_sql.runtime.backfill.staging_table import held_spans, is_there, table_id
+from rw_sql.runtime.backfill.staging_table import held_spans, is_there
 from rw_sql.runtime.decoding.decoder import ERROR
+from rw_sql.runtime.delta.delta_log import table_id
 from rw_sql.runtime.delta.held_rows import small_rows
 from rw_sql.runtime.delta.job_output import SMALL_ROWS
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, at_most, of_rows_read
@@ -156,7 +157,8 @@ class DirectTable:
 
     def finish(self, live_version: int) -> None:
         """Writes the checkpoint with which the view's stream begins at the version ``live_version`` of the log."""
-        log = self.context.warehouse.data(self.given.id, self.given.generation)
+        warehouse = self.context.warehouse
+        log = table_id(warehouse, warehouse.data(self.given.id, self.given.generation))
         fault("history.before_finish")
-        begin_at(self.context.warehouse, self.checkpoint, table_id(log), live_version, self.spec.parallelism)
+        begin_at(warehouse, self.checkpoint, log, live_version, self.spec.parallelism)
         fault("history.after_finish")

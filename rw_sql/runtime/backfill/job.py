@@ -39,7 +39,7 @@ from rw_sql.runtime.backfill.completion import LIVE, leave_histories
 from rw_sql.runtime.backfill.direct_table import DirectTable
 from rw_sql.runtime.backfill.log_rows import rows_of_chunk
 from rw_sql.runtime.backfill.remaining import plan_remaining
-from rw_sql.runtime.backfill.staging_table import BackfillStaging, is_whole, table_id
+from rw_sql.runtime.backfill.staging_table import BackfillStaging, is_whole
 from rw_sql.runtime.decoding.decoder import ERROR, decode, log_schema
 from rw_sql.runtime.decoding.upstream_records import (
     has_small_batches,
@@ -47,6 +47,7 @@ from rw_sql.runtime.decoding.upstream_records import (
     packages_of,
     read_records,
 )
+from rw_sql.runtime.delta.delta_log import commits, has_new_data, table_id
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.delta.row_counts import Expected, at_most, expected_of
 from rw_sql.runtime.jobs.rate_limit import Throttle
@@ -220,9 +221,10 @@ class Backfill:
         """Runs the view's query until it has read the staging tables, then rewrites the checkpoint to point into the
         logs."""
         tables = {one.id: history_path(self.context, self.spec, one) for one in given}
-        logs = {one.id: self.context.warehouse.data(one.id, one.generation) for one in given}
+        warehouse = self.context.warehouse
+        logs = {one.id: table_id(warehouse, warehouse.data(one.id, one.generation)) for one in given}
         moves = {
-            table_id(tables[one.id]): (table_id(logs[one.id]), History.from_text(one.history).live_version)
+            table_id(warehouse, tables[one.id]): (logs[one.id], History.from_text(one.history).live_version)
             for one in given
         }
         if not is_moved_by_half(self.checkpoint, moves):
@@ -242,13 +244,11 @@ class Backfill:
         reached = committed_versions(self.context.warehouse, self.checkpoint)
         for path in tables.values():
             last = _last_version_with_rows(self.context, path)
-            if reached.get(table_id(path), -1) <= last:
+            if reached.get(table_id(self.context.warehouse, path), -1) <= last:
                 raise StalledError("the query was stopped before it had read all records of the backfill")
 
 
 def _last_version_with_rows(context: Context, path: str) -> int:
-    from rw_sql.runtime.delta.delta_log import commits, has_new_data
-
     return next((version for version, actions in commits(context.warehouse, path) if has_new_data(actions)), -1)
 
 

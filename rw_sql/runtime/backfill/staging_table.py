@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from rw_sql.model.offset_ranges import with_span
 from rw_sql.runtime.decoding.decoder import ERROR
-from rw_sql.runtime.delta.delta_log import job_commits, latest_version
+from rw_sql.runtime.delta.delta_log import commit_versions, job_commits
 from rw_sql.runtime.delta.held_rows import small_rows
 from rw_sql.runtime.delta.job_output import SMALL_ROWS, JobOutput
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount
@@ -37,8 +36,12 @@ _WHOLE = "the end of the history"
 
 
 def is_there(warehouse: Warehouse, path: str) -> bool:
-    """True if the table exists."""
-    return latest_version(warehouse, path) >= 0
+    """True if the table exists.
+
+    A table without its first commit does not exist any more: a kill has interrupted its deletion. In an existing table,
+    the first commit stays, because upkeep does not clean up staging tables.
+    """
+    return 0 in commit_versions(warehouse, path)
 
 
 def is_whole(warehouse: Warehouse, path: str) -> bool:
@@ -54,11 +57,6 @@ def held_spans(warehouse: Warehouse, path: str) -> dict[str, Spans]:
             if split != _WHOLE:
                 spans[split] = with_span(spans.get(split, ()), start, end)
     return spans
-
-
-def table_id(path: str) -> str:
-    """The Delta id of a table."""
-    return str(DeltaTable(path).metadata().id)
 
 
 @dataclass(slots=True)

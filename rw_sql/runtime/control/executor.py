@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from rw_sql.runtime.control.checkpoint_folders import carry_out
 from rw_sql.runtime.control.follow_up import FollowUp, is_awaited
 from rw_sql.runtime.control.group_owners import require_owners
 from rw_sql.runtime.control.inspector import WarehouseInspector
-from rw_sql.runtime.control.outcomes import effect_failed, log_commit
+from rw_sql.runtime.control.outcomes import APPLIED, effect_failed, log_commit
 from rw_sql.runtime.control.quiesce import are_valid, lock_sources, try_release
 from rw_sql.runtime.control.session_state import Block, SessionState
 from rw_sql.runtime.control.statement_kinds import may_be_unsafe
@@ -46,12 +46,22 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import QuiesceLock
+    from rw_sql.metastore.records import Operation
     from rw_sql.runtime.control.owner import Owner
     from rw_sql.runtime.jobs.context import Context
 
 _ATTEMPTS = 20
 _COMMITTED = "stopped waiting for the jobs; the statement stays committed"
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
+
+
+@dataclass(slots=True)
+class _Commit:
+    """The result of a statement's commit: its epoch once it is committed, and the error if the commit or the plan's
+    effect failed. A ConcurrentCommit is no result, because the statement is then planned again."""
+
+    epoch: int | None = None
+    error: Exception | None = None
 
 
 class Executor:
@@ -238,50 +248,70 @@ class Executor:
         in_advance = may_be_unsafe(statement) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
         confirmed: set[str] = set()
         for attempt in range(1, _ATTEMPTS + 1):
-            locked_at, locks = self._lock(statement, session)
+            commit = _Commit()
             try:
-                snapshot, plan = self._plan_as(shown, session.confirmed) or self._plan(statement, session)
-                if locked_at not in (None, snapshot.epoch):
-                    raise ConcurrentCommit(snapshot.epoch, locked_at or 0)
-                if plan.table is not None:
-                    return plan.table
-                if plan.session is not None:
-                    _set_parameter(session, *plan.session)
-                if plan.operation is None:
-                    return _rows(plan.changes)
-                fault("statement.planned")
-                require_owners(self._context, snapshot, plan)
-                if plan.is_unsafe:
-                    self._pass_gate(snapshot, plan, session, confirmed, in_advance=in_advance)
-                    if not are_valid(snapshot, locks):
-                        raise ConcurrentCommit(snapshot.epoch, snapshot.epoch)
-                session.waiting.begin("committing")
-                operation = replace(plan.operation, actor=plan.operation.actor or session.user or user_name())
-                self._context.sessions.require_alive()
-                fault("statement.before_commit")
-                with gc_paused(), shielded():
-                    committed = self._context.metastore.commit(
-                        operation,
-                        based_on=snapshot,
-                        # The owner starts to change the jobs while the projections are still being written.
-                        on_append=self._wake if is_awaited(plan) else _sleep_on,
-                    )
-            except ConcurrentCommit:
-                if attempt == _ATTEMPTS:
-                    raise
-                continue
-            finally:
-                try_release(self._context, locks, self._wake)
-            fault("statement.after_commit")
-            log_commit(plan, operation, committed.epoch)
-            try:
-                with shielded():
-                    self._carry_out(plan, committed.epoch, started)
-                notices = self._follow_up.finish(plan, snapshot, committed.epoch, session, started)
+                locked_at, locks = self._lock(statement, session)
+                try:
+                    snapshot, plan = self._plan_as(shown, session.confirmed) or self._plan(statement, session)
+                    if locked_at not in (None, snapshot.epoch):
+                        raise ConcurrentCommit(snapshot.epoch, locked_at or 0)
+                    if plan.table is not None:
+                        return plan.table
+                    if plan.session is not None:
+                        _set_parameter(session, *plan.session)
+                    if plan.operation is None:
+                        return _rows(plan.changes)
+                    fault("statement.planned")
+                    require_owners(self._context, snapshot, plan)
+                    if plan.is_unsafe:
+                        self._pass_gate(snapshot, plan, session, confirmed, in_advance=in_advance)
+                        if not are_valid(snapshot, locks):
+                            raise ConcurrentCommit(snapshot.epoch, snapshot.epoch)
+                    session.waiting.begin("committing")
+                    operation = replace(plan.operation, actor=plan.operation.actor or session.user or user_name())
+                    self._context.sessions.require_alive()
+                    fault("statement.before_commit")
+                    with shielded():
+                        epoch = self._commit(commit, operation, plan, snapshot, started)
+                except ConcurrentCommit:
+                    if attempt == _ATTEMPTS:
+                        raise
+                    continue
+                finally:
+                    try_release(self._context, locks, self._wake)
+                notices = self._follow_up.finish(plan, snapshot, epoch, session, started)
                 return _rows((*plan.changes, *notices))
             except KeyboardInterrupt:
-                raise StatementInterrupted(f"{_COMMITTED} as epoch {committed.epoch}") from None
+                if commit.error is not None:
+                    # The error came before the interrupt took effect, and tells whether the statement is committed.
+                    raise commit.error from commit.error.__cause__
+                if commit.epoch is None:
+                    raise
+                raise StatementInterrupted(f"{_COMMITTED} as epoch {commit.epoch}") from None
         raise AssertionError("the last attempt returns or raises")
+
+    def _commit(self, commit: _Commit, operation: Operation, plan: Plan, snapshot: Snapshot, started: float) -> int:
+        """Commits a plan's operation, carries out the plan's effect, and returns the epoch.
+
+        Stores the result in ``commit``, where it outlasts a KeyboardInterrupt. Raises ConcurrentCommit.
+        """
+        try:
+            with gc_paused():
+                commit.epoch = self._context.metastore.commit(
+                    operation,
+                    based_on=snapshot,
+                    # The owner starts to change the jobs while the projections are still being written.
+                    on_append=self._wake if is_awaited(plan) else _sleep_on,
+                ).epoch
+            fault("statement.after_commit")
+            log_commit(plan, operation, commit.epoch)
+            self._carry_out(plan, commit.epoch, started)
+        except ConcurrentCommit:
+            raise
+        except Exception as error:
+            commit.error = error
+            raise
+        return commit.epoch
 
     def _lock(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[QuiesceLock, ...]]:
         """Stops the readers whose positions a block or a REWIND changes, so that the preview is still exact at the
@@ -303,7 +333,7 @@ class Executor:
     def _carry_out(self, plan: Plan, epoch: int, started: float) -> None:
         """Carries out the plan's effect outside of the warehouse, after the commit.
 
-        An effect that is refused changes nothing; the operation's outcome then records the failure.
+        Records the outcome too. An effect that is refused changes nothing; the outcome is then the failure.
         """
         if plan.effect is None:
             return
@@ -311,12 +341,12 @@ class Executor:
             carry_out(plan.effect, actor=user_name(), running=self._context.sessions.running_query)
         except (SqlError, OSError, DeltaError) as error:
             raised = error if isinstance(error, SqlError) else effect_failed(plan.effect, epoch, error)
-            duration = int((time.monotonic() - started) * 1000)
             with suppress(OSError, DeltaError):  # Without an outcome, SHOW UNSAFE OPERATIONS refers to SHOW CHECKPOINT.
-                self._context.metastore.record_outcome(epoch, f"failed: {raised.message}", duration)
+                self._context.metastore.record_outcome(epoch, f"failed: {raised.message}", _milliseconds_since(started))
             if raised is error:
                 raise
             raise raised from error
+        self._context.metastore.record_outcome_later(epoch, APPLIED, _milliseconds_since(started))
 
     def _pass_gate(
         self, snapshot: Snapshot, plan: Plan, session: SessionState, confirmed: set[str], *, in_advance: bool
@@ -336,6 +366,10 @@ class Executor:
         session.refused[question.token] = plan.statement
         session.shown[question.token] = plan
         raise refusal(question, plan, was_asked=was_asked)
+
+
+def _milliseconds_since(started: float) -> int:
+    return int((time.monotonic() - started) * 1000)
 
 
 def _sleep_on() -> None:

@@ -105,7 +105,7 @@ class FollowUp:
         fault("statement.applied")
         duration = int((time.monotonic() - started) * 1000)
         log_event("finished", epoch=epoch, outcome=outcome, duration_ms=duration)
-        if jobs or plan.is_unsafe:
+        if plan.effect is None and (jobs or plan.is_unsafe):  # The outcome of an effect is recorded with the effect.
             self._tell_outcome(epoch, outcome, duration)
         fault("statement.told")
         return tuple(notices)

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 EMPTY = "the value is empty"
 NO_QUOTE = "a quoted field has no closing quote: each line is one record"
 AFTER_QUOTE = "a quoted field has text after its closing quote"
+MOST_FIELDS = 20_480
+"""The greatest number of fields of a line that Spark reads. A line with more fields would end the task."""
+
+MORE_FIELDS = f"the value has more than {MOST_FIELDS} fields"
 MORE_LINES = "the value has more than one line: each record is one line"
 QUOTES_AND_NUL = "the value has quotes and a NUL character"
 
@@ -45,9 +49,7 @@ def one_line(text: Column) -> Column:
 
 def fault_of(line: Column, separator: str) -> Column:
     """The reason why the result of :func:`one_line` is not one line of CSV; NULL if it is."""
-    between = re.escape(separator)
-    bare = rf'(?!")[^{between}\r\n]*+'
-    field = rf"(?:{_QUOTED}|{bare})"
+    field, between = _patterns(separator)
     complete = rf"\A(?:{field}{between})*+"
     is_simple = ~(line.contains('"') | line.contains("\n") | line.contains("\r"))
     return (
@@ -60,6 +62,25 @@ def fault_of(line: Column, separator: str) -> Column:
         .when(line.rlike(rf"{complete}{_QUOTED}[^\r\n]"), f.lit(AFTER_QUOTE))
         .otherwise(f.lit(MORE_LINES))
     )
+
+
+def readable(line: Column, separator: str) -> Column:
+    """The result of :func:`one_line`, or NULL if Spark could not read it because it has too many fields.
+
+    Only in a long line, fields are counted. NULL too for a long line for which :func:`fault_of` has a reason, because
+    it is not known where its fields begin.
+    """
+    field, between = _patterns(separator)
+    is_wide = line.rlike(rf"\A(?:{field}{between}){{{MOST_FIELDS}}}+")
+    is_good = fault_of(line, separator).isNull() & ~is_wide
+    return f.when(f.octet_length(line) < MOST_FIELDS, line).when(is_good, line)
+
+
+def _patterns(separator: str) -> tuple[str, str]:
+    """The patterns of a field and of the separator."""
+    between = re.escape(separator)
+    bare = rf'(?!")[^{between}\r\n]*+'
+    return rf"(?:{_QUOTED}|{bare})", between
 
 
 def read_fields(records: StepsT, names: Sequence[str], separator: str, into: str, text: Column) -> StepsT:

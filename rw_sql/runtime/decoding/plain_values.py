@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 READ = "_rw_read"
 FAULT = "_rw_fault"
-_TEXT, _LONG, _COUNTS, _VALUES = "_rw_text", "_rw_long", "_rw_counts", "_rw_values"
+_TEXT, _LINE, _LONG, _COUNTS, _VALUES = "_rw_text", "_rw_line", "_rw_long", "_rw_counts", "_rw_values"
 
 _STRICT_LOCALE = {"locale": "de-CH"}
 """A locale in which ``"1,5"`` is not a decimal. In Spark's default locale, the comma is ignored and the value is 15."""
@@ -78,7 +78,7 @@ _AS_TEXT = (*TEMPORAL, "BYTEA")
 Spark, for example, would always read a numeric time as seconds.
 """
 
-_CHANGED_NUMBER = r"^-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|^0$"
+_CHANGED_NUMBER = r"^-?[0-9]+[.][0-9]+(E-?[0-9]+)?\z|^0\z"
 """The pattern of a number as Spark writes it into text. The original text may have spelled it differently."""
 
 _ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{SPACE}:'
@@ -145,11 +145,12 @@ def read_csv(
     """
     names = [column.name for column in columns]
     records = records.withColumn(_TEXT, csv_text.one_line(f.col("value").cast("string")))
-    records, row = csv_text.read_fields(records, names, separator, READ, f.col(_TEXT)), f.col(READ)
+    records = records.withColumn(_LINE, csv_text.readable(f.col(_TEXT), separator))
+    records, row = csv_text.read_fields(records, names, separator, READ, f.col(_LINE)), f.col(READ)
     for width in widths:
         # Parsed only if the record has none of the previous widths.
         into, before = f"{READ}_{width}", row
-        text = f.when(before[CORRUPT].isNotNull(), f.col(_TEXT))
+        text = f.when(before[CORRUPT].isNotNull(), f.col(_LINE))
         records = csv_text.read_fields(records, names[:width], separator, into, text)
         is_older = f.col("value").isNotNull() & f.col(into).isNotNull() & f.col(into)[CORRUPT].isNull()
         values = [f.col(into)[name].alias(name) for name in names[:width]]
@@ -166,6 +167,7 @@ def read_csv(
     error = f.coalesce(
         error,
         csv_text.fault_of(f.col(_TEXT), separator),
+        f.when(f.col(_LINE).isNull(), f.lit(csv_text.MORE_FIELDS)),
         f.when(row.isNull(), f.lit("the value is not CSV")),
         f.when(row[CORRUPT].isNotNull(), f.lit("the value is not CSV of the declared columns")),
     )

@@ -155,7 +155,8 @@ class TableFiles:
             # The name contains the range, because after a kill the next run lists the rest and must not overwrite this
             # list.
             name = f"{commits[0]:020d}-{keep_from:020d}.json"
-            self.warehouse.write_text(f"{self.pending}/{name}", json.dumps(body, separators=(",", ":")))
+            text = json.dumps(body, separators=(",", ":"))
+            self.warehouse.write_text(f"{self.pending}/{name}", text, is_durable=True)
         fault("upkeep.listed")
         # Deletes the oldest first, so that the log has no gap after a kill.
         for _, name in old:
@@ -183,14 +184,18 @@ class TableFiles:
         Keeps ``live`` files, and files that an existing commit removed from the table. A list may name such files
         because a REWIND restores files that had been replaced before. The versions between the REWIND and the second
         removal need these files; when the commit of that removal is cleaned up, they are listed again.
+
+        Also deletes lists of sufficient age that cannot be read. Their files then count as left behind
+        (:meth:`remove_orphans`).
         """
         removed = 0
         later: frozenset[str] | None = None
         now_ms = time.time() * 1000
-        for name in sorted(self.warehouse.list_names(self.pending)):
-            if not name.endswith(".json"):
+        for name in self._lists():
+            body = self.warehouse.read_json(f"{self.pending}/{name}")
+            if body is None:
+                self._remove_older([name], GRACE_SECONDS)
                 continue
-            body = json.loads(self.warehouse.read_text(f"{self.pending}/{name}"))
             if now_ms - body["at_ms"] < GRACE_SECONDS * 1000:
                 continue
             if later is None:
@@ -205,20 +210,44 @@ class TableFiles:
 
     def remove_orphans(self, live: Collection[str]) -> int:
         """Deletes old files that a killed writer left behind, which no commit and no list names; returns the number of
-        files."""
+        files.
+
+        Deletes no file that a readable version of the table needs: such a file is either live, or removed by a later
+        commit, which still exists. While a list cannot be read, deletes none, because queries that have begun may need
+        its files.
+        """
+        self._remove_older(
+            [name for name in self.warehouse.list_names(self.pending) if name.endswith(".writing")], ORPHAN_SECONDS
+        )
         known = set(live)
         for name in self._log_names():
             if (match := _LOG_FILE.fullmatch(name)) and name.endswith(".json"):
                 actions = read_actions(self.warehouse, self.table, int(match[1]))
                 known.update(_replaced(actions))
                 known.update(unquote(action["add"]["path"]) for action in actions if "add" in action)
-        for name in self.warehouse.list_names(self.pending):
-            known.update(json.loads(self.warehouse.read_text(f"{self.pending}/{name}"))["files"])
+        for name in self._lists():
+            body = self.warehouse.read_json(f"{self.pending}/{name}")
+            if body is None:
+                return 0
+            known.update(body["files"])
         old = [path for path in self.warehouse.older_files(self.table, ORPHAN_SECONDS) if _is_data(path)]
         gone = [path for path in old if path not in known]
         for path in gone:
             self.warehouse.remove(f"{self.table}/{path}")
         return len(gone)
+
+    def _lists(self) -> list[str]:
+        """The names of the lists of replaced files. The folder may also contain files that a killed process left
+        behind while it wrote a list."""
+        return sorted(name for name in self.warehouse.list_names(self.pending) if name.endswith(".json"))
+
+    def _remove_older(self, names: Collection[str], seconds: float) -> None:
+        """Deletes those files in the folder of the lists that are older than ``seconds``."""
+        if not names:
+            return
+        for name in self.warehouse.older_files(self.pending, seconds):
+            if name in names:
+                self.warehouse.remove(f"{self.pending}/{name}")
 
     def _replaced_later(self) -> frozenset[str]:
         """The files that existing commits removed from the table."""

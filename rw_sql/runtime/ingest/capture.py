@@ -75,12 +75,20 @@ def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tup
 
 
 def note_progress(warehouse: Warehouse, source: SourceRecord, version: int) -> None:
-    """Stores the progress. Must be called before the commits up to ``version`` are cleaned up, because they may contain
-    it."""
-    found = stored_progress(warehouse, source)
+    """Stores the progress as of ``version``. Must be called before the commits up to that version are cleaned up,
+    because they may contain it.
+
+    The progress of later commits is left out, because a REWIND may revert them but cannot revert the stored progress.
+    """
+    noted_at, noted = _note(warehouse, source)
+    if version <= noted_at:
+        return
+    table = warehouse.data(source.id, source.generation)
+    standing = standing_commits(warehouse, table, down_to=noted_at + 1)
+    found = next((commit.tables for at, commit in standing if at <= version and commit.tables), noted)
     if found:
-        body = {"version": version, "tables": written_progress(found)}
-        warehouse.write_text(_path(warehouse, source), json.dumps(body))
+        body = {"version": version, "tables": dict(found)}
+        warehouse.write_text(_path(warehouse, source), json.dumps(body), is_durable=True)
 
 
 def written_progress(tables: Mapping[str, tuple[str, TableProgress]]) -> dict[str, list[str]]:

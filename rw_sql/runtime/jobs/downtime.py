@@ -38,17 +38,22 @@ def note_downtime(warehouse: Warehouse, last: Lease | None, at_ms: int) -> None:
     is long enough."""
     if last is None or at_ms - last.heartbeat_ms < LEAST_MS:
         return
-    known = downtime(warehouse, last.group)
+    known = downtime(warehouse, last.group, until_ms=at_ms)
     known.append((last.heartbeat_ms, at_ms))
-    warehouse.write_text(_file(warehouse, last.group), json.dumps(sorted(known)[-MOST:]))
+    warehouse.write_text(_file(warehouse, last.group), json.dumps(sorted(known)[-MOST:]), is_durable=True)
 
 
-def downtime(warehouse: Warehouse, group: str = DEFAULT_GROUP) -> list[Stretch]:
-    """The recorded periods in which no process ran the jobs of a group; they may overlap."""
+def downtime(warehouse: Warehouse, group: str = DEFAULT_GROUP, *, until_ms: int = 0) -> list[Stretch]:
+    """The recorded periods in which no process ran the jobs of a group; they may overlap.
+
+    If the record cannot be read, the result is one period that ends at ``until_ms``, so that no reader is considered to
+    have waited too long.
+    """
     try:
-        return [(int(start), int(end)) for start, end in json.loads(warehouse.read_text(_file(warehouse, group)))]
+        known = warehouse.read_json(_file(warehouse, group))
     except FileNotFoundError:
         return []
+    return [(0, until_ms)] if known is None else [(int(start), int(end)) for start, end in known]
 
 
 def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
@@ -57,7 +62,7 @@ def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
 
     That group's next owner will record this period, but upkeep of other groups needs it before then.
     """
-    found = downtime(context.warehouse, group)
+    found = downtime(context.warehouse, group, until_ms=now_ms)
     if group == context.group:
         return found
     lease = context.metastore.jobs.lease(group)

@@ -3,6 +3,10 @@
 The record is a file beside the checkpoints. It includes the source's definition, so that the objects can be dropped
 after the source was dropped. The record is written before a slot is created, so that a killed process never leaves an
 unrecorded slot.
+
+Another source may use the objects of a dropped source, for example because a source was created again under the same
+names before its slot could be dropped. Such a source inherits the objects: they are dropped after that source is
+dropped.
 """
 
 from __future__ import annotations
@@ -17,16 +21,19 @@ from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.registry import captures_changes, connector
 from rw_sql.errors import SqlError
 from rw_sql.model.definitions import connector_of, option_text, source_definition
-from rw_sql.model.options import plan_options
+from rw_sql.model.options import plan_options, shown, source_options
 from rw_sql.runtime.support.event_log import log_event
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
 
+    from rw_sql.connectors.base import Connector
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
+    from rw_sql.model.options import PlannedOptions
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.support.warehouse import Warehouse
+    from rw_sql.syntax.statements import CreateSource
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +43,14 @@ _PLACE = ("hostname", "port", "database.name", *_OBJECTS.values())
 """The options that determine where the objects of a captured database are."""
 
 _SERVER = ("hostname", "port")
+
+_OF_DATABASE = (*_SERVER, "database.name")
+_NAMED_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "postgres-cdc": {"slot": (*_OF_DATABASE, "slot.name"), "publication": (*_OF_DATABASE, "publication.name")},
+    "pulsar": {"slot": ("service.url", "topic", "subscription.name")},
+}
+"""For each connector, the options that determine each object. Two sources of another connector have the same objects
+if all their options are equal."""
 
 _SECONDS = 8.0
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 5.0, 3600.0
@@ -47,7 +62,10 @@ clock, and the delay after that try. An upstream that no longer exists must not 
 
 
 def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
-    """The record of a source's objects upstream. ``slot`` and ``publication`` are true if a run has created them."""
+    """The record of a source's objects upstream. ``slot`` and ``publication`` are true if a run has created them.
+
+    ``inherited`` lists those that a run of a source that was dropped has created.
+    """
     return _read(warehouse, source.id)
 
 
@@ -57,22 +75,40 @@ def note_made(warehouse: Warehouse, source: SourceRecord, **made: bool) -> None:
     Definitions that read another upstream are kept, because the objects that their runs created still exist there. A
     slot of another name was not created by these runs.
     """
+    _note(warehouse, source, made)
+
+
+def _note(
+    warehouse: Warehouse, source: SourceRecord, made: Mapping[str, bool], inherited: Collection[str] = ()
+) -> None:
+    """Like :func:`note_made`. ``inherited`` are objects of a dropped source that this source uses."""
     known = _read(warehouse, source.id)
     told = {**known, **made, "definition": source.definition}
+    kept = set(known.get("inherited", ()))
     before, former = known.get("definition"), list(known.get("former", []))
     if before not in (None, source.definition):
         if not captures_changes(source.connector):
             former += [before] if before not in former else []
         elif (old := _place(before)) != (new := _place(source.definition)):
-            left = {what: bool(known.get(what)) for what in _OBJECTS}
+            left = _objects(known)
             former += [{"definition": before, **left}] if any(left.values()) else []
             for what, name in _OBJECTS.items():
                 if any(old.get(key) != new.get(key) for key in ("database.name", name)):
                     told[what] = made.get(what, False)
+                    kept.discard(what)
     if former:
         told["former"] = former
-    if told != known and (former or any(told.get(what) for what in _OBJECTS)):
-        warehouse.write_text(_path(warehouse, source.id), json.dumps(told))
+    if kept := kept.union(inherited):
+        told["inherited"] = sorted(kept)
+    else:
+        told.pop("inherited", None)
+    if told != known and (former or any(_objects(told).values())):
+        warehouse.write_text(_path(warehouse, source.id), json.dumps(told), is_durable=True)
+
+
+def _objects(made: Mapping[str, Any]) -> dict[str, bool]:
+    """For each kind of object, whether it has to be dropped with the source of the record ``made``."""
+    return {what: bool(made.get(what)) or what in made.get("inherited", ()) for what in _OBJECTS}
 
 
 def _place(definition: str) -> dict[str, str]:
@@ -89,7 +125,7 @@ def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str,
         if id_ == name or not id_.isdecimal() or snapshot.get(int(id_)) is not None:
             continue
         made = _read(warehouse, int(id_))
-        if not made.get("slot"):
+        if not _objects(made)["slot"]:
             continue
         try:
             statement = source_definition(made["definition"])
@@ -101,8 +137,9 @@ def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str,
     return False
 
 
-def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bool:
-    """Drops the objects that a dropped source had created upstream.
+def release_upstream(context: Context, catalog: Callable[[], Snapshot], source_id: int) -> bool:
+    """Drops the objects that a dropped source had created upstream, except those that a source in the catalog uses.
+    ``catalog`` returns the current catalog.
 
     Returns False if the upstream does not respond, so that the call must be repeated. Calls before a retry is due
     return False at once.
@@ -113,7 +150,7 @@ def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bo
     place = (context.warehouse.uri, source_id)
     due, delay = _RETRIES.pop(place, (0.0, _FIRST_RETRY_SECONDS))
     is_due = time.monotonic() >= due
-    is_done = is_due and _released(context, snapshot, made, made["definition"])
+    is_done = is_due and _released(context, catalog, made, made["definition"])
     if not is_done:
         next_due = (time.monotonic() + delay, min(2 * delay, _LAST_RETRY_SECONDS)) if is_due else (due, delay)
         _RETRIES[place] = next_due
@@ -122,20 +159,22 @@ def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bo
             # An object of a former upstream is dropped at the first attempt or not at all, because that upstream may
             # be unreachable for ever.
             is_whole = isinstance(former, dict)
-            _released(context, snapshot, former if is_whole else made, former["definition"] if is_whole else former)
+            _released(context, catalog, former if is_whole else made, former["definition"] if is_whole else former)
     return is_done
 
 
-def _released(context: Context, snapshot: Snapshot, made: dict[str, Any], definition: str) -> bool:
+def _released(context: Context, catalog: Callable[[], Snapshot], made: dict[str, Any], definition: str) -> bool:
     statement = source_definition(definition)
     name, kind = statement.name.key, connector(connector_of(statement) or "")
     if not isinstance(kind, HoldingConnector):
         return True
     try:
+        snapshot = catalog()
         options = context.resolve(plan_options(snapshot, statement), snapshot)
-        notices = kind.release(
-            options, slot=bool(made.get("slot")), publication=bool(made.get("publication")), timeout=_SECONDS
-        )
+        left = _without_used(context.warehouse, catalog(), kind, statement, _objects(made))
+        if not any(left.values()):
+            return True
+        notices = kind.release(options, slot=left["slot"], publication=left["publication"], timeout=_SECONDS)
     except OSError as error:
         logger.warning("source %s was dropped, but its subscription is not dropped yet: %s", name, error)
         return False
@@ -152,12 +191,46 @@ def _released(context: Context, snapshot: Snapshot, made: dict[str, Any], defini
     return True
 
 
+def _without_used(
+    warehouse: Warehouse, snapshot: Snapshot, kind: Connector, statement: CreateSource, made: Mapping[str, bool]
+) -> dict[str, bool]:
+    """The objects ``made`` of a dropped source, without those that a source in the catalog uses. That source inherits
+    them."""
+    left = dict(made)
+    own = plan_options(snapshot, statement)
+    for source in snapshot.all("source"):
+        if source.connector != connector_of(statement) or not any(left.values()):
+            continue
+        others = source_options(snapshot, source)
+        used = [what for what in _OBJECTS if left[what] and _named(kind, own, what) == _named(kind, others, what)]
+        if used:
+            _note(warehouse, source, {}, inherited=used)
+            left |= dict.fromkeys(used, False)
+            log_event("upstream_inherited", source=statement.name.key, by=source.name, objects=used)
+    return left
+
+
+def _named(kind: Connector, options: PlannedOptions, what: str) -> dict[str, str | None]:
+    """The options that determine an object upstream, in a comparable form. A secret's name stands for its value."""
+    given = shown(options)
+    keys = _NAMED_BY.get(kind.spec.name, {}).get(what, tuple(given))
+    found = {key: kind.spec.value(given, key) for key in keys}
+    if found.get("hostname") is not None:
+        found["hostname"] = str(found["hostname"]).lower()
+    if "topic" in found:
+        found["topic"] = ",".join(kind.named_topics(given))
+    return found
+
+
 def _read(warehouse: Warehouse, source_id: int) -> dict[str, Any]:
+    """The record; empty, with a warning, if it cannot be read. The objects upstream must then be dropped manually."""
     try:
-        body: dict[str, Any] = json.loads(warehouse.read_text(_path(warehouse, source_id)))
+        body: dict[str, Any] | None = warehouse.read_json(_path(warehouse, source_id))
     except FileNotFoundError:
         return {}
-    return body
+    if body is None:
+        logger.warning("a slot or publication that source %d has created must be dropped manually", source_id)
+    return body or {}
 
 
 def _path(warehouse: Warehouse, source_id: int) -> str:

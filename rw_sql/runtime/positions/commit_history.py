@@ -59,10 +59,10 @@ class Stretch:
 def noted_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> tuple[int, list[Stretch]]:
     """The version of the log up to which stretches are stored (-1: none are), and the stored stretches in log order."""
     try:
-        body = json.loads(warehouse.read_text(warehouse.range_history(source.id, source.generation)))
+        body = warehouse.read_json(warehouse.range_history(source.id, source.generation))
     except FileNotFoundError:
         return -1, []
-    if body["form"] != _FORM:
+    if body is None or body["form"] != _FORM:
         return -1, []
     lives = [(cluster, incarnation) for cluster, incarnation in body["lives"]]
     return body["version"], [_stretch(found, lives) for found in body["stretches"]]
@@ -79,7 +79,8 @@ def note_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedView
     table = warehouse.data(source.id, source.generation)
     found = [(at, commit) for at, commit in standing_commits(warehouse, table, down_to=noted + 1) if at <= version]
     stretches = _with(stretches, reversed(found))
-    warehouse.write_text(warehouse.range_history(source.id, source.generation), _to_json(version, stretches))
+    path = warehouse.range_history(source.id, source.generation)
+    warehouse.write_text(path, _to_json(version, stretches), is_durable=True)
 
 
 def _with(stretches: list[Stretch], commits: Iterable[tuple[int, JobCommit]]) -> list[Stretch]:

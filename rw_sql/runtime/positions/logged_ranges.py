@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation, with_piece, with_span
 from rw_sql.runtime.delta.delta_log import (
     added_rows,
+    commit_path,
     commit_versions,
     commits,
+    committed_ms,
     job_commit,
     latest_version,
     read_actions,
@@ -25,7 +27,7 @@ from rw_sql.runtime.delta.delta_log import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
     from rw_sql.runtime.delta.delta_log import JobCommit
@@ -41,7 +43,9 @@ class ReadRanges:
     """The ranges read according to the commits up to ``version``: for each split, its incarnations, oldest first,
     with their ranges. ``sparse`` are the splits that returned fewer records than offsets. ``is_complete``: no commit
     is missing. ``pieces`` are the ranges per run of each split, in log order. ``trimmed`` is the newest hourly
-    bucket that was dropped from the log. The rows of this and all older buckets were read and later deleted."""
+    bucket that was dropped from the log. The rows of this and all older buckets were read and later deleted.
+    ``trimmed_ms`` is the time of the newest commit that dropped buckets, in milliseconds since 1970; None if it is
+    unknown."""
 
     version: int = -1
     lives: Mapping[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
@@ -49,6 +53,7 @@ class ReadRanges:
     is_complete: bool = True
     pieces: Mapping[str, tuple[LogPiece, ...]] = field(default_factory=dict)
     trimmed: int | None = None
+    trimmed_ms: int | None = None
 
 
 _lock = threading.Lock()
@@ -63,8 +68,8 @@ def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
     version = latest_version(warehouse, table)
     with _lock:
         known = _folded.get(table)
-        if known is None or known.version > version:
-            known = _noted(warehouse, source, version)
+        if known is None or known.version > version or not _is_continued(warehouse, table, known, version):
+            known = _stored(warehouse, source, known, version)
         if known.version < version:
             known = _fold(warehouse, table, known, version, partial(_cleaned, warehouse, source))
         _folded[table] = known
@@ -72,13 +77,18 @@ def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
 
 
 def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> None:
-    """Writes the ranges to their file unless the file is up to date."""
+    """Writes the ranges to their file unless the file is up to date.
+
+    Ranges that lack commits do not replace complete ones: only the file may still have the ranges of these commits.
+    """
     found = read_ranges(warehouse, source)
     path = warehouse.read_ranges(source.id, source.generation)
     # For a source with 100,000 splits, reading the file takes a second.
     if _written.get(path) == found.version and warehouse.exists(path):
         return
-    if found.version > _noted(warehouse, source, found.version).version:
+    noted = _noted(warehouse, source, found.version)
+    is_newer = found.version > noted.version and (found.is_complete or not noted.is_complete or noted.version < 0)
+    if is_newer or (found.is_complete and not noted.is_complete):
         warehouse.write_text(path, _to_json(found))
     _written[path] = found.version
 
@@ -93,7 +103,38 @@ def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | Materialize
     if known.version < version:
         table = warehouse.data(source.id, source.generation)
         found = _fold(warehouse, table, known, version, partial(_cleaned, warehouse, source))
-        warehouse.write_text(warehouse.cleaned_ranges(source.id, source.generation), _to_json(found))
+        path = warehouse.cleaned_ranges(source.id, source.generation)
+        warehouse.write_text(path, _to_json(found), is_durable=True)
+
+
+def _stored(
+    warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, known: ReadRanges | None, newest: int
+) -> ReadRanges:
+    """The ranges to which the log's later commits are added: the stored ones or, if these do not help, ``known``.
+
+    Another process may have cleaned up the commits after ``known``. Before that, it has stored their ranges. If neither
+    file leads to the existing commits without a gap, the newest ranges are returned.
+    """
+    table = warehouse.data(source.id, source.generation)
+
+    def read() -> Iterator[ReadRanges]:
+        yield _noted(warehouse, source, newest)
+        yield _cleaned(warehouse, source)
+        if known is not None:
+            yield known
+
+    found: list[ReadRanges] = []
+    for ranges in read():
+        if ranges.version <= newest:
+            if ranges.is_complete and _is_continued(warehouse, table, ranges, newest):
+                return ranges
+            found.append(ranges)
+    return max(found, key=lambda ranges: ranges.version)
+
+
+def _is_continued(warehouse: Warehouse, table: str, known: ReadRanges, newest: int) -> bool:
+    """True if the log has the commit after ``known``, or has no later commit."""
+    return known.version == newest or warehouse.exists(commit_path(table, known.version + 1))
 
 
 def _noted(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, newest: int) -> ReadRanges:
@@ -109,9 +150,10 @@ def _cleaned(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord
 
 def _read(warehouse: Warehouse, path: str) -> ReadRanges:
     try:
-        return _from_json(warehouse.read_text(path)) or ReadRanges()
+        body = warehouse.read_json(path)
     except FileNotFoundError:
         return ReadRanges()
+    return ReadRanges() if body is None or body["form"] != _FORM else _from_json(body)
 
 
 def _fold(
@@ -121,35 +163,65 @@ def _fold(
 
     ``cleaned`` returns the ranges of the commits that were cleaned up.
     """
-    lives, sparse, is_complete = dict(known.lives), set(known.sparse), known.is_complete
-    pieces, trimmed = dict(known.pieces), known.trimmed
+    folding = _Folding.of(known)
     versions = range(known.version + 1, newest + 1)
-    if versions and not _is_there(warehouse, table, versions.start):
-        is_complete = False
+    if versions and not _is_continued(warehouse, table, known, newest):
+        folding.is_complete = False
         oldest = min((at for at in commit_versions(warehouse, table) if at in versions), default=newest + 1)
         versions = range(oldest, newest + 1)
     for version in versions:
         actions = read_actions(warehouse, table, version)
         back_to = restored_version(actions)
-        if back_to is not None:
-            then = _fold(warehouse, table, cleaned(), back_to, cleaned)
-            lives, sparse, is_complete = dict(then.lives), set(then.sparse), then.is_complete
-            pieces, trimmed = dict(then.pieces), then.trimmed
-            continue
-        trimmed = _newest_bucket(actions, "remove", trimmed)
+        if back_to is None:
+            folding.add(version, actions)
+        else:
+            folding = _Folding.of(_fold(warehouse, table, cleaned(), back_to, cleaned))
+    return folding.ranges(newest)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Folding:
+    """Ranges to which commits are added one by one. The fields are as in :class:`ReadRanges`."""
+
+    lives: dict[str, tuple[ReadIncarnation, ...]]
+    sparse: set[str]
+    is_complete: bool
+    pieces: dict[str, tuple[LogPiece, ...]]
+    trimmed: int | None
+    trimmed_ms: int | None
+
+    @staticmethod
+    def of(known: ReadRanges) -> _Folding:
+        return _Folding(
+            lives=dict(known.lives),
+            sparse=set(known.sparse),
+            is_complete=known.is_complete,
+            pieces=dict(known.pieces),
+            trimmed=known.trimmed,
+            trimmed_ms=known.trimmed_ms,
+        )
+
+    def add(self, version: int, actions: list[dict[str, Any]]) -> None:
+        """Adds a commit that is not a RESTORE."""
+        if _newest_bucket(actions, "remove", None) is not None:
+            self.trimmed = _newest_bucket(actions, "remove", self.trimmed)
+            self.trimmed_ms = committed_ms(actions)
         commit = job_commit(actions)
         if commit is not None and commit.ranges:
-            _add(lives, commit)
-            _add_pieces(pieces, commit, version)
-            sparse |= _sparse_splits(commit, actions)
-    return ReadRanges(
-        version=newest,
-        lives=lives,
-        sparse=frozenset(sparse),
-        is_complete=is_complete,
-        pieces=pieces,
-        trimmed=trimmed,
-    )
+            _add(self.lives, commit)
+            _add_pieces(self.pieces, commit, version)
+            self.sparse |= _sparse_splits(commit, actions)
+
+    def ranges(self, version: int) -> ReadRanges:
+        return ReadRanges(
+            version=version,
+            lives=self.lives,
+            sparse=frozenset(self.sparse),
+            is_complete=self.is_complete,
+            pieces=self.pieces,
+            trimmed=self.trimmed,
+            trimmed_ms=self.trimmed_ms,
+        )
 
 
 def held_pieces(warehouse: Warehouse, source: SourceRecord) -> Mapping[str, tuple[LogPiece, ...]]:
@@ -184,14 +256,6 @@ def held_log(warehouse: Warehouse, source: SourceRecord) -> tuple[int, Mapping[s
     for version, commit in reversed(kept):
         _add_pieces(pieces, commit, version)
     return found.version, pieces
-
-
-def _is_there(warehouse: Warehouse, table: str, version: int) -> bool:
-    try:
-        read_actions(warehouse, table, version)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _add(lives: dict[str, tuple[ReadIncarnation, ...]], commit: JobCommit) -> None:
@@ -282,6 +346,7 @@ def _to_json(found: ReadRanges) -> str:
         "is_complete": found.is_complete,
         "sparse": sorted(found.sparse),
         "trimmed": found.trimmed,
+        "trimmed_ms": found.trimmed_ms,
         "pieces": pieces,
         "piece_readings": piece_readings,
         "readings": [list(reading) for reading in readings],
@@ -291,14 +356,12 @@ def _to_json(found: ReadRanges) -> str:
     return json.dumps(body, separators=(",", ":"))
 
 
-def _from_json(text: str) -> ReadRanges | None:
-    body = json.loads(text)
-    if body["form"] != _FORM:
-        return None
+def _from_json(body: Mapping[str, Any]) -> ReadRanges:
     lives, readings, of_pieces = body["lives"], body.get("readings", []), body.get("piece_readings", {})
     return ReadRanges(
         version=body["version"],
         trimmed=body["trimmed"],
+        trimmed_ms=body.get("trimmed_ms"),
         pieces={
             split: tuple(
                 LogPiece(

@@ -14,20 +14,37 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.metastore.records import DEFAULT_GROUP, MaterializedViewRecord, RebuildRecord, SinkRecord
+from rw_sql.connectors.registry import sends_once
+from rw_sql.metastore.records import (
+    DEFAULT_GROUP,
+    DIFF,
+    MaterializedViewRecord,
+    RebuildRecord,
+    SinkRecord,
+    SourceRecord,
+    TableRecord,
+)
 from rw_sql.model.job_specs import SinkSpec, ViewSpec
 from rw_sql.model.rebuilds import rebuilt_view
 from rw_sql.runtime.delta.delta_log import commit_versions, latest_version, read_actions, table_id
+from rw_sql.runtime.positions.log_size import MILLISECONDS_PER_BUCKET
+from rw_sql.runtime.positions.logged_ranges import read_ranges
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.support.failures import StalledError
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rw_sql.metastore import Snapshot
+    from rw_sql.model.view_inputs import ViewInput
     from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.positions.logged_ranges import ReadRanges
     from rw_sql.runtime.support.warehouse import Warehouse
+
+_LEAST_HOLD_MS = 30_000
+"""A time in milliseconds for which a log keeps all rows for a new view or sink: half of the least ``log.max_hold``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,23 +160,93 @@ def commit_time_ms(warehouse: Warehouse, table: str, version: int) -> int | None
 
 
 def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:
-    """Raises StalledError if versions of an input that a query with this checkpoint needs were cleaned up."""
+    """Raises StalledError if rows of an input that a query with this checkpoint needs were dropped, or versions of it
+    were cleaned up."""
     warehouse = context.warehouse
+    has_begun = bool(warehouse.list_names(f"{checkpoint}/offsets"))
     for given in spec.inputs:
         path = given.path or warehouse.data(given.id, given.generation)
         newest = latest_version(warehouse, path)
-        if newest < 0 or not warehouse.list_names(f"{checkpoint}/offsets"):
+        if newest < 0:
+            continue
+        if not has_begun:
+            _require_whole_log(context, spec, given)
             continue
         versions = planned_versions_of(warehouse, checkpoint, table_id(warehouse, path))
         needs = _needs(versions, spec, given.id, is_first=newest_planned(warehouse, checkpoint) == 0)
         oldest = min(commit_versions(warehouse, path), default=0)
         if needs is not None and needs < oldest and needs <= newest:
-            name = sql_name(spec.name)
-            remedy = f"DROP SINK {name} and create it again"
-            if isinstance(spec, ViewSpec):
-                remedy = f"REBUILD MATERIALIZED VIEW {name}"
+            how_long = "for longer than log.max_hold, so" if given.kind == "source" else "for so long that"
             raise StalledError(
-                f"EXPIRED {given.name}: {spec.name} has read to version {min(versions)} and has not read for so long "
-                f"that the first available version is now {oldest}: {remedy}",
+                f"EXPIRED {given.name}: {spec.name} has read to version {min(versions)} and has not read {how_long} "
+                f"the first available version is now {oldest}: {_remedy(context.metastore.snapshot(), spec)}",
                 is_final=True,
             )
+
+
+def _require_whole_log(context: Context, spec: ViewSpec | SinkSpec, given: ViewInput) -> None:
+    """Raises StalledError if a query that has not begun reads a log from its beginning, and the log has dropped rows
+    since the query was created."""
+    snapshot = context.metastore.snapshot()
+    source = snapshot.get(given.id)
+    if not isinstance(source, SourceRecord) or not _reads_whole_log(spec, given):
+        return
+    # A view without a history was planned on a log that had dropped no rows. Other queries may have been created later.
+    is_of_whole = isinstance(spec, ViewSpec) and not spec.maintenance.is_recomputed and not sends_once(source.connector)
+    began_ms = _began_ms(snapshot, spec)
+    if not is_of_whole and 0 <= now_ms() - began_ms < _LEAST_HOLD_MS:
+        return
+    dropped = read_ranges(context.warehouse, source)
+    if dropped.trimmed is not None and (is_of_whole or _has_dropped_since(dropped, given, began_ms)):
+        raise StalledError(
+            f"EXPIRED {given.name}: {spec.name} has not begun to read within log.max_hold, and the log of {given.name} "
+            f"has dropped rows since: {_remedy(snapshot, spec)}",
+            is_final=True,
+        )
+
+
+def _reads_whole_log(spec: ViewSpec | SinkSpec, given: ViewInput) -> bool:
+    """True if the content of a query depends on all rows of a source's log.
+
+    A view that is computed from all rows at every batch has the same content whenever it begins.
+    """
+    if isinstance(spec, SinkSpec):
+        return all(id_ != given.id or version < 0 for id_, version in spec.starts)
+    return not given.history and spec.reader_of(given.id) is None and spec.maintenance.strategy != DIFF
+
+
+def _has_dropped_since(dropped: ReadRanges, given: ViewInput, began_ms: int) -> bool:
+    """True if a log has dropped rows that it had at ``began_ms``, when the query of the input ``given`` was created.
+
+    False if the time is unknown (0).
+    """
+    if dropped.trimmed is None:
+        return False
+    if given.live_from is not None:
+        return dropped.trimmed >= given.live_from[2]
+    if not began_ms:
+        return False
+    if dropped.trimmed_ms is None:
+        return dropped.trimmed >= began_ms // MILLISECONDS_PER_BUCKET
+    # The clocks of two processes may differ. Until log.max_hold has passed, the log keeps the rows for the new query.
+    return dropped.trimmed_ms - began_ms >= _LEAST_HOLD_MS
+
+
+def _began_ms(snapshot: Snapshot, spec: ViewSpec | SinkSpec) -> int:
+    """The time when a job's view, rebuild or sink was created, in milliseconds since 1970; 0 if it is unknown."""
+    record = snapshot.get(spec.object_id)
+    rebuilds = (found for found in snapshot.all("rebuild") if found.view_id == spec.object_id)
+    rebuild = next((found for found in rebuilds if found.generation == spec.generation), None)
+    if rebuild is not None:
+        return rebuild.created_at_ms
+    return record.created_at_ms if isinstance(record, MaterializedViewRecord | SinkRecord) else 0
+
+
+def _remedy(snapshot: Snapshot, spec: ViewSpec | SinkSpec) -> str:
+    """The statements that make a view or sink read its inputs again."""
+    name = sql_name(spec.name)
+    if isinstance(spec, SinkSpec):
+        return f"DROP SINK {name} and create it again"
+    if isinstance(snapshot.get(spec.view_id), TableRecord):
+        return f"DROP TABLE {name} and create it again"
+    return f"REBUILD MATERIALIZED VIEW {name}"

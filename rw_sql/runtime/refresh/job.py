@@ -25,7 +25,7 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.metastore.records import TableRecord
-from rw_sql.metastore.refresh_records import FINISHING, REFRESHING, RefreshChunk
+from rw_sql.metastore.refresh_records import FINISHING, IDLE, REFRESHING, RefreshChunk
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.refresh_states import (
     KILLED,
@@ -153,7 +153,7 @@ class RefreshJob:
     def _give_up_what_was_killed(self) -> None:
         """Ends the refresh that is in the catalog if an earlier run had begun to load it: the table becomes IDLE.
 
-        A refresh that no run has begun to load stays.
+        A refresh that no run has begun to load stays. :meth:`_drop_left` deletes what the earlier run has staged.
         """
 
         def give_up(snapshot: Snapshot) -> Operation | None:
@@ -168,6 +168,13 @@ class RefreshJob:
             self._report(DONE, 0, 0)
         fault("refresh.after_recovery")
 
+    def _drop_left(self) -> None:
+        """Deletes what earlier runs have staged for refreshes that are over. Those runs were killed, or have lost the
+        lease while they were suspended."""
+        record = self._record(self.context.metastore.snapshot())
+        if record is not None:
+            self.staging.remove_left(record.refresh, is_over=record.status == IDLE)
+
     def _was_begun(self, record: RefreshRecord) -> bool:
         known = self.context.metastore.jobs.chunks_of(self.spec.table_id)
         return any(chunk.refresh == record.refresh for chunk in known)
@@ -175,6 +182,7 @@ class RefreshJob:
     def _work(self) -> None:
         try:
             with delta_errors(), self.context.metastore.telling(self.news):
+                self._drop_left()
                 while not self.stopping.is_set():
                     if not self._step():
                         self.news.wait(_LOOK_SECONDS)
@@ -228,8 +236,10 @@ class RefreshJob:
     def _load(self, snapshot: Snapshot, record: RefreshRecord) -> None:
         """Loads the upstream into the staging table.
 
-        If that fails, the table stays unchanged, and the reason is recorded.
+        If that fails, the table stays unchanged, and the reason is recorded. Raises FencedError if another run has
+        taken over.
         """
+        self.output.require_own_run()
         self._note(record, _LOADED, None, 0, is_done=False)
         self._report(LOADING, 0, 0)
         staged_in = self.staging.of(record.refresh)
@@ -263,6 +273,7 @@ class RefreshJob:
                 return None
             return staged(record, first_batch=first, chunks=loaded.chunks, rows=loaded.rows)
 
+        self.output.require_own_run()
         if not self._commit(finish_loading):
             self._drop_loaded(record)
         fault("refresh.staged")
@@ -288,16 +299,22 @@ class RefreshJob:
         def give_up(snapshot: Snapshot) -> Operation | None:
             return given_up_operation(record, why) if self._is_still(snapshot, record) else None
 
+        self.output.require_own_run()
         if self._commit(give_up):
             logger.warning("REFRESH TABLE %s: %s", self.spec.name, why)
         self._drop_loaded(record)
 
     def _drop_loaded(self, record: RefreshRecord) -> None:
+        self.output.require_own_run()  # The next owner may be merging these rows.
         self.staging.of(record.refresh).remove()
         self._report(DONE, 0, 0)
 
     def _finish(self, record: RefreshRecord) -> None:
-        """Merges the remaining chunks, deletes the staging table, and records the end of the refresh, in this order."""
+        """Merges the remaining chunks, deletes the staging table, and records the end of the refresh, in this order.
+
+        Raises FencedError if another run has taken over. In an object store, this process may have been suspended while
+        the next owner has ended this refresh and has begun another.
+        """
         before = sum(chunk.rows for chunk in self._merged(record))
         for number in left_chunks(record, self.output.done):
             if self.stopping.is_set():
@@ -312,15 +329,18 @@ class RefreshJob:
             before += rows.num_rows
             self._note(record, number, position_of(rows, self.spec.keys), rows.num_rows, is_done=True)
         fault("refresh.merged")
+        self.output.require_own_run()
         self.staging.of(record.refresh).remove()
         fault("refresh.cleaned")
 
         def finish(snapshot: Snapshot) -> Operation | None:
             now = self._record(snapshot)
-            return finished(now, now_ms()) if now is not None and now.status == FINISHING else None
+            is_same = now is not None and (now.status, now.refresh) == (FINISHING, record.refresh)
+            return finished(now, now_ms()) if now is not None and is_same else None
 
-        self._commit(finish)
-        self._report(DONE, record.rows, record.rows)
+        self.output.require_own_run()
+        if self._commit(finish):
+            self._report(DONE, record.rows, record.rows)
         fault("refresh.idle")
 
     def _merged(self, record: RefreshRecord) -> list[RefreshChunk]:

@@ -79,6 +79,22 @@ class Staging:
         """Deletes the tables of an earlier refresh."""
         self.warehouse.remove(self.path)
 
+    def remove_left(self, refresh: int, *, is_over: bool) -> None:
+        """Deletes the tables of refreshes that are over: those before ``refresh``, and that of ``refresh`` if
+        ``is_over``.
+
+        In an object store, this may be called by an owner that has lost its lease, because no refresh that is over
+        begins again. On a local path, all refreshes have the same table; the next :meth:`write` replaces it.
+        """
+        if self.warehouse.is_local:
+            if is_over:
+                self.remove()
+            return
+        last = refresh if is_over else refresh - 1
+        for name in self.warehouse.list_names(self.path):
+            if name.isdecimal() and int(name) <= last:
+                self.warehouse.remove(f"{self.path}/{name}")
+
     def write_table(self, changes: pa.Table, table_rows: int) -> Staged:
         """Like :meth:`write`, for changed rows in memory."""
         fault("refresh.compared")

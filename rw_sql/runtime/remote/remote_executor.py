@@ -58,6 +58,8 @@ class RemoteExecutor:
         self._context = context
         self._session = uuid.uuid4().hex
         self._group = DEFAULT_GROUP
+        self._left: str | None = None
+        """The last request for whose answer this session stopped waiting; the owner may still run it."""
 
     def run(self, text: str, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
@@ -115,6 +117,7 @@ class RemoteExecutor:
                 raise
             if ends_block:  # The owner's block ends with the statement, whether it succeeds or not.
                 session.block = None
+            self._leave(request, session)
             # The confirmation covers one statement, which the owner may still run, so it must not confirm another
             # statement.
             session.parameters.pop("unsafe_confirmation", None)
@@ -128,6 +131,17 @@ class RemoteExecutor:
         has_block = answer.block is not None and not ends_block
         session.block = Block(reason=None, is_aborted=answer.block == "aborted") if has_block else None
         return answer
+
+    def _leave(self, request: Request, session: SessionState) -> None:
+        """Lets the following statements run while the owner may still run this request.
+
+        The owner runs the requests of one session one after the other, so they come from a new session. Each request
+        contains the parameters; only the tokens of refused statements are lost. An open block is in the owner's memory
+        under the name of the session, so with one, the name stays.
+        """
+        self._left = request.request
+        if session.block is None:
+            self._session = uuid.uuid4().hex
 
     def _is_withdrawn(self, request: Request, *, is_stored: bool) -> bool:
         """Withdraws a request; returns True if no owner will run it. ``is_stored``: the request was certainly added."""
@@ -186,6 +200,14 @@ class RemoteExecutor:
                 hint=f"{resume_command(lease)} resumes it; rw-sql takeover --force ends it",
             )
         if lease is not None and self._context.has_owner(lease):
+            left = None if self._left is None else self._context.metastore.jobs.requests.find(self._left)
+            if left is not None and left.session == self._session and left.state == TAKEN:
+                return SqlError(
+                    OWNER_MISSING,
+                    f"process {lease.owner}, which runs the jobs, still runs the previous statement of this session, "
+                    "for which the session stopped waiting: nothing was changed",
+                    hint="run the statement again; it waits for at most statement_timeout until the previous one ends",
+                )
             return SqlError(
                 OWNER_MISSING,
                 f"process {lease.owner}, which runs the jobs, did not accept the statement within "

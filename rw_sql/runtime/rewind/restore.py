@@ -169,7 +169,8 @@ def _put_checkpoint(
         _replace(context, checkpoint, fresh, names)
         fault("rewind.checkpoint_replaced")
         _require_lease(context)
-        warehouse.write_text(f"{checkpoint}/{MARK}", json.dumps({"rewind": rewind, "operation": point.operation}))
+        mark = json.dumps({"rewind": rewind, "operation": point.operation})
+        warehouse.write_text(f"{checkpoint}/{MARK}", mark, is_durable=True)
     except Exception:
         warehouse.remove(fresh)
         _require_lease(context)  # The next owner deletes the copy, so the failure may only be a consequence.
@@ -220,10 +221,16 @@ def _require_lease(context: Context) -> None:
 
 
 def _mark(warehouse: Warehouse, checkpoint: str) -> int | None:
+    """The epoch of the REWIND that has restored a checkpoint; None if there was none, or if its mark cannot be read.
+
+    In the latter case, the checkpoint is restored again. This does no harm, because no job starts before the REWIND is
+    recorded as done.
+    """
     try:
-        return int(json.loads(warehouse.read_text(f"{checkpoint}/{MARK}"))["rewind"])
+        mark = warehouse.read_json(f"{checkpoint}/{MARK}")
     except FileNotFoundError:
         return None
+    return None if mark is None else int(mark["rewind"])
 
 
 def _move(

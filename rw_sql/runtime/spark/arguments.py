@@ -35,8 +35,8 @@ def bound_arguments(spark: SparkSession) -> Iterator[None]:
     if not is_needed:
         yield
         return
-    spark.conf.set(_IN_THE_ANALYZER, "true")
     try:
+        spark.conf.set(_IN_THE_ANALYZER, "true")
         yield
     finally:
         spark.conf.unset(_IN_THE_ANALYZER)

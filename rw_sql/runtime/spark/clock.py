@@ -38,11 +38,11 @@ def whole_texts(spark: SparkSession) -> Iterator[None]:
     """A context manager in which the texts of plans contain every column and argument. Otherwise, Spark omits those
     after the twenty-fifth."""
     given = spark.conf.get(_FIELDS, None)
-    spark.conf.set(_FIELDS, str(2**31 - 1))
     sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
     active = sessions.getActiveSession()
-    activate_in_jvm(spark)
     try:
+        spark.conf.set(_FIELDS, str(2**31 - 1))
+        activate_in_jvm(spark)
         yield
     finally:
         if active.isDefined():

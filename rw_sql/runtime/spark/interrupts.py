@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -97,7 +98,7 @@ def interruptible() -> Iterator[None]:
     If the embedding program has its own handler, that handler is kept.
     """
     handler = signal.getsignal(signal.SIGINT) if _is_main() else None
-    if handler is not _on_interrupt and handler is not signal.default_int_handler and not _is_pysparks(handler):
+    if not _is_replaceable(handler):
         yield
         return
     if not _main.is_tagged:
@@ -119,16 +120,21 @@ def interruptible() -> Iterator[None]:
 def shielded() -> Iterator[None]:
     """A context manager that delays Ctrl-C until its end, for work that must not be interrupted in the middle.
 
-    Only effective if this module's handler is installed, as inside :func:`interruptible`.
+    At its end, KeyboardInterrupt replaces an error of the work. If the embedding program has its own handler, that
+    handler is kept, and Ctrl-C is not delayed.
     """
-    if not _is_main():
+    handler = signal.getsignal(signal.SIGINT) if _is_main() else None
+    if not _is_replaceable(handler):
         yield
         return
+    _forget_handled()
+    signal.signal(signal.SIGINT, _on_interrupt)
     _main.shields += 1
     try:
         yield
     finally:
         _main.shields -= 1
+        signal.signal(signal.SIGINT, handler)
         _raise_if_interrupted()
 
 
@@ -143,6 +149,11 @@ def running_tasks() -> tuple[int, int]:
 
 def _is_main() -> bool:
     return threading.get_ident() == _main.ident
+
+
+def _is_replaceable(handler: object) -> bool:
+    """True for the handlers of this module, of Python and of PySpark; False for one of the embedding program."""
+    return handler is _on_interrupt or handler is signal.default_int_handler or _is_pysparks(handler)
 
 
 def _is_pysparks(handler: object) -> bool:
@@ -229,12 +240,19 @@ def _raise_if_interrupted() -> None:
         raise KeyboardInterrupt from None  # The error of the cancelled call contains no information.
 
 
+def _forget_handled() -> None:
+    """Forgets an interrupt that is already being handled, so that it is not raised again in the middle of a cleanup."""
+    if isinstance(sys.exception(), KeyboardInterrupt) and not _main.shields:
+        _main.is_interrupted = False
+
+
 def _guarded(send: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps ``send_command``, so that Ctrl-C in the main thread is recorded instead of raised during the call."""
 
     def send_command(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != _main.ident or _main.is_calling:
             return send(*args, **kwargs)
+        _forget_handled()
         _raise_if_interrupted()
         _main.call += 1
         _main.is_calling = True

@@ -16,7 +16,8 @@ from rw_sql.errors import SPARK_ERROR, Span, SqlError
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.runtime.spark.jvm import java_session
 from rw_sql.syntax.dialect.spark_faults import KnownNames, SparkFault, spark_error
-from rw_sql.syntax.parsing.script import refuse_invisible, span_of
+from rw_sql.syntax.lexing.tokens import span_of
+from rw_sql.syntax.parsing.script import refuse_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -438,9 +438,10 @@ class SparkViews:
         return self._schemas[name]
 
     def remove(self, others: Sequence[SparkViews] = ()) -> None:
-        """Drops the views of this warehouse. Keeps ``rw_catalog``, the user's own objects, and the views that
-        ``others`` (the views of other sessions of the warehouse) still show."""
+        """Drops the views of this warehouse; :meth:`refresh` creates them again. Keeps ``rw_catalog``, the user's own
+        objects, and the views that ``others`` (the views of other sessions of the warehouse) still show."""
         self.close()
+        self._epoch = -1
         self._failed.drop()
         for name in [name for name in self._known if self.is_odd(name)]:  # Temporary views belong to this session.
             self._drop(name)
@@ -456,6 +457,7 @@ class SparkViews:
                 self.use(PUBLIC)
             databases.drop_database(self._spark, name, self._context.warehouse.uri)
         self._schemas.clear()
+        self._taken.clear()
 
     def close(self) -> None:
         """Ends the thread that creates views."""

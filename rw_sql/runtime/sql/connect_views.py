@@ -108,7 +108,8 @@ class ConnectViews(SparkViews):
         """Does nothing: this session creates its views itself."""
 
     def remove(self, others: Sequence[SparkViews] = ()) -> None:
-        """Drops the views of this warehouse; the user's own objects stay."""
+        """Drops the views of this warehouse; :meth:`refresh` creates them again. The user's own objects stay."""
+        self._epoch = -1
         try:
             self._failed.drop()
             for name in self._known:

@@ -30,6 +30,7 @@ from rw_sql.plan.queries.scan_bounds import ScanBounds, below, bounds_of, hull, 
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
 from rw_sql.runtime.decoding.upstream_records import packages_of, read_records
+from rw_sql.runtime.spark.interrupts import shielded
 from rw_sql.runtime.spark.jvm import (
     analyzed_plan,
     java_class,
@@ -146,12 +147,13 @@ class SourceScan:
         The rows are decoded with the settings of jobs, so that they are the same rows that a view would read.
         """
         own = self.context.sessions.new()
-        activate_in_jvm(own)
         try:
+            activate_in_jvm(own)
             return of_session(self._rows(own), spark)
         finally:
-            self.context.sessions.release(own)
-            activate_in_jvm(spark)
+            with shielded():
+                self.context.sessions.release(own)
+                activate_in_jvm(spark)
 
     def _rows(self, spark: SparkSession) -> DataFrame:
         statement = definition_of(self.source)
@@ -286,15 +288,16 @@ def _shown(spark: SparkSession, scans: list[SourceScan]) -> Iterator[None]:
 
     Plans that are made inside remain valid afterwards.
     """
-    made = []
     try:
         for scan in scans:
             scan.frame(spark).createOrReplaceTempView(quoted_for_spark(scan.source.name))
-            made.append(scan.source.name)
         yield
     finally:
-        for name in made:
-            spark.catalog.dropTempView(name)
+        # Later queries would take a view that is left for the user's own. The call that makes a view may succeed and
+        # still raise KeyboardInterrupt; dropping a view that does not exist does nothing.
+        with shielded():
+            for scan in scans:
+                spark.catalog.dropTempView(scan.source.name)
 
 
 def _is_command(spark: SparkSession, text: str) -> bool:

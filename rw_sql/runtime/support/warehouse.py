@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import time
 import uuid
@@ -13,12 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import fsspec
 
+from rw_sql.checkpoints.files import sync
 from rw_sql.metastore.location import absolute_path, require_fit, require_folder
 from rw_sql.object_stores import StoreFiles, local_location
 from rw_sql.runtime.support.store_environment import complete_environment
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -115,8 +120,23 @@ class Warehouse:
         data: bytes = self.files.cat_file(path)
         return data.decode("utf-8")
 
-    def write_text(self, path: str, text: str) -> None:
-        """Writes a file atomically, creating its folder."""
+    def read_json(self, path: str) -> Any:
+        """The content of a JSON file of rw_sql; None, with a warning, if it is not JSON. Raises FileNotFoundError.
+
+        After a power cut, a file that was written without ``is_durable`` shortly before may be empty.
+        """
+        try:
+            return json.loads(self.read_text(path))
+        except ValueError as error:
+            logger.warning("%s is not JSON, as after a power cut, and is ignored: %s", path, error)
+            return None
+
+    def write_text(self, path: str, text: str, *, is_durable: bool = False) -> None:
+        """Writes a file atomically, creating its folder.
+
+        ``is_durable``: on a local path, the file is on the disk when this method returns. Use it for files that cannot
+        be computed again, because it may take a tenth of a second. An object store always does this.
+        """
         if not self.is_local:
             self.files.pipe_file(path, text.encode("utf-8"))
             return
@@ -124,7 +144,11 @@ class Warehouse:
         unfinished = f"{path}.{uuid.uuid4().hex}.writing"
         try:
             self.files.write_text(unfinished, text, encoding="utf-8")
+            if is_durable:
+                sync(self.files._strip_protocol(unfinished))
             self.files.mv(unfinished, path)
+            if is_durable:
+                sync(self.files._strip_protocol(path.rpartition("/")[0]))
         except OSError:
             # A full disk still accepts an empty file, so that each repetition would leave one.
             with suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
@@ -13,6 +14,10 @@ from rw_sql.runtime.support.processes import now_ms
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.jobs.context import Context
+
+_STAGED = re.compile(r"history-([0-9]+)-[0-9]+")
+"""The name of the staging table of a backfill (:meth:`rw_sql.runtime.support.warehouse.Warehouse.history`), with the
+generation that the backfill fills."""
 
 _SINCE: dict[tuple[str, int, int], int | None] = {}
 """A cache of the times at which the tables of rebuilt views came into use, by (warehouse, view, generation).
@@ -38,7 +43,7 @@ def sweep(context: Context, applied_epoch: int) -> bool:
     for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
         id_ = name.rpartition("-")[2]
         if id_.isdecimal() and int(id_) < snapshot.next_id and snapshot.get(int(id_)) is None:
-            if name.startswith("ranges-") and not release_upstream(context, snapshot, int(id_)):
+            if name.startswith("ranges-") and not release_upstream(context, context.metastore.snapshot, int(id_)):
                 is_complete = False
                 continue  # The next sweep tries again.
             warehouse.remove(f"{warehouse.uri}/checkpoints/{name}")
@@ -52,8 +57,8 @@ def sweep(context: Context, applied_epoch: int) -> bool:
 
 
 def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
-    """Deletes those old generations (tables and checkpoints) of rebuilt views and sinks that no job writes and no
-    rewind needs.
+    """Deletes those old generations (tables, checkpoints and staging tables) of rebuilt views and sinks that no job
+    writes and no rewind needs.
 
     Keeps the previous generation, which a query may still be reading, until ``rollback_window`` is over.
     """
@@ -65,13 +70,22 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
             continue
         job = view_job(record.id) if isinstance(record, MaterializedViewRecord) else sink_job(record.id)
         folders = (f"{warehouse.uri}/data/{record.id}", f"{warehouse.uri}/checkpoints/{job}")
-        found = [(folder, name) for folder in folders for name in warehouse.list_names(folder) if name.isdecimal()]
+        found = [(folder, name) for folder in folders for name in warehouse.list_names(folder)]
         # The catalog is read again after the listing, because a statement may have begun a rebuild, for which the owner
         # of another resource group has created folders. All folders that one of the two catalogs needs are kept.
         needed = _needed(context, snapshot, record.id) | _needed(context, context.metastore.snapshot(), record.id)
         for folder, name in found:
-            if int(name) not in needed:
+            generation = _generation_of(name)
+            if generation is not None and generation not in needed:
                 warehouse.remove(f"{folder}/{name}")
+
+
+def _generation_of(name: str) -> int | None:
+    """The generation of a view or sink to which a folder belongs, by the folder's name; None if it belongs to none."""
+    if name.isdecimal():
+        return int(name)
+    staged = _STAGED.fullmatch(name)
+    return None if staged is None else int(staged[1])
 
 
 def _needed(context: Context, snapshot: Snapshot, id_: int) -> set[int]:

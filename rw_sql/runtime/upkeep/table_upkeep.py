@@ -102,8 +102,8 @@ class Upkeep:
         self._turned_version = self.output.table.version()
 
     def run_if_due(self) -> None:
-        """Runs upkeep if it is due. Raises FencedError if another run has taken over; other errors do not stop the
-        job."""
+        """Runs upkeep if it is due. Raises FencedError if another run has taken over; failures of the store and
+        unreadable files do not stop the job."""
         version = self.output.table.version()
         passed = version // EVERY_VERSIONS != self._turned_version // EVERY_VERSIONS
         if not passed and time.monotonic() - self._turned_at < EVERY_SECONDS:
@@ -112,7 +112,7 @@ class Upkeep:
         try:
             with delta_errors():
                 self.run()
-        except (DeltaError, OSError) as error:
+        except (DeltaError, OSError, ValueError) as error:
             # The next run of upkeep repeats the failed steps. The table's rows do not depend on upkeep.
             if not self.context.explains(error):
                 logger.warning("upkeep of %s: %s", self.output.path, error)

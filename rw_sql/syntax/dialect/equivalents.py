@@ -50,6 +50,9 @@ SORTED = "array_sort(collect_list(x)), or listagg(x, ',') WITHIN GROUP (ORDER BY
 """Spark's equivalent of an aggregate with ORDER BY in its arguments."""
 
 
+_SHORT = 4
+"""The longest function names in which two edits are more than a slip of the keyboard."""
+
 _JSON_OBJECT = "to_json(named_struct('key', value))"
 _JSON_ARRAY = "explode(from_json(x, 'ARRAY<STRING>'))"
 _WINDOW = "GROUP BY window(a_column, '1 minute'), or SET query_dialect = 'risingwave'"
@@ -111,6 +114,32 @@ def missing_function_hint(name: str, known: Collection[str], *, in_from: bool = 
         return f"write {spark}"
     near = near_names(lower, known, most=1)
     return f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all functions"
+
+
+def is_mistaken_function(name: str, known: Collection[str]) -> bool:
+    """True if a function that is not among the ``known`` ones is most probably a mistake and not user-defined:
+    RisingWave or PostgreSQL has it, or its name differs from that of a known function only by a slip of the
+    keyboard."""
+    lower = name.lower()
+    if lower in _FUNCTIONS or lower in _TABLE_FUNCTIONS:
+        return True
+    most = 1 if len(lower) <= _SHORT else 2
+    return any(_edits(lower, near) <= most for near in near_names(lower, known))
+
+
+def _edits(one: str, other: str) -> int:
+    """The number of edits that turn one word into another: inserting, omitting or replacing a letter, or exchanging two
+    adjacent letters."""
+    before, above = list[int](), list(range(len(other) + 1))
+    for row, letter in enumerate(one, 1):
+        here = [row]
+        for column, wanted in enumerate(other, 1):
+            count = min(above[column] + 1, here[-1] + 1, above[column - 1] + (letter != wanted))
+            if row > 1 and column > 1 and (letter, one[row - 2]) == (other[column - 2], wanted):
+                count = min(count, before[column - 2] + 1)
+            here.append(count)
+        before, above = above, here
+    return above[-1]
 
 
 def advice(spark: str) -> str:

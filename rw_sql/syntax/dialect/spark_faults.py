@@ -35,9 +35,9 @@ from rw_sql.syntax.dialect.spark_messages import (
 )
 from rw_sql.syntax.lexing.identifiers import spark_name, sql_name
 from rw_sql.syntax.lexing.spark_words import CLAUSES, near_clause
-from rw_sql.syntax.lexing.tokens import unterminated
+from rw_sql.syntax.lexing.tokens import span_of
 from rw_sql.syntax.near_statements import near_statement
-from rw_sql.syntax.parsing.script import open_bracket, open_quote, span_of, without_strings
+from rw_sql.syntax.parsing.script import unclosed_bracket, unclosed_quote, without_strings
 from rw_sql.syntax.query import query_hints
 from rw_sql.syntax.query.tables_read import parse_spark
 from rw_sql.syntax.sql_reader.words import WITHOUT_COMMA, missing_by, trailing_comma
@@ -290,19 +290,9 @@ def _syntax(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     slip = near_statement(text, known.parameters)
     if slip is not None:
         return slip
-    quote = open_quote(text)
-    if quote is not None:
-        mark = text[quote.start : quote.end]
-        what = {"/*": "comment", "`": "quoted name"}.get(mark, "string")
-        line = text[quote.start :].partition("\n")[0]
-        shown = quote if mark == "/*" else span_of(text, quote.start, quote.start + min(len(line), _WIDEST_STRING))
-        return unterminated(what, "*/" if mark == "/*" else mark, shown)
-    bracket = open_bracket(text)
-    if bracket is not None:
-        clause = re.search(r"\b(?:FROM|WHERE|GROUP|HAVING|ORDER|LIMIT)\b", without_strings(text)[bracket.end :], re.I)
-        is_query = re.match(r"\s*(?:SELECT|WITH|VALUES)\b", text[bracket.end :], re.I)
-        hint = f"write ) before {clause[0].upper()}" if clause and not is_query else "write ) at the end"
-        return SqlError(SYNTAX_ERROR, "this ( has no )", hint=hint, span=bracket)
+    unclosed = unclosed_quote(text) or unclosed_bracket(text)
+    if unclosed is not None:
+        return unclosed
     span = fault.span
     if span is None:
         return _as_spark_says(fault, text, known)
@@ -388,7 +378,6 @@ _WIDEST = 40
 _WORD = re.compile(r"[\w$]+|`[^`]*`|[^\s\w]")
 _CALL = re.compile(r"(?P<name>\w+)\s*\(")
 _IS_NAME = re.compile(r"(?:[\w$]+|`[^`]*`)(?:\.(?:[\w$]+|`[^`]*`))*")
-_WIDEST_STRING = 20
 _FOLLOWING = {
     "a condition": frozenset({"WHERE", "AND", "OR", "ON", "HAVING", "NOT", "WHEN"}),
     "an expression": frozenset({"SELECT", "BY", ",", "=", "<", ">", "+", "-", "*", "/", "THEN", "ELSE"}),

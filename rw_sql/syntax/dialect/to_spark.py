@@ -32,6 +32,7 @@ from rw_sql.syntax.dialect.lists import (
     TRUNCATED,
     TYPES,
 )
+from rw_sql.syntax.lexing.tokens import BACKQUOTED, scan
 from rw_sql.syntax.query.tables_read import tables_of
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def watermark_delay(watermark: Watermark) -> str:
     """
     from sqlglot import exp, parse_one
 
-    tree = parse_one(watermark.expression.text, read="risingwave", into=exp.Condition)
+    tree = parse_one(_in_double_quotes(watermark.expression.text), read="risingwave", into=exp.Condition)
     if isinstance(tree, exp.Column) and tree.name == watermark.column:
         return "0 seconds"
     if isinstance(tree, exp.Sub) and isinstance(tree.this, exp.Column) and tree.this.name == watermark.column:
@@ -122,6 +123,15 @@ def watermark_delay(watermark: Watermark) -> str:
         hint=f"write {watermark.column} - INTERVAL '10' MINUTE",
         span=watermark.expression.span,
     )
+
+
+def _in_double_quotes(text: str) -> str:
+    """An expression in which names in backticks, as in Spark, are in double quotes."""
+    for token in reversed(scan(text)):
+        if token.kind == BACKQUOTED:
+            name = token.value.replace('"', '""')
+            text = f'{text[: token.start]}"{name}"{text[token.end :]}'
+    return text
 
 
 def _interval_parts(node: exp.Expr | None) -> tuple[int, str] | None:

@@ -159,7 +159,7 @@ def _scan(text: str) -> Iterator[Token]:
         elif kind == "block":
             end = end_of_comment(text, position)
             if end < 0:
-                _require("", "comment", raw, position, line, column)
+                raise unclosed_comment(text, position)
         # A comment leaves no token; strings and comments may span lines.
         broken = text.rfind("\n", position, end)
         if broken >= 0:
@@ -173,7 +173,7 @@ def _require(quote: str | None, what: str, raw: str, start: int, line: int, colu
     if not quote:
         first = raw.find("\n")
         end = start + (len(raw) if first < 0 else first)
-        mark = {"comment": "*/", "dollar-quoted string": raw, "string": "'"}.get(what, raw[:1])
+        mark = {"dollar-quoted string": raw, "string": "'"}.get(what, raw[:1])
         raise unterminated(what, mark, Span(start, min(end, start + 20), line, column))
 
 
@@ -181,3 +181,30 @@ def unterminated(what: str, mark: str, span: Span) -> SqlError:
     """The error for a string, quoted name or comment without its closing ``mark``."""
     hint = f"write {mark} where the {what} ends"
     return SqlError(UNTERMINATED, f"a {what} starts here and does not end", hint=hint, span=span)
+
+
+def unclosed_comment(text: str, start: int) -> SqlError:
+    """The error for the block comment that starts at ``start`` and does not end.
+
+    If a ``/*`` inside the comment takes the ``*/`` that should end the comment, the error names it, and points at it if
+    it is part of a word, such as the path ``in/*.csv``.
+    """
+    inner = text.find("/*", start + 2, max(text.find("*/", start + 2), 0))
+    if inner > start + 2 and not text[inner - 1].isspace():
+        return SqlError(
+            UNTERMINATED,
+            "this /* opens a second comment, so the comment around it does not end",
+            hint="comments nest: write one more */, or a space between / and *",
+            span=span_of(text, inner, inner + 2),
+        )
+    error = unterminated("comment", "*/", span_of(text, start, start + 2))
+    if inner >= 0:
+        error.hint = f"{error.hint}; the next /* opens a second comment, which needs its own */"
+    return error
+
+
+def span_of(text: str, start: int, end: int) -> Span:
+    """The span of ``[start, end)`` in ``text``."""
+    line_start = text.rfind("\n", 0, start) + 1
+    line_start += text.startswith(BYTE_ORDER_MARK, line_start, start)  # Editors do not count it as a column.
+    return Span(start, end, text.count("\n", 0, start) + 1, start - line_start + 1)

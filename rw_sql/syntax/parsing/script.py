@@ -7,10 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SYNTAX_ERROR, Span, SqlError
-from rw_sql.syntax.lexing.first_words import could_be_ours
+from rw_sql.syntax.lexing.first_words import BLANK, could_be_ours
 from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK, INVISIBLE, invisible_error
 from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexemes
-from rw_sql.syntax.lexing.tokens import END, PUNCTUATION, Token, scan
+from rw_sql.syntax.lexing.tokens import (
+    END,
+    PUNCTUATION,
+    Token,
+    end_of_comment,
+    scan,
+    span_of,
+    unclosed_comment,
+    unterminated,
+)
 from rw_sql.syntax.parsing.parser import Parser
 from rw_sql.syntax.statements.common import Statement
 
@@ -101,6 +110,8 @@ _CLOSED = re.compile(
     r"""[rR]'[^']*+'|[rR]"[^"]*+"|'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`""", re.DOTALL
 )
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
+_FREE_TEXT = re.compile(rf"{BLANK}*+(?:ADD|LIST|RESET|SET)\b", re.IGNORECASE)
+_WIDEST_STRING = 20
 
 
 def split_script(text: str) -> tuple[ScriptStatement, ...]:
@@ -108,7 +119,8 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 
     A ``;`` in a string, a quoted name, a comment or dollar quotes does not end a statement. The first words of a
     statement decide which quoting rules apply. Pieces with only comments are skipped, and so is a byte-order mark
-    before a statement. Never raises: an unterminated token extends to the end of the script, and parsing reports it.
+    before a statement. Never raises: an unterminated token extends to the end of the script, and parsing reports it. A
+    comment that does not end is therefore part of a statement, or a statement of its own.
     """
     found: list[ScriptStatement] = []
     start = counted = 0
@@ -127,14 +139,15 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 
 def _piece(text: str, start: int) -> tuple[int, int | None, int]:
     """The end of the statement that starts here (the position of its ``;``), and the statement's range without
-    surrounding white space and comments."""
+    surrounding white space and comments, except a comment that does not end."""
     pattern = OURS if could_be_ours(text[start : start + 4096]) else SPARKS
     first, last = None, start
     for match, end, is_comment in lexemes(pattern, text, start):
         if match["end"]:
             return match.start(), first, last
         is_mark = first is None and match[0] == BYTE_ORDER_MARK
-        if not is_comment and not is_mark and not match[0].isspace():
+        is_open = end == len(text) and bool(match["block"]) and end_of_comment(text, match.start()) < 0
+        if is_open or (not is_comment and not is_mark and not match[0].isspace()):
             first = match.start() if first is None else first
             last = end
     return len(text), first, last
@@ -155,7 +168,7 @@ def open_quote(text: str) -> Span | None:
         mark = re.match(r"[rR]?['\"`]|/\*", match[0])
         if mark is None or end < len(text):
             continue
-        if not text.endswith("*/") if match["block"] else _CLOSED.fullmatch(match[0]) is None:
+        if end_of_comment(text, match.start()) < 0 if match["block"] else _CLOSED.fullmatch(match[0]) is None:
             return span_of(text, match.start() + len(mark[0]) - 1 - bool(match["block"]), match.start() + len(mark[0]))
     return None
 
@@ -163,20 +176,52 @@ def open_quote(text: str) -> Span | None:
 def open_bracket(text: str) -> Span | None:
     """The last unmatched ``(`` in a Spark statement; None if there is also an unmatched ``)``."""
     opened: list[int] = []
-    for found in re.finditer(r"[()]", without_strings(text)):
-        if found[0] == "(":
-            opened.append(found.start())
-        elif not opened:
-            return None
-        else:
+    for match, _, _ in lexemes(SPARKS, text, 0):
+        if match[0] == "(":
+            opened.append(match.start())
+        elif match[0] == ")":
+            if not opened:
+                return None
             opened.pop()
     return span_of(text, opened[-1], opened[-1] + 1) if opened else None
 
 
-def span_of(text: str, start: int, end: int) -> Span:
-    """The span of ``[start, end)`` in ``text``."""
-    line_start = text.rfind("\n", 0, start) + 1
-    return Span(start, end, text.count("\n", 0, start) + 1, start - line_start + 1)
+def unclosed_quote(text: str) -> SqlError | None:
+    """The error for an unterminated string, quoted name or comment in a Spark statement; None if there is none."""
+    quote = open_quote(text)
+    if quote is None:
+        return None
+    mark = text[quote.start : quote.end]
+    if mark == "/*":
+        return unclosed_comment(text, quote.start)
+    line = text[quote.start :].partition("\n")[0]
+    shown = span_of(text, quote.start, quote.start + min(len(line), _WIDEST_STRING))
+    return unterminated("quoted name" if mark == "`" else "string", mark, shown)
+
+
+def unclosed_bracket(text: str) -> SqlError | None:
+    """The error for an unmatched ``(`` in a Spark statement; None if there is none."""
+    bracket = open_bracket(text)
+    if bracket is None:
+        return None
+    clause = re.search(r"\b(?:FROM|WHERE|GROUP|HAVING|ORDER|LIMIT)\b", without_strings(text)[bracket.end :], re.I)
+    is_query = re.match(r"\s*(?:SELECT|WITH|VALUES)\b", text[bracket.end :], re.I)
+    hint = f"write ) before {clause[0].upper()}" if clause and not is_query else "write ) at the end"
+    return SqlError(SYNTAX_ERROR, "this ( has no )", hint=hint, span=bracket)
+
+
+def refuse_unclosed(text: str) -> None:
+    """Raises SqlError if a string, quoted name, comment or ``(`` of a Spark statement does not end.
+
+    In a statement with free text, such as a path, Spark accepts this; but a quote there still hides the statements
+    after it.
+    """
+    is_free = _FREE_TEXT.match(text) is not None
+    error = unclosed_quote(text)
+    if error is None and not is_free:
+        error = unclosed_bracket(text)
+    if error is not None and not (is_free and error.span is not None and ";" not in text[error.span.start :]):
+        raise error
 
 
 def refuse_invisible(text: str) -> None:

@@ -117,11 +117,21 @@ def tables_of(tree: exp.Expr) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def output_names(query: str) -> tuple[str, ...]:
-    """The names of a query's output columns; ``*`` counts as one name. The query must be valid."""
+    """The names of a query's output columns: ``*`` counts as one name, and the name of an expression without a name is
+    empty. The query must be valid."""
     from sqlglot import exp
 
     tree = _tree(query)
-    return tuple(tree.named_selects) if isinstance(tree, exp.Query) else ()
+    if not isinstance(tree, exp.Query):
+        return ()
+    return tuple(name for item in tree.selects for name in aliases_of(item) or (item.output_name,))
+
+
+def aliases_of(item: exp.Expr) -> tuple[str, ...]:
+    """The names after ``explode(…) AS (a, b)``; empty for any other select item."""
+    from sqlglot import exp
+
+    return tuple(name.name for name in item.expressions) if isinstance(item, exp.Aliases) else ()
 
 
 @lru_cache(maxsize=256)

@@ -91,6 +91,9 @@ _OPERATORS = frozenset(
 )
 _LONGEST_OPERATOR = 4
 
+_BEHIND_COLUMNS = frozenset(",.:=<>/%|")
+"""Characters that may follow a column but cannot begin an expression."""
+
 _BEHIND = {"FROM": "the name of a relation", "JOIN": "the name of a relation", "AS": "a name"}
 _SPOKEN = {
     "identifier": "a name",
@@ -201,14 +204,25 @@ class Cursor:
         """Raises SqlError INVALID_EXPRESSION at the token."""
         if hint is None and message.startswith("syntax error at or near "):
             before = self.tokens[self.at - 1] if self.at > 0 else None
-            if before is not None and before.text == "," and before.start < token.start:
+            if before is not None and before.text == "," and before.start < token.start and not self._is_column():
                 self.refuse_comma(before, token.text)
             behind = f" after {before.text}" if before is not None else f" before {token.text}"
             what = _BEHIND.get(before.upper if before is not None else "", "an expression")
-            hint = f'write {what}{behind}; as a name {token.text} must be quoted: "{token.value}"'
+            name = f"`{token.value}` (\"{token.value}\" if query_dialect is 'risingwave')"
+            hint = f"write {what}{behind}; as a name, {token.text} must be quoted: {name}"
             if behind == " after FROM" and token.upper == "TABLE" and self.peek(1).text == "(":
                 hint = "omit TABLE( … ) and DESCRIPTOR( … ): FROM TUMBLE(a_relation, a_column, INTERVAL '10 minutes')"
         raise SqlError(INVALID_EXPRESSION, message, hint=hint, span=token.span)
+
+    def _is_column(self) -> bool:
+        """True if the reserved word that comes next probably is a column's name, because a column may end before the
+        token after it."""
+        following = self.peek(1)
+        if following.kind == END or following.text == ")":
+            return self.word() != "FROM"
+        return following.upper in ("FROM", "AS") or (
+            following.kind == PUNCTUATION and following.text in _BEHIND_COLUMNS
+        )
 
     def refuse_comma(self, comma: Token, following: str) -> NoReturn:
         """Raises SqlError INVALID_EXPRESSION at a comma that has no item after it."""

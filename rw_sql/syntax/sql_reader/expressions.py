@@ -286,8 +286,8 @@ class ExpressionReader(FormReader):
         elif word == "AGGREGATE" and following.text == ":":
             self.at += 2
             self._name_or_call()
-        elif word == "WINDOW" and following.text == ".":
-            # A field of the column that GROUP BY window(…) makes. Spark's documentation does not quote it.
+        elif word == "WINDOW" and not self._begins_window_clause():
+            # The column that GROUP BY window(…) makes. Spark's documentation does not quote it.
             self.mentioned.append(self.peek())
             self.at += 1
             self._fields()
@@ -295,6 +295,10 @@ class ExpressionReader(FormReader):
             self.refuse(f"syntax error at or near {self.peek().text}", self.peek())
         else:
             self._name_or_call()
+
+    def _begins_window_clause(self) -> bool:
+        """True if ``WINDOW w AS (…)`` comes next."""
+        return self.is_name(1) and self.word(2) == "AS" and self.peek(3).text == "("
 
     def _call_form(self, word: str) -> None:
         """Reads a word before a parenthesis: either a form with keywords inside, or a call."""

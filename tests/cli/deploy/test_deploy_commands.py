@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from rw_sql.cli.interface.exit_codes import UNREACHABLE
 from rw_sql.cli.main import app
-from rw_sql.errors import UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.errors import UNDEFINED_COLUMN, UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.metastore import Metastore
 from tests.plan.tables import create_table, tables_world
 from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 SOURCE = (
@@ -141,6 +141,7 @@ def test_json_names_the_error_and_what_was_made(
 
     monkeypatch.setattr("rw_sql.cli.spark_start.spark_for", starting)
     monkeypatch.setattr("rw_sql.session.scripts.run_statements", one)
+    monkeypatch.setattr("rw_sql.session.scripts.run_dry", lambda *_: None)
     words = (str(folder), "-w", str(warehouse), "--env", "prod")
     assert run("diff", *words)[1].splitlines()[-1] == "1 to create, 1 unsafe"
     report = json.loads(CliRunner().invoke(app, ["apply", *words, "-o", "json"]).stdout)
@@ -167,6 +168,39 @@ def test_json_names_the_error_and_what_was_made(
     assert not any(change["is_made"] for change in report["changes"])
 
 
+def test_nothing_is_made_of_a_plan_that_cannot_be_completed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a plan that drops nothing. A single statement changes nothing if it is refused."""
+    ran: list[str] = []
+    planned: list[str] = []
+
+    @contextmanager
+    def starting(*_: object, **__: object) -> Iterator[None]:
+        yield
+
+    def run_dry(_: object, texts: Sequence[str]) -> None:
+        planned.extend(texts)
+        raise SqlError(UNDEFINED_COLUMN, 'column "x" does not exist', hint="look again")
+
+    monkeypatch.setattr("rw_sql.cli.spark_start.spark_for", starting)
+    monkeypatch.setattr("rw_sql.session.scripts.run_statements", lambda _, text, **__: ran.append(text))
+    monkeypatch.setattr("rw_sql.session.scripts.run_dry", run_dry)
+    words = ("apply", str(folder), "-w", str(tmp_path / "w"), "--env", "prod", "--yes")
+    result = CliRunner().invoke(app, [*words, "--keep", "7d"])
+    assert isinstance(result.exception, SqlError)
+    assert result.exception.message == 'column "x" does not exist'
+    assert "0 of 2 changes were applied: a statement would be refused" in result.stderr
+    assert ([text.split(" (")[0] for text in planned], ran) == (
+        ["CREATE SOURCE prod_s", "CREATE MATERIALIZED VIEW v AS SELECT id FROM prod_s"],
+        [],
+    )
+    planned.clear()
+    (folder / "views" / "v.sql").unlink()
+    assert run(*words)[0] == 0
+    assert ([text.split(" (")[0] for text in ran], planned) == (["CREATE SOURCE prod_s"], [])
+
+
 def test_a_statement_that_waits_is_told_about(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a terminal, a log shows for what ``apply`` waits."""
 
@@ -181,6 +215,7 @@ def test_a_statement_that_waits_is_told_about(folder: Path, tmp_path: Path, monk
         wait_until(lambda: "running for" in shown.getvalue(), "the status line")
 
     monkeypatch.setattr("rw_sql.session.scripts.run_statements", run_slowly)
+    monkeypatch.setattr("rw_sql.session.scripts.run_dry", lambda *_: None)
     monkeypatch.setattr("rw_sql.session.attach.attached_to", lambda _: None)
     monkeypatch.setattr("rw_sql.cli.script.running.own_stderr", lambda: shown)
     assert run("apply", str(folder), "-w", str(tmp_path / "w"), "--env", "prod", "--yes")[0] == 0

@@ -81,6 +81,22 @@ def test_what_cannot_be_read_for_certain_stays(text: str) -> None:
     assert format_script(text) == text
 
 
+@pytest.mark.parametrize("text", ["/* the rest\n", "/* in/*.csv */\n", "select 'x from s;\n", "select (1 from s;\n"])
+def test_what_does_not_end_is_refused(text: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        format_script(f"drop source a;\n{text}drop source b;\n")
+    assert (caught.value.code, caught.value.line) == ("RW101" if "(" in text else "RW102", 2)
+
+
+def test_a_window_is_a_name_except_in_its_clause() -> None:
+    text = "select window, sum(n) over w from s group by window(at, '1 hour') window w as (order by window.start)"
+    formatted = """SELECT window, sum(n) over w
+FROM s
+GROUP BY window(at, '1 hour')
+WINDOW w AS (ORDER BY window.start)"""
+    assert format_script(text) == formatted
+
+
 def test_formatting_twice_changes_nothing() -> None:
     assert format_script(AFTER) == AFTER
 

@@ -6,15 +6,13 @@ import signal
 import sys
 import time
 import weakref
-from typing import TYPE_CHECKING
 
 import pytest
 
 from rw_sql.cli.interface.lost_interrupts import resent_interrupts
 from tests.support.waits import LAST_RESORT_SECONDS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+pytestmark = pytest.mark.usefixtures("interrupted_as_by_default")
 
 
 class Finalized:
@@ -35,13 +33,6 @@ def go_on() -> None:
     deadline = time.monotonic() + LAST_RESORT_SECONDS
     while time.monotonic() < deadline:
         time.sleep(0.001)
-
-
-@pytest.fixture(autouse=True)
-def interrupted_as_by_default() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def test_an_interrupt_in_a_finalizer_is_raised_behind_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The status line of ``spark.sql`` at a Python prompt: installed only there, and away while Spark draws its bars."""
+"""The status line of ``spark.sql`` at a Python prompt: shown only there, and away while Spark draws its bars."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rw_sql.cli.shell import prompt_status
 from rw_sql.cli.shell.prompt_status import PromptStatus
 from rw_sql.cli.terminal.status_line import Doing
 from rw_sql.session import shown_status
-from tests.support.waits import LAST_RESORT_SECONDS
+from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from rw_sql.session.shown_status import StatusDisplay
@@ -36,10 +36,7 @@ def installed() -> StatusDisplay | None:
     return shown_status._Installed.display
 
 
-def test_the_status_appears_at_a_prompt_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rw_sql.attach is not None
-    assert installed() is None  # a program
-    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+def test_the_status_is_installed_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert rw_sql.attach is not None
     assert installed() is None  # a notebook, or a prompt whose errors go to a file
@@ -48,9 +45,22 @@ def test_the_status_appears_at_a_prompt_of_a_terminal(monkeypatch: pytest.Monkey
     assert isinstance(installed(), PromptStatus)
 
 
+def test_the_status_appears_at_a_prompt_that_starts_after_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompt_status, "_has_bars", lambda: False)
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    status = PromptStatus(lambda: Doing("planning"), stream=stream)
+    with status.running():  # a program, or the startup file of the prompt
+        assert status._started is None
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    with status.running():
+        wait_until(lambda: "planning" in stream.getvalue(), "the status")
+
+
 @pytest.mark.parametrize("has_bars", [True, False])
 def test_the_status_gives_way_to_sparks_bars(monkeypatch: pytest.MonkeyPatch, has_bars: bool) -> None:
     monkeypatch.setattr(prompt_status, "_has_bars", lambda: has_bars)
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     described = threading.Semaphore(0)
 

@@ -72,3 +72,25 @@ def test_an_object_with_a_blank_in_its_name_is_described(
     with shell_on(written) as shell:
         assert shell.run(f"\\d {name}") == DONE
     assert "BIGINT" in capsys.readouterr().out.upper()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_aborted"),
+    [
+        ("SHOW SOURCES LIKE :'nothing'", True),
+        ("\\i missing.sql", True),
+        ("\\nothing\nSHOW SOURCES", True),
+        ("SHOW SOURCES \\watch soon", True),
+        ("\\nothing", False),
+        ("SHOW SOURCES; \\nothing", False),
+        ("SHOW SOURCES", False),
+    ],
+)
+def test_a_block_is_aborted_if_a_statement_does_not_run(
+    written: WrittenWarehouse, monkeypatch: pytest.MonkeyPatch, text: str, is_aborted: bool
+) -> None:
+    aborted: list[str] = []
+    with shell_on(written) as shell:
+        monkeypatch.setattr(shell.backend, "abort_block", lambda: aborted.append(text))
+        shell.run(text)
+    assert bool(aborted) is is_aborted

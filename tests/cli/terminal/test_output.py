@@ -34,6 +34,18 @@ def test_a_table_in_a_pipe() -> None:
     )
 
 
+@pytest.mark.parametrize("variable", ["FORCE_COLOR", "TTY_COMPATIBLE"])
+def test_a_pipe_is_no_terminal_whatever_the_environment_says(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "1")
+    stream = io.StringIO()
+    assert not console_for(stream).is_terminal
+    print_rows(console_for(stream), Rows(columns=("n",), rows=(("1",),)))
+    assert stream.getvalue() == " n \n---\n 1 \n(1 row)\n"
+    monkeypatch.setattr("sys.stderr", stream)
+    print_cancelled("cancelled")
+    assert stream.getvalue().endswith("\ncancelled\n")
+
+
 def test_a_wide_cell_stays_on_one_line() -> None:
     wide = "x" * 500
     assert f" {wide} " in printed(Rows(columns=("text",), rows=((wide,),)))

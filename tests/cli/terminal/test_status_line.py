@@ -70,7 +70,16 @@ def test_lines_without_a_terminal() -> None:
     assert len(lines) == 2
 
 
-def test_a_short_statement_shows_nothing_and_quiet_says_nothing() -> None:
+def test_no_redrawn_line_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as many CI services do
+    stream = io.StringIO()
+    with StatusLine(lambda: Doing("planning"), stream=stream).running():
+        wait_until(lambda: "planning" in stream.getvalue(), "the status")
+    assert stream.getvalue() == "running for 1 s: planning\n"
+
+
+def test_a_short_statement_shows_nothing_and_quiet_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
     described = threading.Event()
 
     def describe() -> Doing:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import bz2
+import datetime
 import gzip
 import io
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -215,6 +216,56 @@ def test_parquet_columns_by_name_and_values_that_do_not_fit() -> None:
         {"NAME": None, "other": None, "id": None},
     ]
     assert [fault for _, _, fault in found] == [None, "column NAME: a value of type string does not fit"]
+
+
+def written(values: list[Any], kind: pa.DataType, marks: dict[str, str] | None = None, *, is_int96: bool) -> bytes:
+    """A Parquet file with the column at. ``marks`` are the file's metadata."""
+    sink = io.BytesIO()
+    table = pa.table({"at": pa.array(values, kind)}).replace_schema_metadata(marks)
+    pq.write_table(table, sink, use_deprecated_int96_timestamps=is_int96)
+    return sink.getvalue()
+
+
+def test_times_of_the_type_int96_are_read_in_all_years() -> None:
+    times = [datetime.datetime(year, 12, 31, 23, 59, 59, 123456) for year in (1, 1500, 1677, 1969, 2024, 2263, 9999)]
+    data = written(times, pa.timestamp("us"), is_int96=True)
+    found = read(data, 0, len(data), pa.struct([("at", pa.timestamp("us"))]))
+    assert [(value, fault) for _, value, fault in found] == [({"at": at}, None) for at in times]
+    lists = written([[at] for at in times], pa.list_(pa.timestamp("us")), is_int96=True)
+    found = read(lists, 0, len(lists), pa.struct([("at", pa.list_(pa.timestamp("us")))]))
+    assert [(value, fault) for _, value, fault in found] == [({"at": [at]}, None) for at in times]
+
+
+LEGACY = "org.apache.spark.legacy"
+VERSION = "org.apache.spark.version"
+
+
+@pytest.mark.parametrize(
+    ("marks", "is_int96", "is_julian"),
+    [
+        (None, False, False),
+        ({VERSION: "4.0.0"}, False, False),
+        ({VERSION: "4.0.0"}, True, False),
+        ({VERSION: "3.5.0", f"{LEGACY}DateTime": ""}, False, True),
+        ({VERSION: "3.5.0", f"{LEGACY}DateTime": ""}, True, False),
+        ({VERSION: "3.5.0", f"{LEGACY}INT96": ""}, True, True),
+        ({VERSION: "3.5.0", f"{LEGACY}INT96": ""}, False, False),
+        ({VERSION: "3.0.1"}, True, True),
+        ({VERSION: "3.0.1"}, False, False),
+        ({VERSION: "2.4.8"}, False, True),
+        ({VERSION: "2.4.8"}, True, True),
+    ],
+)
+def test_times_of_the_julian_calendar_are_errors(marks: dict[str, str] | None, is_int96: bool, is_julian: bool) -> None:
+    times = [datetime.datetime(1582, 10, 4, 12), datetime.datetime(1582, 10, 17), None, datetime.datetime(2024, 1, 1)]
+    data = written(times, pa.timestamp("us"), marks, is_int96=is_int96)
+    found = read(data, 0, len(data), pa.struct([("at", pa.timestamp("us"))]))
+    told = (
+        "column at: a value of type timestamp[us] does not fit; the file counts days before 15 October 1582 by the "
+        "Julian calendar"
+    )
+    assert [fault for _, _, fault in found] == [told if is_julian else None, None, None, None]
+    assert [value for _, value, _ in found] == [{"at": None if is_julian and at is times[0] else at} for at in times]
 
 
 def test_a_snapshot_wants_every_column_of_parquet() -> None:

@@ -144,6 +144,37 @@ def test_a_number_is_a_time_in_the_unit_of_its_size() -> None:
     assert result([86_400], pa.int32(), pa.timestamp("us")) == [datetime.datetime(1970, 1, 2)]
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (pa.date32(), pa.date32()),
+        (pa.date32(), pa.string()),
+        (pa.date64(), pa.date32()),
+        (pa.timestamp("ms"), pa.timestamp("us")),
+        (pa.timestamp("us", tz="UTC"), pa.date32()),
+    ],
+)
+@pytest.mark.parametrize("shape", ["plain", "list", "struct", "value", "key"])
+def test_dates_of_the_julian_calendar_do_not_fit(shape: str, given: pa.DataType, wanted: pa.DataType) -> None:
+    days = [datetime.date(1582, 10, 4), datetime.date(1582, 10, 16), datetime.date(2024, 4, 11)]
+    shapes: dict[str, tuple[Any, Any]] = {
+        "plain": (lambda kind: kind, lambda day: day),
+        "list": (pa.list_, lambda day: [day]),
+        "struct": (lambda kind: pa.struct([("day", kind)]), lambda day: {"day": day}),
+        "value": (lambda kind: pa.map_(pa.string(), kind), lambda day: [("k", day)]),
+        "key": (lambda kind: pa.map_(kind, pa.int32()), lambda day: [(day, 1)]),
+    }
+    kind, value = shapes[shape]
+    if pa.types.is_date(given):
+        made = pa.array([value(day) for day in days], kind(given))
+    else:
+        made = pa.array([value(datetime.datetime(*day.timetuple()[:3])) for day in days], kind(given))
+    assert fitted(made, kind(wanted))[1].tolist() == [False, False, False]
+    assert fitted(made, kind(wanted), is_julian=True)[1].tolist() == [True, False, False]
+    texts, is_misfit = fitted(pa.array(["1500-01-01"]), pa.date32(), is_julian=True)
+    assert (texts.to_pylist(), is_misfit.tolist()) == ([datetime.date(1500, 1, 1)], [False])
+
+
 def test_fields_are_matched_by_name_in_any_case_and_order() -> None:
     given = pa.struct([("userId", pa.int64()), ("b", pa.int64()), ("more", pa.int64())])
     wanted = pa.struct([("b", pa.int32()), ("userid", pa.int32()), ("c", pa.string())])

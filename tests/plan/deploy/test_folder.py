@@ -64,7 +64,9 @@ def test_a_comment_behind_a_statement_is_that_ones() -> None:
     [
         ((SOURCE + "PAUSE SOURCE s;",), "RW212", "a folder may contain only CREATE statements", ("0.sql", 2)),
         ((SOURCE + "\nCREATE SOURCE x (id INT) WITH (connector = );",), "RW101", "", ("0.sql", 3)),
-        ((SOURCE, "SELECT 1;"), "RW101", "", ("1.sql", 1)),
+        ((SOURCE, "SELECT 1;"), "RW212", "connections and secrets; this statement is Spark's", ("1.sql", 1)),
+        ((SOURCE + "/* the views\n" + VIEW,), "RW102", "a comment starts here", ("0.sql", 2)),
+        ((SOURCE + "/* in/*.csv */\n" + VIEW,), "RW102", "this /* opens a second comment", ("0.sql", 2)),
         ((SOURCE, SOURCE), "RW201", "already defined at 0.sql:1", None),
         ((SOURCE, "CREATE MATERIALIZED VIEW s AS SELECT 1 AS a FROM q;"), "RW201", "already defined at 0.sql:1", None),
         (

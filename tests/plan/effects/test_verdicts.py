@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
+from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.model.offset_ranges import covered, uncovered, with_span
+from rw_sql.model.offset_ranges import ReadIncarnation, covered, uncovered, with_span
+from rw_sql.plan.effects import verdicts
+from rw_sql.plan.ports.positions import Positions
 from tests.plan.canned import HERE, CannedWorld, create_source, moved_world
 
 
@@ -99,6 +103,31 @@ def test_offsets_that_are_no_count_of_records_are_upper_bounds(why: str, shown: 
     assert verdict(world, "VALUES ('0' = 50)") == f"GAP at most 10 ({shown})"
     assert verdict(world, "VALUES ('0' = 40)") == "NONE"
     assert "in all: DUPLICATES at most 20, GAP 0" in world.explained("INJECT SOURCE OFFSETS s VALUES ('0' = 20)")
+
+
+@pytest.mark.parametrize(
+    ("offset", "complete", "incomplete"),
+    [
+        (20, "DUPLICATES 80", "DUPLICATES at most 180 (some of the log's commits were removed)"),
+        (60, "DUPLICATES 50", "DUPLICATES at most 140 (some of the log's commits were removed)"),
+        (0, "DUPLICATES 90", "DUPLICATES at most 200 (some of the log's commits were removed)"),
+        (160, "DUPLICATES 40", "DUPLICATES 40"),
+        (200, "NONE", "NONE"),
+        (210, "GAP 10", "GAP at most 10 (some of the log's commits were removed)"),
+    ],
+)
+def test_offsets_that_removed_commits_may_have_read_count_as_read(offset: int, complete: str, incomplete: str) -> None:
+    life = ReadIncarnation(spans=((10, 50), (150, 200)), reached=200)
+    upstream = Upstream(splits={"t:0": UpstreamSplit(split="t:0", start=0, end=300)})
+    for is_complete, said in ((True, complete), (False, incomplete)):
+        positions = Positions(
+            states={"t:0": SplitState(split="t:0", offset=200)},
+            read_splits=frozenset({"t:0"}),
+            lives={"t:0": (life,)},
+            is_complete=is_complete,
+        )
+        moved = SplitState(split="t:0", offset=offset)
+        assert verdicts.verdict(connector("kafka"), "t:0", moved, upstream, positions, {"t"}).text == said
 
 
 def test_views_and_sinks_that_take_rows_twice_are_named() -> None:

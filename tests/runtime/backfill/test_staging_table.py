@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from rw_sql.model.backfill_ranges import BackfillChunk
 from rw_sql.runtime.backfill import staging_table as history_table
 from rw_sql.runtime.backfill.staging_table import BackfillStaging, held_spans, is_there, is_whole
+from rw_sql.runtime.delta.delta_log import table_id
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
@@ -85,7 +86,7 @@ def test_an_empty_history_has_something_for_a_query_to_begin_with(warehouse: War
     opened(warehouse, path).finish(7)
     assert is_whole(warehouse, path)
     assert DeltaTable(path).to_pyarrow_table().num_rows == 1
-    assert history_table.table_id(path) == str(DeltaTable(path).metadata().id)
+    assert table_id(warehouse, path) == str(DeltaTable(path).metadata().id)
 
 
 def test_a_chunk_is_not_committed_if_the_check_after_its_read_fails(warehouse: Warehouse, path: str) -> None:

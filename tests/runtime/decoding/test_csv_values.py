@@ -12,6 +12,7 @@ import pytest
 from rw_sql.connectors.files import rows as file_rows
 from rw_sql.connectors.files.rows import NO_VALUE
 from rw_sql.model.definitions import source_definition
+from rw_sql.runtime.decoding import csv_text
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, decode
 
 if TYPE_CHECKING:
@@ -143,3 +144,48 @@ def fields(record: str, separator: str) -> tuple[str | None, ...] | None:
         if not rest.startswith(separator):
             return None
         line = rest[len(separator) :]
+
+
+def test_a_record_with_more_fields_than_spark_reads_is_an_error(spark: SparkSession) -> None:
+    most = csv_text.MOST_FIELDS
+    other = ("the value is not CSV of the declared columns",)
+    more = (csv_text.MORE_FIELDS,)
+    commas = "," * 2 * most
+    lines = {
+        "1,a": ("1", "a"),
+        commas: more,
+        "x," * most + "x": more,
+        '"",' * most: more,
+        # Spark still reads this line, and one more field is too many.
+        "," * (most - 1): other,
+        "," * most: more,
+        # Separators within a quoted field do not count.
+        f'1,"{commas}"': ("1", commas),
+        f'"{commas}"",""{commas}",2': (f'{commas}","{commas}', "2"),
+        f'"a"b{commas}': (AFTER_QUOTE,),
+        f'1,"{commas}': (NO_QUOTE,),
+        f"1,2\n{commas}": (MORE_LINES,),
+        "é" * most: other,
+        f"1,{'é' * most}": ("1", "é" * most),
+    }
+    assert decoded(spark, "v0 VARCHAR, v1 VARCHAR", list(lines)) == list(lines.values())
+    assert decoded(spark, "v0 VARCHAR, v1 VARCHAR", [line.replace(",", "|") for line in lines], "|") == [
+        tuple(value.replace(",", "|") for value in row) if len(row) == 2 else row for row in lines.values()
+    ]
+
+
+def test_a_record_with_too_many_fields_is_an_error_after_columns_were_added(spark: SparkSession) -> None:
+    statement = source_definition(
+        "CREATE SOURCE s (v0 VARCHAR, v1 VARCHAR, v2 VARCHAR) WITH (connector = 'kafka', topic = 't', "
+        "properties.bootstrap.server = 'h:1') FORMAT PLAIN ENCODE CSV (without_header = 'true', delimiter = ',')"
+    )
+    lines = ["a", "a,b", "," * 3 * csv_text.MOST_FIELDS, "a,b,c"]
+    made = [("t:0", at, None, line.encode(), "0", None, None) for at, line in enumerate(lines)]
+    rows = decode(spark.createDataFrame(made, RECORDS), statement, run=0, batch=0, bucket=0, added=2)
+    found = [(row["v0"], row["v1"], row["v2"], row[ERROR]) for row in rows.orderBy(OFFSET).collect()]
+    assert found == [
+        ("a", None, None, None),
+        ("a", "b", None, None),
+        (None, None, None, csv_text.MORE_FIELDS),
+        ("a", "b", "c", None),
+    ]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import functions as f
 
+from rw_sql.runtime.decoding.change_formats import numbers
 from rw_sql.runtime.decoding.change_formats.values import ValueRules, value_of
+from rw_sql.runtime.decoding.registry.connect_values import time_text
 from rw_sql.syntax.statements import DataType
 
 if TYPE_CHECKING:
@@ -45,3 +48,41 @@ def test_numbers_have_ascii_digits_and_no_control_characters(spark: SparkSession
     found = read(spark, [*numbers, *others], *types)
     assert {text: found[text] for text in numbers} == numbers
     assert {text[:20]: found[text] for text in others if any(found[text])} == {}
+
+
+def test_an_exponent_may_have_a_line_end_behind_it(spark: SparkSession) -> None:
+    kind = DataType(name="NUMERIC", arguments=(10, 1))
+    ends = ("", "\n", "\r\n", " ", "\t\n")
+    found = read(spark, [f"{text}{end}" for text in ("1.5e0", "15e-1", "1.50") for end in ends], kind)
+    assert set(found.values()) == {("1.5",)}
+    found = read(spark, [f"{text}{end}" for text in ("1.55e0", "1.55") for end in ends], kind)
+    assert set(found.values()) == {(None,)}
+
+
+def test_a_decimal_with_any_scale_of_its_own_has_a_value_or_none(spark: SparkSession) -> None:
+    scales: list[int | None] = [0, 2, -3, 38, -50, 1000, 16_383, -16_383, 16_384, 2**31 - 1, -(2**31), None]
+    unscaled = [b"\x7b", b"\x85", b"\0"]
+    made = [(scale, number) for scale in scales for number in unscaled]
+    frame = spark.createDataFrame(made, "scale int, number binary")
+    texts = [row[0] for row in frame.select(numbers.decimal_of_bytes(f.col("number"), f.col("scale"))).collect()]
+    assert [None if text is None else Decimal(text) for text in texts] == [
+        None if scale is None or abs(scale) > 16_383 else Decimal(int.from_bytes(number, signed=True)).scaleb(-scale)
+        for scale, number in made
+    ]
+
+
+def test_a_time_of_day_is_exact_for_every_number(spark: SparkSession) -> None:
+    counts = {
+        0: "00:00:00",
+        86_399_999_999: "23:59:59.999999",
+        86_400_000_000: "24:00:00",
+        3_723_004_000: "01:02:03.004",
+        2**63 - 1: "2562047788:00:54.775807",
+    }
+    frame = spark.createDataFrame([(count,) for count in (*counts, -1, -(2**63))], "count long")
+    micros, seconds = (time_text(f.col("count"), units) for units in (1_000_000, 1_000))
+    found = frame.select(micros, seconds).collect()
+    assert [row[0] for row in found[: len(counts)]] == list(counts.values())
+    # A time before midnight has no usual form, but does not end the task.
+    assert all(row[0].endswith(end) for row, end in zip(found[-2:], (".999999", ".224192"), strict=True))
+    assert [row[1] for row in found[-3:]] == [None, f"{found[-2][0].partition('.')[0]}.999", None]

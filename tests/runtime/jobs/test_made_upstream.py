@@ -23,18 +23,19 @@ from tests.support.postgres_changes import TIMEOUT, cdc_options
 from tests.support.pulsar_server import new_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.support.postgres import PostgresInfo
     from tests.support.pulsar_server import PulsarServer
 
 
-def source_of(topic: str, url: str) -> SourceRecord:
+def source_of(topic: str, url: str, id_: int = 7) -> SourceRecord:
     statement = parse_statement(
         f"CREATE SOURCE s (id INT) WITH (connector = 'pulsar', topic = '{topic}', service.url = '{url}', "
         "subscription.name = 'held') FORMAT PLAIN ENCODE JSON"
     )
-    return SourceRecord(id=7, name="s", definition=render(statement), connector="pulsar", options=(), is_shared=True)
+    return SourceRecord(id=id_, name="s", definition=render(statement), connector="pulsar", options=(), is_shared=True)
 
 
 @pytest.mark.pulsar
@@ -51,24 +52,124 @@ def test_subscriptions_of_all_topics_are_removed(tmp_path: Path, pulsar_server: 
     assert len(made_upstream(warehouse, source_of(topics[1], pulsar_server.url))["former"]) == 1
     # Neither the catalog nor Spark is needed.
     context = Context(warehouse=warehouse, metastore=cast("Any", None), sessions=cast("Any", None), owner="me")
-    assert release_upstream(context, Snapshot(), 7)
+    assert release_upstream(context, Snapshot, 7)
     assert all("held" not in pulsar_server.internal(topic)["cursors"] for topic in topics)
-    assert release_upstream(context, Snapshot(), 7)  # Repeatable.
+    assert release_upstream(context, Snapshot, 7)  # Repeatable.
 
 
 def test_a_request_to_a_broker_that_is_away_is_repeated(tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path))
     note_made(warehouse, source_of("t", "pulsar://127.0.0.1:1"), slot=True)
     context = Context(warehouse=warehouse, metastore=cast("Any", None), sessions=cast("Any", None), owner="me")
-    assert not release_upstream(context, Snapshot(), 7)
+    assert not release_upstream(context, Snapshot, 7)
 
 
-def captured(options: dict[str, str]) -> SourceRecord:
+def captured(options: dict[str, str], id_: int = 7) -> SourceRecord:
     listed = ", ".join(f"{name} = '{value}'" for name, value in options.items())
     statement = parse_statement(f"CREATE SOURCE s WITH (connector = 'postgres-cdc', {listed})")
     return SourceRecord(
-        id=7, name="s", definition=render(statement), connector="postgres-cdc", options=(), is_shared=True
+        id=id_, name="s", definition=render(statement), connector="postgres-cdc", options=(), is_shared=True
     )
+
+
+SHOP = {
+    "hostname": "db",
+    "username": "u",
+    "database.name": "shop",
+    "slot.name": "rw_shop",
+    "publication.name": "rw_published",
+}
+
+
+class Releases:
+    """The objects that were dropped upstream, in place of a server. ``is_away``: the server does not respond."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self.dropped: list[str] = []
+        self.is_away = False
+        monkeypatch.setattr(type(connector(name)), "release", self._release)
+        monkeypatch.setattr(made_upstream_module, "_RETRIES", {})
+        monkeypatch.setattr(made_upstream_module, "_FIRST_RETRY_SECONDS", 0.0)
+
+    def _release(self, options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
+        if self.is_away:
+            raise OSError("no answer")
+        names = ("slot.name", slot), ("publication.name", publication)
+        self.dropped += [options.get(name, options.get("subscription.name", "")) for name, is_in in names if is_in]
+        return ()
+
+
+def catalog_of(*sources: SourceRecord) -> Snapshot:
+    by_id = {source.id: source for source in sources}
+    return Snapshot(records=by_id, kinds={"source": by_id})
+
+
+def context_of(tmp_path: Path) -> Context:
+    warehouse = Warehouse(str(tmp_path))
+    return Context(warehouse=warehouse, metastore=cast("Any", None), sessions=cast("Any", None), owner="me")
+
+
+def test_a_source_that_is_created_again_inherits_the_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, releases = context_of(tmp_path), Releases(monkeypatch, "postgres-cdc")
+    note_made(context.warehouse, captured(SHOP), slot=True, publication=True)
+    releases.is_away = True
+    assert not release_upstream(context, Snapshot, 7)
+    releases.is_away = False
+    again = captured(SHOP | {"hostname": "DB", "port": "5432"}, id_=8)
+    with_again = catalog_of(again)
+    assert release_upstream(context, lambda: with_again, 7)
+    assert releases.dropped == []
+    # The runs of the new source did not create the slot, so its position may not be moved to the slot's.
+    made = made_upstream(context.warehouse, again)
+    assert (made.get("slot"), made.get("publication"), made["inherited"]) == (None, None, ["publication", "slot"])
+    assert release_upstream(context, Snapshot, 8)
+    assert releases.dropped == ["rw_shop", "rw_published"]
+
+
+def test_the_catalog_is_read_again_right_before_the_drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, releases = context_of(tmp_path), Releases(monkeypatch, "postgres-cdc")
+    note_made(context.warehouse, captured(SHOP), slot=True)
+    catalogs = iter([Snapshot(), catalog_of(captured(SHOP, id_=8))])
+    assert release_upstream(context, lambda: next(catalogs), 7)
+    assert releases.dropped == []
+
+
+def test_a_publication_that_another_source_uses_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, releases = context_of(tmp_path), Releases(monkeypatch, "postgres-cdc")
+    note_made(context.warehouse, captured(SHOP), slot=True, publication=True)
+    other = captured(SHOP | {"slot.name": "other"}, id_=8)
+    elsewhere = captured(SHOP | {"hostname": "db2"}, id_=9)
+    catalog = catalog_of(other, elsewhere)
+    assert release_upstream(context, lambda: catalog, 7)
+    assert releases.dropped == ["rw_shop"]
+    assert made_upstream(context.warehouse, other)["inherited"] == ["publication"]
+    assert not made_upstream(context.warehouse, elsewhere)
+
+
+def test_objects_of_a_former_upstream_are_inherited_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, releases = context_of(tmp_path), Releases(monkeypatch, "postgres-cdc")
+    note_made(context.warehouse, captured(SHOP), slot=True, publication=True)
+    note_made(context.warehouse, captured(SHOP | {"slot.name": "second"}), slot=True)
+    with_other = catalog_of(captured(SHOP, id_=8))
+    assert release_upstream(context, lambda: with_other, 7)
+    assert releases.dropped == ["second"]
+    # The new source is moved away from the slot that it inherited, and dropped.
+    note_made(context.warehouse, captured(SHOP | {"slot.name": "third"}, id_=8))
+    assert made_upstream(context.warehouse, captured(SHOP, id_=8))["inherited"] == ["publication"]
+    assert release_upstream(context, Snapshot, 8)
+    assert sorted(releases.dropped) == ["rw_published", "rw_published", "rw_shop", "second"]
+
+
+def test_a_subscription_that_another_source_uses_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, releases = context_of(tmp_path), Releases(monkeypatch, "pulsar")
+    url = "pulsar://broker:6650"
+    for topic in ("t", "u"):
+        note_made(context.warehouse, source_of(topic, url), slot=True)
+    again = catalog_of(source_of("persistent://public/default/t", url, id_=8))
+    assert release_upstream(context, lambda: again, 7)
+    assert releases.dropped == ["held"], "the subscription of topic u"
+    assert release_upstream(context, Snapshot, 8)
+    assert releases.dropped == ["held", "held"]
 
 
 @pytest.mark.postgres
@@ -88,7 +189,7 @@ def test_only_the_slots_that_a_source_made_are_dropped_wherever_it_was_moved(
     note_made(warehouse, captured(moved))
     note_made(warehouse, captured(moved))
     assert made_upstream(warehouse, captured(moved))["slot"] is False
-    assert release_upstream(context, Snapshot(), 7)
+    assert release_upstream(context, Snapshot, 7)
     slots = postgres.run(f"SELECT slot_name FROM pg_replication_slots WHERE slot_name LIKE '{own['slot.name']}%'")
     assert slots == [(other["slot.name"],)]
     assert not postgres.run(f"SELECT 1 FROM pg_publication WHERE pubname = '{own['publication.name']}'")
@@ -106,11 +207,11 @@ def test_a_slot_is_dropped_when_its_server_answers_again(tmp_path: Path, monkeyp
         source = captured(options)
         note_made(warehouse, source, slot=True, publication=True)
         server.stop()
-        assert not release_upstream(context, Snapshot(), 7)
+        assert not release_upstream(context, Snapshot, 7)
         server.start()
-        assert not release_upstream(context, Snapshot(), 7), "the next attempt is not due yet"
+        assert not release_upstream(context, Snapshot, 7), "the next attempt is not due yet"
         made_upstream_module._RETRIES.clear()
-        assert release_upstream(context, Snapshot(), 7)
+        assert release_upstream(context, Snapshot, 7)
         assert server.run("SELECT count(*) FROM pg_replication_slots") == [(0,)]
         assert server.run("SELECT count(*) FROM pg_publication") == [(0,)]
 
@@ -138,7 +239,7 @@ def test_a_slot_that_is_dropped_soon_does_not_keep_another_source_from_being_cre
         assert lacks(with_source) == ["all 1 replication slots are in use"]
         assert lacks(Snapshot()) == []
         assert not has_slot_to_drop(context, Snapshot(), new | {"port": "1"})
-        assert release_upstream(context, Snapshot(), source.id)
+        assert release_upstream(context, Snapshot, source.id)
         warehouse.remove(f"{warehouse.uri}/checkpoints/ranges-{source.id}")  # as the sweep does
         server.run("SELECT pg_create_physical_replication_slot('other')")
         assert lacks(Snapshot()) == ["all 1 replication slots are in use"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,13 @@ from rw_sql.model.offset_ranges import ReadIncarnation
 from rw_sql.runtime.delta.delta_log import JobCommit
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.positions import logged_ranges as module
-from rw_sql.runtime.positions.logged_ranges import ReadRanges, held_log, note_ranges, read_ranges
+from rw_sql.runtime.positions.logged_ranges import (
+    ReadRanges,
+    held_log,
+    note_cleaned_ranges,
+    note_ranges,
+    read_ranges,
+)
 from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -57,6 +64,27 @@ class Log:
         """The ranges that a process without any cached state finds."""
         module._folded.clear()
         return read_ranges(self.warehouse, SOURCE)
+
+    def clean(self, keep_from: int) -> None:
+        """Upkeep by another process: stores the ranges and removes the commits before a version."""
+        known = dict(module._folded)
+        module._folded.clear()
+        note_ranges(self.warehouse, SOURCE)
+        note_cleaned_ranges(self.warehouse, SOURCE, keep_from - 1)
+        self.remove(keep_from)
+        module._folded.clear()
+        module._folded.update(known)
+
+    @property
+    def newest(self) -> int:
+        """The newest version."""
+        return self.output.table.version()
+
+    def remove(self, keep_from: int) -> None:
+        """Removes the commits before a version."""
+        self.output.table.create_checkpoint()
+        for version in range(keep_from):
+            self.warehouse.remove(f"{self.table}/_delta_log/{version:020d}.json")
 
 
 def life(*spans: tuple[int, int], reached: int, incarnation: str = "first") -> ReadIncarnation:
@@ -101,6 +129,64 @@ def test_the_file_outlives_the_commits(warehouse: Warehouse) -> None:
     found = log.held()
     assert found.lives == {"t:0": (life((5, 7), reached=7),)}
     assert not found.is_complete
+
+
+@pytest.mark.parametrize("lost", ["", "read_ranges", "cleaned_ranges"])
+def test_ranges_of_cleaned_commits_are_read_from_the_files(warehouse: Warehouse, lost: str) -> None:
+    """This process reads the ranges once, and again after another process has cleaned up commits."""
+    log = Log(warehouse)
+    log.read(p0=(0, 5))
+    log.held()
+    log.read(p0=(5, 9))
+    log.read(p0=(9, 12))
+    log.clean(log.newest)
+    if lost:
+        warehouse.remove(getattr(warehouse, lost)(1, 1))
+    log.read(p0=(12, 14))
+    found = read_ranges(warehouse, SOURCE)
+    assert (found.lives, found.is_complete) == ({"t:0": (life((0, 14), reached=14),)}, True)
+    assert [(piece.start, piece.end) for piece in found.pieces["t:0"]] == [(0, 14)]
+    # What this process then stores is complete as well.
+    note_ranges(warehouse, SOURCE)
+    log.read(p0=(14, 15))
+    log.remove(log.newest)
+    found = log.held()
+    assert (found.lives, found.is_complete) == ({"t:0": (life((0, 15), reached=15),)}, True)
+
+
+def test_ranges_that_lack_commits_do_not_replace_complete_ones(warehouse: Warehouse) -> None:
+    log = Log(warehouse)
+    log.read(p0=(0, 5))
+    log.held()
+    log.read(p0=(5, 9))
+    log.clean(log.newest)
+    path = warehouse.read_ranges(1, 1)
+    complete = warehouse.read_text(path)
+    log.read(p0=(9, 12))
+    log.read(p0=(12, 14))
+    # Another program removes a commit whose ranges are not stored.
+    log.remove(log.newest)
+    warehouse.remove(warehouse.cleaned_ranges(1, 1))
+    found = read_ranges(warehouse, SOURCE)
+    assert not found.is_complete
+    note_ranges(warehouse, SOURCE)
+    assert json.loads(warehouse.read_text(path))["is_complete"]
+    assert warehouse.read_text(path) == complete
+
+
+def test_incomplete_ranges_of_an_earlier_version_are_computed_again(warehouse: Warehouse) -> None:
+    log = Log(warehouse)
+    log.read(p0=(0, 5))
+    log.read(p0=(5, 9))
+    log.clean(log.newest)
+    path = warehouse.read_ranges(1, 1)
+    holed = replace(log.held(), lives={"t:0": (life((5, 9), reached=9),)}, is_complete=False)
+    warehouse.write_text(path, module._to_json(holed))
+    log.read(p0=(9, 12))
+    found = log.held()
+    assert (found.lives, found.is_complete) == ({"t:0": (life((0, 12), reached=12),)}, True)
+    note_ranges(warehouse, SOURCE)
+    assert json.loads(warehouse.read_text(path))["is_complete"]
 
 
 def test_what_is_known_is_folded_on(warehouse: Warehouse) -> None:
@@ -203,8 +289,12 @@ def test_of_a_log_without_its_old_buckets_only_what_is_there_is_held(warehouse: 
     table.update_incremental()
     table.delete("_rw_bucket <= 7")
     module._folded.clear()
+    before_ms = int(time.time() * 1000)
     found = read_ranges(warehouse, SOURCE)
     assert found.trimmed == 7
+    assert found.trimmed_ms is not None
+    assert before_ms - 60_000 < found.trimmed_ms <= before_ms
+    assert module._from_json(json.loads(module._to_json(found))) == found
     assert found.lives["t:0"].__len__() == 1
     version, pieces = held_log(warehouse, SOURCE)
     assert version == found.version

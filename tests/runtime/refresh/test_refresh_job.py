@@ -20,7 +20,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import DropObject, Operation, PauseRecord, PutObject, SourceRecord, TableRecord
 from rw_sql.metastore.refresh_records import FINISHING, IDLE, REFRESHING, RefreshRecord
 from rw_sql.model.job_specs import RefreshSpec, desired_jobs
-from rw_sql.model.refresh_states import KILLED, begun, refresh_of
+from rw_sql.model.refresh_states import KILLED, begun, given_up, refresh_of
 from rw_sql.runtime.delta import job_output as output_module
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
@@ -74,12 +74,18 @@ class World:
     fails: Exception | None = None
     kill_at: str = ""
     passed: list[str] = field(default_factory=list)
+    meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
+    """What happens while the job is suspended at a fault point, when it first passes the point."""
 
     @property
     def record(self) -> RefreshRecord:
         record = refresh_of(self.context.metastore.snapshot(), TABLE)
         assert record is not None
         return record
+
+    @property
+    def staging(self) -> str:
+        return self.context.warehouse.staging(TABLE, 1)
 
     def spec(self) -> RefreshSpec:
         (spec,) = desired_jobs(self.context.metastore.snapshot()).values()
@@ -102,6 +108,7 @@ class World:
 
     def fault(self, name: str) -> None:
         self.passed.append(name)
+        self.meanwhile.pop(name, lambda: None)()
         if name == self.kill_at:
             self.kill_at = ""
             raise KilledHere(name)
@@ -315,8 +322,6 @@ def test_a_load_that_fails_changes_nothing_and_says_why(world: World) -> None:
 
 
 def test_a_cancelled_load_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rw_sql.model.refresh_states import given_up
-
     real: Callable[..., Staged] = job_module.__dict__["load"]
 
     def cancelled(*given: Any) -> Staged:
@@ -331,6 +336,81 @@ def test_a_cancelled_load_changes_nothing(world: World, monkeypatch: pytest.Monk
     assert (world.record.status, world.record.failure) == (IDLE, "CANCEL JOBS")
     assert world.held() == {}
     assert not world.context.warehouse.list_names(world.context.warehouse.staging(TABLE, 1))
+
+
+def suspended(world: World, point: str) -> RefreshJob | None:
+    """Suspends a job at a fault point, while the next owner ends its refresh, loads another one, and is killed before
+    it merges that one; returns the suspended job after it has woken and ended."""
+
+    def next_owner() -> None:
+        world.run_until(world.is_idle)
+        world.upstream = drawn(2)
+        world.refresh()
+        world.kill_at = "refresh.before_chunk"
+        world.run_until(world.is_idle)
+
+    world.upstream = drawn(1)
+    world.refresh()
+    world.meanwhile[point] = next_owner
+    return world.run_until(lambda: world.record.refresh == 2 and world.is_idle())
+
+
+@pytest.mark.parametrize("point", ["refresh.loaded", "refresh.merged", "refresh.cleaned"])
+def test_an_owner_that_wakes_leaves_the_refresh_of_the_next_one_alone(world: World, point: str) -> None:
+    woken = suspended(world, point)
+    assert woken is not None
+    assert (failure := woken.failure()) is not None
+    assert "has taken over" in failure.reason
+    assert (world.record.status, world.record.refresh) == (FINISHING, 2)
+    assert world.context.warehouse.list_names(world.staging)
+    world.run_until(world.is_idle)
+    assert world.held() == drawn(2)
+
+
+def test_a_refresh_is_ended_by_its_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner is suspended right after it has checked that it is the owner."""
+    monkeypatch.setattr(output_module.JobOutput, "require_own_run", lambda self: None)
+    suspended(world, "refresh.cleaned")
+    assert (world.record.status, world.record.refresh) == (FINISHING, 2)
+    world.run_until(world.is_idle)
+    assert world.held() == drawn(2)
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_what_an_ended_refresh_has_staged_goes_at_the_next_start(world: World, is_cancelled: bool) -> None:
+    world.upstream = drawn(1)
+    world.refresh()
+    world.kill_at = "refresh.loaded"
+    world.run_until(world.is_idle)
+    assert world.context.warehouse.list_names(world.staging)
+    if is_cancelled:
+        world.put(given_up(world.record, "CANCEL JOBS"))
+    world.run_until(lambda: world.is_idle() and not world.context.warehouse.list_names(world.staging))
+    assert world.record.failure == ("CANCEL JOBS" if is_cancelled else KILLED)
+    assert world.held() == {}
+
+
+def test_in_an_object_store_a_start_deletes_the_staging_tables_of_ended_refreshes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Warehouse, "is_local", False)
+    warehouse = world.context.warehouse
+
+    def left() -> list[str]:
+        return sorted(warehouse.list_names(world.staging))
+
+    world.upstream = drawn(1)
+    world.refresh()
+    world.kill_at = "refresh.loaded"
+    world.run_until(world.is_idle)
+    world.put(given_up(world.record, "CANCEL JOBS"))
+    world.refresh()
+    assert left() == ["1"]
+    world.kill_at = "refresh.before_chunk"
+    world.run_until(world.is_idle)
+    assert (world.record.status, left()) == (FINISHING, ["2"])
+    world.run_until(world.is_idle)
+    assert (world.held(), left()) == (drawn(1), [])
 
 
 def test_a_scheduled_refresh_begins_by_itself_in_the_job(world: World) -> None:

@@ -1,4 +1,4 @@
-"""The sweep of old generations beside the owner of another resource group."""
+"""The sweep of old generations, also beside the owner of another resource group."""
 
 from __future__ import annotations
 
@@ -23,16 +23,53 @@ def put(metastore: Metastore, record: ObjectRecord) -> int:
     return metastore.commit(operation, based_on=metastore.snapshot()).epoch
 
 
+def opened(folder: Path) -> Context:
+    warehouse = Warehouse.at(str(folder / "warehouse"))
+    metastore = Metastore.open(warehouse.uri)
+    return Context(warehouse=warehouse, metastore=metastore, sessions=cast("Any", None), owner="a test")
+
+
+def view_of(generation: int, **fields: Any) -> MaterializedViewRecord:
+    return MaterializedViewRecord(
+        id=1, name="v", definition="", query="SELECT 1", schema="", inputs=(), generation=generation, **fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("view", "rebuilds", "left"),
+    [
+        # The previous generation is kept, and a rebuild makes the next one.
+        (view_of(3), (4,), [2, 3, 4]),
+        # The rebuild was cancelled.
+        (view_of(1, last_generation=2), (), [1]),
+        (view_of(1), (2,), [1, 2]),
+        # This view was never rebuilt, so its folders are not listed: the folders of the other generations are not real.
+        (view_of(1), (), [1, 2, 3, 4, 5]),
+    ],
+)
+def test_staging_tables_go_with_the_generation_that_they_were_made_for(
+    tmp_path: Path, view: MaterializedViewRecord, rebuilds: tuple[int, ...], left: list[int]
+) -> None:
+    context = opened(tmp_path)
+    warehouse, metastore = context.warehouse, context.metastore
+    epoch = put(metastore, view)
+    for generation in rebuilds:
+        epoch = put(metastore, RebuildRecord(id=2, name="v", view_id=1, generation=generation))
+    for generation in (1, 2, 3, 4, 5):
+        warehouse.make_folders(*(warehouse.history(1, generation, source) for source in (7, 12)))
+    others = ["other", "rejected-1", "refresh-1", "history-1", "1-rewind-0a1b2c3d"]
+    warehouse.make_folders(*(f"{warehouse.uri}/data/1/{name}" for name in others))
+    assert sweep(context, epoch)
+    staged = [f"history-{generation}-{source}" for generation in left for source in (7, 12)]
+    assert sorted(warehouse.list_names(f"{warehouse.uri}/data/1")) == sorted([*others, *staged])
+
+
 def test_the_folders_of_a_rebuild_that_begins_during_the_sweep_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warehouse = Warehouse.at(str(tmp_path / "warehouse"))
-    metastore = Metastore.open(warehouse.uri)
-    context = Context(warehouse=warehouse, metastore=metastore, sessions=cast("Any", None), owner="a test")
-    view = MaterializedViewRecord(
-        id=1, name="v", definition="", query="SELECT 1", schema="", inputs=(), generation=3, resource_group="other"
-    )
-    epoch = put(metastore, view)
+    context = opened(tmp_path)
+    warehouse, metastore = context.warehouse, context.metastore
+    epoch = put(metastore, view_of(3, resource_group="other"))
     folders = (f"{warehouse.uri}/data/1", f"{warehouse.uri}/checkpoints/mv-1")
     for folder in folders:
         warehouse.make_folders(*(f"{folder}/{generation}" for generation in (1, 2, 3)))

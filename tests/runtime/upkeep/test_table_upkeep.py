@@ -247,7 +247,7 @@ def test_a_reader_whose_versions_are_gone_is_stalled_and_told_what_to_type(log: 
     begins = log.versions()[0]
     assert raised.value.is_final
     assert raised.value.reason == (
-        f"EXPIRED s: v has read to version 3 and has not read for so long that the first "
+        f"EXPIRED s: v has read to version 3 and has not read for longer than log.max_hold, so the first "
         f"available version is now {begins}: REBUILD MATERIALIZED VIEW v"
     )
     log.read(view, 1, begins)

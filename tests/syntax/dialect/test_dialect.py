@@ -68,6 +68,8 @@ def test_what_is_sparks_only_is_no_sql_of_risingwaves() -> None:
         ("at - INTERVAL '60' SECOND", "60 seconds"),
         ("at - INTERVAL '1' DAY", "1 days"),
         ("at", "0 seconds"),
+        ("`at` - INTERVAL '5 minutes'", "5 minutes"),
+        ('"at"', "0 seconds"),
     ],
 )
 def test_watermark_delay(expression: str, delay: str) -> None:

@@ -9,7 +9,8 @@ import pytest
 from rw_sql.errors import Span, SqlError
 from rw_sql.syntax.dialect.spark_faults import KnownNames, SparkFault, spark_error
 from rw_sql.syntax.dialect.spark_messages import condensed
-from rw_sql.syntax.parsing.script import open_bracket, open_quote, span_of
+from rw_sql.syntax.lexing.tokens import span_of
+from rw_sql.syntax.parsing.script import open_bracket, open_quote
 from tests.conftest import FIXTURES, rendered
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ FAULTS: tuple[tuple[str, str, str, dict[str, str]], ...] = (
     ("SELECT id FROM broker", "TABLE_OR_VIEW_NOT_FOUND", "broker", {"relationName": "`broker`"}),
     ("DROP VIEW late", "TABLE_OR_VIEW_NOT_FOUND", "", {"relationName": "`spark_catalog`.`default`.`late`"}),
     ("INSERT INTO nowhere SELECT 1", "TABLE_OR_VIEW_NOT_FOUND", "nowhere", {"relationName": "`nowhere`"}),
+    ("/* in/*.csv */ SELECT 1", "UNCLOSED_BRACKETED_COMMENT", "", {}),
     ("SHOW SOURCS", "PARSE_SYNTAX_ERROR", "SOURCS", {"error": "'SOURCS'", "hint": ""}),
 )
 
@@ -181,6 +183,7 @@ def test_an_unknown_condition_keeps_sparks_sentence_and_its_name() -> None:
         ("SELECT r'a", 8),
         ("SELECT 1 /* a", 9),
         ("SELECT 1 /* a */", None),
+        ("SELECT 1 /* a/*.csv */", 9),
         ("SELECT 1 -- 'a", None),
     ],
 )
@@ -191,7 +194,14 @@ def test_what_does_not_end(text: str, place: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("text", "place"),
-    [("SELECT (1)", None), ("SELECT (1", 7), ("SELECT ((1)", 7), ("SELECT ')' (", 11), ("SELECT 1) (", None)],
+    [
+        ("SELECT (1)", None),
+        ("SELECT (1", 7),
+        ("SELECT ((1)", 7),
+        ("SELECT ')' (", 11),
+        ("SELECT 1) (", None),
+        ("SELECT `a(`", None),
+    ],
 )
 def test_the_bracket_that_is_not_closed(text: str, place: int | None) -> None:
     found = open_bracket(text)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rw_sql.plan.queries.analysis.data_types import ddl_of
 from rw_sql.plan.queries.analysis.findings import Analysis, Column, Report
 from rw_sql.plan.queries.analysis.names import Known
+from rw_sql.plan.queries.analysis.quotes import refuse_quoted_columns
 from rw_sql.plan.queries.analysis.reading import Text
 from rw_sql.plan.queries.analysis.selects import QueryChecker
 from rw_sql.plan.queries.analysis.storing import called_as_in_risingwave, require_storable
@@ -22,6 +23,7 @@ def analyze(
     is_relation: Callable[[str], bool] | None = None,
     is_function: Callable[[str], bool] | None = None,
     is_stored: bool = False,
+    has_strict_quotes: bool = False,
     dialect: str = "spark",
 ) -> Analysis:
     """Finds a query's output columns and errors, as far as they are certain without Spark.
@@ -31,7 +33,8 @@ def analyze(
     with a name that is not in ``inputs``; names may be qualified as in the query. Without ``is_relation``, such a name
     is a finding if it has no schema or the schema ``public``. ``is_function`` returns whether a function with a folded
     name exists that is not built into Spark. With ``is_stored``, the columns become a table's columns, so each needs a
-    unique name. With ``dialect`` ``"risingwave"``, functions are left unchecked.
+    unique name. With ``has_strict_quotes``, a text in double quotes is a finding if it has the name of a column and
+    stands where only a column makes sense. With ``dialect`` ``"risingwave"``, functions are left unchecked.
 
     A query that sqlglot cannot parse has no findings and no columns, and is not complete.
     """
@@ -50,6 +53,8 @@ def analyze(
         output = checker.query(text.tree, None)
         if dialect == "risingwave":
             output = called_as_in_risingwave(text.tree, output)
+        if has_strict_quotes:
+            refuse_quoted_columns(text.tree, checker.texts, text, report)
         if is_stored:
             require_storable(text.tree, output, text, report)
     except RecursionError:

@@ -51,6 +51,7 @@ class ExpressionChecker(NameChecker):
                     return None
                 return self.column(node, scope)
             case exp.Literal():
+                self.text_named_like_column(node, scope)
                 return _literal(node)
             case exp.Anonymous():
                 return self._call(node, scope, place)

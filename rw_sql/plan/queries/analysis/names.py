@@ -59,6 +59,8 @@ class NameChecker:
         self.known = known
         self.report = report
         self.resolved: dict[int, Resolved] = {}
+        self.texts: list[exp.Literal] = []
+        """The texts that have the name of a column in their scope."""
 
     def column(self, node: exp.Column, scope: Scope) -> exp.DataType | None:
         """Resolves a column; returns the type of its value, if known."""
@@ -90,6 +92,11 @@ class NameChecker:
         if len(parts) > 1 or names[0] not in WITHOUT_BRACKETS:
             self._missing(parts, scope)
         return None
+
+    def text_named_like_column(self, node: exp.Literal, scope: Scope) -> None:
+        """Records a text that has the name of a column."""
+        if node.is_string and any(column.name == node.name for column in scope.frame.visible(node.name.lower())):
+            self.texts.append(node)
 
     def fields(self, kind: exp.DataType | None, parts: Sequence[exp.Identifier]) -> exp.DataType | None:
         """Determines the type of ``value.a.b``; reports a field that a struct does not have."""

@@ -23,7 +23,7 @@ from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.replace.least_change import least_change
 from rw_sql.plan.statements.table.source_of_table import RESHAPING
-from rw_sql.plan.statements.view.alter_query import is_rebuild_stalled, lower_new_definition
+from rw_sql.plan.statements.view.alter_query import gains_columns, is_rebuild_stalled, lower_new_definition
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import (
@@ -102,10 +102,10 @@ def lower_create_or_replace(
     if not change.statements:
         is_made = to_be is not record
         if (
-            is_made
-            and isinstance(statement, CreateMaterializedView)
+            isinstance(statement, CreateMaterializedView)
             and isinstance(record, MaterializedViewRecord)
-            and is_rebuild_stalled(snapshot, inspector, record)
+            and isinstance(to_be, MaterializedViewRecord)
+            and (gains_columns(snapshot, to_be) or (is_made and is_rebuild_stalled(snapshot, inspector, record)))
         ):
             return lower_new_definition(statement, snapshot, inspector, record, statement, query_dialect)
         return nothing(

@@ -23,6 +23,8 @@ from rw_sql.syntax import statements as ast
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, ObjectRecord
     from rw_sql.plan.ports.inspector import Inspector
@@ -131,7 +133,7 @@ def lower_drop_schema(statement: ast.DropSchema, snapshot: Snapshot) -> Plan:
             span=statement.name.span,
             hint=f"drop them or move them first (ALTER … SET SCHEMA), or use DROP SCHEMA {quoted(name)} CASCADE",
         )
-    changes, rows = _drops(snapshot, inside)
+    changes, rows = cascading_drops(snapshot, inside)
     changes = (*changes, DropObject(id=record.id))
     return Plan(
         statement=statement,
@@ -147,7 +149,9 @@ def lower_drop_schema(statement: ast.DropSchema, snapshot: Snapshot) -> Plan:
     )
 
 
-def _drops(snapshot: Snapshot, inside: tuple[ObjectRecord, ...]) -> tuple[tuple[Change, ...], tuple[ResultRow, ...]]:
+def cascading_drops(
+    snapshot: Snapshot, inside: Iterable[ObjectRecord]
+) -> tuple[tuple[Change, ...], tuple[ResultRow, ...]]:
     """The changes that drop the objects and all their dependents. Each drop is planned on the catalog that results from
     the drops before it."""
     then = snapshot

@@ -26,6 +26,7 @@ from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.relations import schema_columns
 from rw_sql.plan.queries.maintenance import kept_as
+from rw_sql.plan.queries.unseen_columns import unseen_columns
 from rw_sql.plan.queries.view_query import plan_query
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
@@ -134,12 +135,19 @@ def _why_unchanged(
     snapshot: Snapshot, inspector: Inspector, view: MaterializedViewRecord, under_way: RebuildRecord | None, text: str
 ) -> str | None:
     """The reason why a view need not be rebuilt with a definition; None if it must be rebuilt."""
+    to_be = under_way.view or view if under_way is not None else view
+    is_same = to_be.definition == text and not gains_columns(snapshot, to_be)
     if under_way is None:
-        return "it already has this definition" if view.definition == text else None
-    is_same = (under_way.view or view).definition == text
+        return "it already has this definition" if is_same else None
     if is_same and not is_rebuild_stalled(snapshot, inspector, view):
         return "a rebuild with this definition is already running, and queries read the old rows until it is complete"
     return None
+
+
+def gains_columns(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
+    """True if a view with the same definition would have more columns if it were created now, because its query selects
+    by ``*`` columns that were added to an input later."""
+    return bool(unseen_columns(snapshot, view)) and not view_definition(view.definition).columns
 
 
 def _require_same_group(view: MaterializedViewRecord, group: str, span: Span) -> None:

@@ -21,6 +21,7 @@ from rw_sql.runtime.decoding.json_text import (
     characters,
     exact,
     field_of,
+    has_twins,
     is_text,
     is_whole,
     last_of_each,
@@ -57,8 +58,8 @@ _TYPE = f"field: STRING, {_NAMED}, items: STRUCT<{_NAMED}>"
 _CHANGE = f"STRUCT<op: INT, error: STRING, fields: {_FIELDS}, keys: {_FIELDS}>"
 _NONE = f"ARRAY<{_CHANGE}>"
 # The quantifier is possessive, as in json_text, because a long key would overflow the stack otherwise.
-_TEXT_ALONE = r'^\s*"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*$'
-_VALUE_ALONE = r'^\s*("[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?|true|false)\s*$'
+_TEXT_ALONE = r'^\s*"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*\z'
+_VALUE_ALONE = r'^\s*("[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?|true|false)\s*\z'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,13 +229,21 @@ def maxwell_changes(records: StepsT, key: EventKey) -> StepsT:
 
 
 def canal_changes(records: StepsT, key: EventKey) -> StepsT:
-    """CANAL: ``data`` has the rows of one statement, and ``old`` has the values that an update replaced in each row."""
+    """CANAL: ``data`` has the rows of one statement, and ``old`` has the values that an update replaced in each row.
+
+    A statement may change a row several times, and rows may take over each other's keys. The last change of a key
+    applies.
+    """
     read = _read(records, f"isDdl BOOLEAN, type STRING, data ARRAY<{_FIELDS}>, old ARRAY<{_FIELDS}>")
     event = f.col(_EVENT)
     rows = f.struct(*(f.transform(event[part], last_of_each).alias(part) for part in ("data", "old")))
     read = read.withColumn(_ROW, once(rows))
     kind, data, old = event["type"], f.col(_ROW)["data"], f.col(_ROW)["old"]
-    updated = f.flatten(f.transform(data, lambda row, at: _moved(row, f.get(old, at), key.columns)))
+    changed = (
+        f.when(kind == "INSERT", f.transform(data, lambda row: change_of(UPSERT, row)))
+        .when(kind == "DELETE", f.transform(data, lambda row: change_of(DELETE, row)))
+        .otherwise(f.flatten(f.transform(data, lambda row, at: _moved(row, f.get(old, at), key.columns))))
+    )
     changes = (
         f.when(f.col("value").isNull(), _failed(NO_VALUE))
         .when(_is_corrupt(), _failed("the value is not JSON of a Canal message"))
@@ -253,11 +262,7 @@ def canal_changes(records: StepsT, key: EventKey) -> StepsT:
         .when(kind.isNull() | ~kind.isin("INSERT", "UPDATE", "DELETE"), _failed("op field not found in canal json"))
         .when(data.isNull(), _failed("field `data` is missing for creating event"))
         .when(f.exists(data, lambda row: row.isNull()), _failed("field `data` contains a value that is not a row"))
-        .when(kind == "INSERT", f.transform(data, lambda row: change_of(UPSERT, row)))
-        .when(kind == "DELETE", f.transform(data, lambda row: change_of(DELETE, row)))
-        # Rows may take over each other's keys, so the last change of a key applies.
-        .when(f.size(updated) > f.size(data), _last_of_each_key(updated, key.columns))
-        .otherwise(updated)
+        .otherwise(_last_of_each_key(changed, key.columns))
     )
     return read.withColumn(CHANGES, changes)
 
@@ -320,17 +325,38 @@ def _moved(row: Column, old: Column, keys: Sequence[str]) -> Column:
 
 
 def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
+    """The changes without those of keys that have a later change in the same record. Changes without a whole key, which
+    become errors, are kept."""
+
     def key(change: Column) -> Column:
-        return f.array(
-            *(f.coalesce(field_of(change["keys"], name, keys), field_of(change["fields"], name, keys)) for name in keys)
+        parts = [
+            f.coalesce(field_of(change["keys"], name, keys), field_of(change["fields"], name, keys)) for name in keys
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        is_whole_key = f.forall(f.array(*parts), lambda part: part.isNotNull())
+        # One string, because Spark finds equal strings by their hashes, but compares each array with all others.
+        return f.when(is_whole_key, f.to_json(f.array(*parts)))
+
+    def last(known: Column, changes: Column) -> Column:
+        # The last change of a key is the first one in the reverse order.
+        found = let(
+            f.reverse(known),
+            lambda backwards: f.filter(
+                changes,
+                lambda _, at: f.coalesce(
+                    f.array_position(backwards, f.get(known, at)) == f.size(known) - at, f.lit(True)
+                ),
+            ),
         )
+        return f.when(has_twins(known), found).otherwise(changes)
 
-    def is_last(change: Column, at: Column) -> Column:
-        later = f.slice(changes, at + f.lit(2), f.size(changes))
-        is_none = f.exists(key(change), lambda part: part.isNull())
-        return is_none | ~f.exists(later, lambda other: key(other) == key(change))
-
-    return f.filter(changes, is_last)
+    return let(
+        changes,
+        lambda found: f.when(f.size(found) < 2, found).otherwise(
+            let(f.transform(found, key), lambda known: last(known, found))
+        ),
+    )
 
 
 def _record_keys(key: EventKey) -> Column:

@@ -21,12 +21,15 @@ WIDEST = 38
 # Possessive, because a pattern that backtracks needs minutes for a string of many digits that is not a number.
 _WHOLE = r"^\s*+[+-]?[0-9]++\s*+\z"
 _NUMBER = r"^\s*+[+-]?(?:[0-9]++[.]?[0-9]*+|[.][0-9]++)(?:[eE][+-]?[0-9]++)?\s*+\z"
-_INFINITY = r"^\s*[+-]?(Infinity|inf|INF|Inf)\s*$"
+_INFINITY = r"^\s*[+-]?(Infinity|inf|INF|Inf)\s*\z"
 _OTHER_NUMBER = r"\"[-+0-9.eE]*+(?:[\p{Nd}\u2019&&[^0-9]]|\\u(?:0[6-9a-fA-F]|1|2019|[aA]|[fF]{2}))"
 """The beginning of a JSON string that ``from_json`` may read as a decimal, although it is none: it has digits of
 another script, or apostrophes between thousands, as in Switzerland."""
 
 _MOST_BYTES = 16
+
+_WIDEST_SCALE = 16_383
+"""The greatest scale of PostgreSQL's numbers. A text with the digits of a greater one could exhaust the memory."""
 
 
 def whole(text: Column, kind: str) -> Column:
@@ -58,20 +61,20 @@ def _has_scale(text: Column, scale: int) -> Column:
     return (
         f.when(has_exponent, let(text, lambda text: _scale_of(text) <= scale))
         .when((point == 0) | (f.length(text) - point <= scale), f.lit(True))
-        .otherwise(f.substr(text, point + f.lit(scale + 1)).rlike(r"^0*\s*$"))
+        .otherwise(f.substr(text, point + f.lit(scale + 1)).rlike(r"^0*+\s*+\z"))
     )
 
 
 def _scale_of(text: Column) -> Column:
     """The number of digits after the point if a number with an exponent is written without it, not counting trailing
     zeros; negative for 1e3."""
-    mantissa = f.regexp_replace(text, f.lit("[eE].*"), f.lit(""))
+    mantissa = f.regexp_replace(text, f.lit(r"[eE][\s\S]*+"), f.lit(""))
     point = f.instr(mantissa, ".")
     fraction = f.when(point > 0, f.length(mantissa) - point).otherwise(f.lit(0))
     digits = f.regexp_replace(mantissa, f.lit("[^0-9]"), f.lit(""))
     significant = f.rtrim(digits, f.lit("0"))
     # NULL for an exponent with more digits: Java would compute a power of ten of that size, which takes minutes.
-    exponent = f.regexp_extract(text, r"[eE]([+-]?[0-9]{1,3})\s*$", 1).try_cast("int")
+    exponent = f.regexp_extract(text, r"[eE]([+-]?[0-9]{1,3})\s*\z", 1).try_cast("int")
     found = fraction - (f.length(digits) - f.length(significant)) - exponent
     return f.when((f.length(significant) == 0) & exponent.isNotNull(), f.lit(0)).otherwise(found)
 
@@ -105,7 +108,7 @@ def has_other_number(text: Column) -> Column:
 def plain_decimal(encoded: Column, scale: Column) -> Column:
     """The text of a decimal from its scale and the base64 of its unscaled value (big-endian two's complement).
 
-    NULL for more than 38 digits.
+    NULL for more than 38 digits, or if the scale is NULL or beyond ±16,383.
     """
     return decimal_of_bytes(f.try_to_binary(encoded, f.lit("base64")), scale)
 
@@ -113,7 +116,8 @@ def plain_decimal(encoded: Column, scale: Column) -> Column:
 def decimal_of_bytes(unscaled: Column, scale: Column) -> Column:
     """Like :func:`plain_decimal`, from the bytes of the unscaled value."""
     both = f.struct(f.hex(unscaled).alias("digits"), scale.alias("scale"))
-    return let(both, lambda parts: _plain(parts.getField("digits"), parts.getField("scale")))
+    text = let(both, lambda parts: _plain(parts.getField("digits"), parts.getField("scale")))
+    return f.when(scale.between(-_WIDEST_SCALE, _WIDEST_SCALE), text)
 
 
 def _plain(digits: Column, scale: Column) -> Column:
@@ -131,7 +135,7 @@ def _pointed(text: Column, scale: Column) -> Column:
     """The digits of an unscaled value with the decimal point."""
     padded = f.lpad(text, f.greatest(f.length(text), scale + 1), "0")
     whole_part = f.substr(padded, f.lit(1), f.length(padded) - scale)
-    zeros = f.repeat(f.lit("0"), f.least(-scale, f.lit(WIDEST)))
+    zeros = f.repeat(f.lit("0"), -scale)
     return f.when(scale > 0, f.concat(whole_part, f.lit("."), f.right(padded, scale))).otherwise(f.concat(text, zeros))
 
 

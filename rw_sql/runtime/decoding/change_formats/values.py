@@ -138,7 +138,7 @@ def misfit(column: ColumnDefinition, text: Column, value: Column, shown: str | N
 def _bytes(text: Column, rules: ValueRules) -> Column:
     match rules.bytes_as:
         case "latin1":
-            return f.when(text.rlike("^[\\u0000-\\u00ff]*$"), f.encode(text, "ISO-8859-1"))
+            return f.when(text.rlike(r"^[\u0000-\u00ff]*+\z"), f.encode(text, "ISO-8859-1"))
         case "utf8":
             return text.cast("binary")
         case "hex":

@@ -191,7 +191,7 @@ def _of_name(name: str, data_type: DataType) -> Callable[[Column], Column] | Non
         return lambda value: moments.date(value, nothing.cast("bigint"))
     if name == connect_types.ISO_TIME and kind == _TEXT:
         # Debezium writes the value of a column without a time zone as a time in UTC.
-        return lambda value: f.regexp_replace(value, "Z$", "")
+        return lambda value: f.regexp_replace(value, r"Z\z", "")
     if name == connect_types.ISO_TIMESTAMP and kind == _TIMESTAMP:
         return lambda value: moments.timestamp(value, nothing.cast("bigint"), "micro", None)
     if name == connect_types.ZONED_TIMESTAMP and kind == _TIMESTAMPTZ:
@@ -241,8 +241,10 @@ def time_text(value: Column, units: int) -> Column:
     The fraction is omitted if it is zero. NULL for a fraction of a microsecond.
     """
     count = _micros(value.cast("long"), units)
-    seconds = f.floor(count / f.lit(1_000_000)).cast("long")
-    rest = count - seconds * 1_000_000
+    # Every intermediate number is between the count and 0. The product of the seconds and a million would overflow for
+    # the smallest long.
+    rest = f.pmod(count, f.lit(1_000_000))
+    seconds = f.call_function("div", count, f.lit(1_000_000)) - f.when((count < 0) & (rest > 0), 1).otherwise(0)
     plain = f.format_string(
         "%02d:%02d:%02d", f.floor(seconds / 3600).cast("long"), f.floor(seconds / 60).cast("long") % 60, seconds % 60
     )

@@ -44,14 +44,19 @@ _MOST_LOOKS = 10_000
 _first_looks: dict[tuple[str, int], float] = {}
 """The time when this process first looked up an id that its registry lacks, by the registry's addresses and the id."""
 
-_FAMILIES = (
-    frozenset(("timestamp-millis", "timestamp-micros")),
-    frozenset(("local-timestamp-millis", "local-timestamp-micros")),
-    frozenset(("time-millis", "time-micros")),
-    frozenset(("decimal",)),
-)
+_LOGICAL: Mapping[str, tuple[str, ...]] = {
+    "decimal": ("bytes", "fixed"),
+    "big-decimal": ("bytes",),
+    "uuid": ("string", "fixed"),
+    "duration": ("fixed",),
+    "date": ("int",),
+    "time-millis": ("int",),
+    **dict.fromkeys(("time-micros", "timestamp-millis", "timestamp-micros", "timestamp-nanos"), ("long",)),
+    **dict.fromkeys((f"local-timestamp-{unit}" for unit in ("millis", "micros", "nanos")), ("long",)),
+}
+"""Avro's logical types, each with the types that can have it. Avro ignores other logical types."""
+
 _NOT_KNOWN = r"(?:the key: )?schema ([0-9]+) is not in the registry"
-_FINER = ("timestamp-nanos", "local-timestamp-nanos")
 
 
 def head_of(id_: int) -> bytes:
@@ -255,7 +260,7 @@ class Alignment:
         """The reader's schema with the units and scales of the records that were paired, and of ``writer``."""
         writer = self._like(reader, writer)
         if isinstance(reader, list):
-            return [self._adapted(branch, _branches(writer), path) for branch in reader]
+            return self._adapted_union(reader, _branches(writer), path)
         if not isinstance(reader, dict):
             return reader  # A record type is adapted where it is defined.
         found = writer if isinstance(writer, dict) and writer["type"] == reader["type"] else {}
@@ -272,6 +277,18 @@ class Alignment:
             case "map":
                 return {**reader, "values": self._adapted(reader["values"], found.get("values"), path)}
         return self._leaf(reader, writer, path) if writer is not None else reader
+
+    def _adapted_union(
+        self, reader: Sequence[avro.Schema], writer: Sequence[avro.Schema], path: str
+    ) -> list[avro.Schema]:
+        """Adapts the branches of a reader's union. Avro reads a writer's branch as the reader's branch of the same type
+        or, only if there is none, as a wider one."""
+        kinds = [_base(self._of_reader(branch)) for branch in reader]
+        adapted = []
+        for kind, branch in zip(kinds, reader, strict=True):
+            read = [each for each in writer if (had := _base(self._of_writer(each))) == kind or had not in kinds]
+            adapted.append(self._adapted(branch, read, path))
+        return adapted
 
     def _of_reader(self, schema: avro.Schema) -> avro.Schema:
         return self.readers.get(schema, schema) if isinstance(schema, str) else schema
@@ -306,17 +323,19 @@ class Alignment:
             # Avro would read the number, and the column would contain a wrong time.
             self.refusal = f"{path} is {_told(writer)}, which does not fit {_told(reader)}"
             return reader
-        one, other = avro.logical_of(reader), avro.logical_of(writer)
+        one, other = _logical_of(reader), _logical_of(writer)
         if one is None or other is None or reader == writer:
             return reader
-        if other in _FINER and one != other:
+        if one == other:
+            return self._decimal(reader, writer, path) if one == "decimal" else reader
+        kinds = [(connect_types.count_of({"logicalType": each}) or (each, 0))[0] for each in (one, other)]
+        if kinds[0] != kinds[1]:
             self.refusal = f"{path} is {other}, which does not fit {one}"
             return reader
-        family = next((family for family in _FAMILIES if one in family and other in family), None)
-        if family is None:
-            return reader
-        if "decimal" not in family:
-            return {**reader, "logicalType": other}
+        # A time without a zone and a point in time are both counted from 1970 in UTC; only the unit is the writer's.
+        return {**reader, "logicalType": f"{one.rpartition('-')[0]}-{other.rpartition('-')[2]}"}
+
+    def _decimal(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
         (precision, scale), (had, had_scale) = avro.decimal_of(reader) or (0, 0), avro.decimal_of(writer) or (0, 0)
         if scale == had_scale:
             return reader
@@ -324,6 +343,12 @@ class Alignment:
             self.refusal = f"{path} is decimal({had}, {had_scale}), which does not fit decimal({precision}, {scale})"
             return reader
         return {**reader, "precision": had, "scale": had_scale}
+
+
+def _logical_of(schema: avro.Schema) -> str | None:
+    """The logical type; None if Avro ignores it."""
+    found = avro.logical_of(schema)
+    return found if _base(schema) in _LOGICAL.get(found or "", ()) else None
 
 
 def _told(schema: avro.Schema) -> str:

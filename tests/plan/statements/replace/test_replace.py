@@ -6,7 +6,9 @@ import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.model.definitions import connection_definition, sink_definition, source_definition, table_definition
+from rw_sql.model.relations import schema_columns
 from rw_sql.plan.statements.replace.least_change import least_change
+from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from rw_sql.syntax import parse_statement
 from tests.plan.canned import HERE, CannedWorld, create_source, moved_world, refused
 from tests.plan.tables import create_table, sink, source, table, tables_world
@@ -145,3 +147,30 @@ def test_a_refusal_points_into_the_statement() -> None:
         moved_world().run(text)
     assert caught.value.span is not None
     assert text[caught.value.span.start : caught.value.span.end] in ("''", "properties.client.id = ''")
+
+
+@pytest.mark.parametrize("again", ["CREATE OR REPLACE MATERIALIZED VIEW v AS {0}", "ALTER MATERIALIZED VIEW v AS {0}"])
+def test_a_view_with_a_star_is_rebuilt_with_the_columns_that_its_table_got(again: str) -> None:
+    query = "SELECT * FROM t"
+    world = tables_world(create_table("id INT PRIMARY KEY"), f"CREATE MATERIALIZED VIEW v AS {query}")
+    world.run("ALTER TABLE t ADD COLUMN n INT")
+    plan = world.run(again.format(query))
+    assert [(row.object, row.change) for row in plan.changes[:1]] == [("v", "REBUILDING")]
+    assert "columns after the change: with n" in [row.detail for row in plan.changes]
+    (rebuild,) = world.snapshot.all("rebuild")
+    assert rebuild.view is not None
+    assert [name for name, _ in schema_columns(rebuild.view.schema)] == ["id", "n"]
+    (row,) = world.run(again.format(query)).changes
+    assert row.detail.startswith("a rebuild with this definition is already running")
+    (group,) = rebuild_groups(world.snapshot)
+    world.commit(swap_operation(world.snapshot, group, "the owner"))
+    assert [row.detail for row in world.run(again.format(query)).changes] == ["it already has this definition"]
+
+
+def test_the_columns_join_a_rebuild_that_is_running_without_them() -> None:
+    text = "CREATE MATERIALIZED VIEW v AS SELECT * FROM t"
+    world = tables_world(create_table("id INT PRIMARY KEY"), text, "REBUILD MATERIALIZED VIEW v")
+    world.run("ALTER TABLE t ADD COLUMN n INT", replacing(text))
+    (rebuild,) = world.snapshot.all("rebuild")
+    assert rebuild.view is not None
+    assert [name for name, _ in schema_columns(rebuild.view.schema)] == ["id", "n"]

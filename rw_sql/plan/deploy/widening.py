@@ -1,0 +1,123 @@
+"""Columns that a table gets, and the views whose ``*`` selects these columns.
+
+A view does not see such a column until it is rebuilt. A view that is created from the folder sees it at once, so
+without the rebuild the warehouse would differ from the folder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import first_names
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, TableRecord
+from rw_sql.model.definitions import view_definition
+from rw_sql.model.object_lookup import spoken
+from rw_sql.model.pauses import direct_inputs
+from rw_sql.plan.deploy.columns import in_the_way
+from rw_sql.plan.queries.unseen_columns import unseen_columns
+from rw_sql.syntax.statements import AlterAddColumn, AlterTableDropColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.plan.deploy.change import DeployChange
+    from rw_sql.syntax.statements import Statement
+
+_MOST = 8
+
+
+def columns_to_gain(
+    snapshot: Snapshot, view: ObjectRecord, altered: Mapping[int, Sequence[Statement]]
+) -> tuple[str, ...]:
+    """The columns that a rebuild adds to a view because its query selects them by ``*``; empty for other objects, and
+    for a view that cannot be rebuilt.
+
+    ``altered`` are the statements that change the tables, by the id of the table. Empty also if one of them drops or
+    renames a column that the view may use, because the view is then created again.
+    """
+    if not isinstance(view, MaterializedViewRecord) or isinstance(view, TableRecord):
+        return ()
+    dropped: set[str] = set()
+    for id_ in view.inputs:
+        table, statements = snapshot.get(id_), altered.get(id_, ())
+        users = in_the_way(snapshot, table, statements, ()) if isinstance(table, TableRecord) else ()
+        if any(user.id == view.id for user, _ in users):
+            return ()
+        dropped |= {each.column for each in statements if isinstance(each, AlterTableDropColumn)}
+    added = {id_: added_by(altered.get(id_, ())) for id_ in view.inputs}
+    gained = _unseen(snapshot, view, added)
+    if not gained or _why_fixed(snapshot, view):
+        return ()
+    return tuple(name for name in gained if name not in dropped)
+
+
+def why_wider(columns: Sequence[str]) -> str:
+    """The reason for the rebuild of a view that gains these columns."""
+    return f"its * now selects {first_names(columns, _MOST)} too"
+
+
+def added_by(statements: Sequence[Statement]) -> tuple[str, ...]:
+    """The columns that the statements add to a table."""
+    return tuple(each.column.name for each in statements if isinstance(each, AlterAddColumn))
+
+
+def adds_columns(snapshot: Snapshot, changes: Iterable[DeployChange]) -> bool:
+    """True if a view does not see all columns that its query selects by ``*``, or if a change adds columns to a
+    table."""
+    return any(added_by(change.statements) for change in changes) or any(
+        _unseen(snapshot, view, {}) for view in snapshot.all("materialized_view")
+    )
+
+
+def why_created_again(snapshot: Snapshot, id_: int) -> str:
+    """The reason for creating a view again, if only this gives the view the columns that its query selects by ``*``;
+    empty for other objects."""
+    view = snapshot.get(id_)
+    if not isinstance(view, MaterializedViewRecord) or isinstance(view, TableRecord):
+        return ""
+    why, columns = _why_fixed(snapshot, view), _unseen(snapshot, view, {})
+    return f"{why_wider(columns)}, and {why}" if columns and why else ""
+
+
+def with_note(snapshot: Snapshot, change: DeployChange, remade: Collection[int]) -> DeployChange:
+    """The change; if it adds columns to a table, with a note about the objects whose ``*`` selects these columns, but
+    that do not get them. ``remade`` are the ids of the objects that are rebuilt, created again or dropped."""
+    table, columns = snapshot.get(change.touches[0]), added_by(change.statements)
+    if not columns or not isinstance(table, TableRecord) or change.reason:
+        return change
+    notes = []
+    for reader in snapshot.readers_of(table.id):
+        missing = () if reader.id in remade else _unseen(snapshot, reader, {table.id: columns})
+        why = _why_fixed(snapshot, reader) if missing else ""
+        if why:
+            named = f"{spoken(reader.kind)} {reader.name}"
+            notes.append(f"{named} does not get {first_names(missing, _MOST)}, because {why}")
+    return replace(change, reason="; ".join(notes))
+
+
+def _unseen(
+    snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord, added: Mapping[int, Sequence[str]]
+) -> tuple[str, ...]:
+    """The columns that the query of an object selects by ``*`` but that the object does not have. A view that names its
+    columns gets no others."""
+    found = unseen_columns(snapshot, reader, added)
+    if found and isinstance(reader, MaterializedViewRecord) and view_definition(reader.definition).columns:
+        return ()
+    return found
+
+
+def _why_fixed(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> str:
+    """The reason why an object cannot get further columns in place; empty for a view that can be rebuilt."""
+    if isinstance(reader, SinkRecord):
+        return "the columns of a sink cannot change in place"
+    dependents = snapshot.dependents_of(reader.id)
+    sinks = [found.name for found in dependents if isinstance(found, SinkRecord)]
+    if sinks:
+        return f"sinks have sent its rows: {first_names(sinks, _MOST)}"
+    views = (reader, *(found for found in dependents if isinstance(found, MaterializedViewRecord)))
+    if any(direct_inputs(snapshot, view) for view in views):
+        return "a source that it reads is not shared"
+    return ""
