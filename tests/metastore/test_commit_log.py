@@ -10,7 +10,7 @@ import pytest
 from rw_sql.metastore import Metastore, commit_log
 from rw_sql.metastore.commit_log import Looks, StoreLog
 from rw_sql.metastore.facts import JobStatus
-from tests.support.s3_store import BUCKET, S3Store
+from tests.support.s3_store import BUCKET, S3Store, store_of_the_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,10 +171,8 @@ def test_what_this_process_commits_is_seen_whatever_the_age_of_the_last_look(log
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
-    store = S3Store(tmp_path_factory.mktemp("s3"))
-    with store.reached_by_the_environment():
+    with store_of_the_environment(tmp_path_factory.mktemp("s3")) as store:
         yield store
-    store.stop()
 
 
 def _status(job: str) -> JobStatus:

@@ -24,12 +24,10 @@ if TYPE_CHECKING:
 def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
     """An S3 store; processes started after this reach it through the environment."""
     # Runs without Spark do not wait until all of this is loaded.
-    from tests.support.s3_store import S3Store
+    from tests.support.s3_store import store_of_the_environment
 
-    store = S3Store(tmp_path_factory.mktemp("s3"))
-    with store.reached_by_the_environment():
+    with store_of_the_environment(tmp_path_factory.mktemp("s3")) as store:
         yield store
-    store.stop()
 
 
 @pytest.fixture(scope="session")

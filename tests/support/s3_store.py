@@ -154,6 +154,17 @@ class S3Store:
         self._process.wait(LAST_RESORT_SECONDS)
 
 
+@contextmanager
+def store_of_the_environment(folder: Path) -> Iterator[S3Store]:
+    """A running store that this process, and those that it starts, reach through the environment."""
+    store = S3Store(folder)
+    try:
+        with store.reached_by_the_environment():
+            yield store
+    finally:
+        store.stop()
+
+
 def unconditional_commits(requests: Iterable[Request]) -> list[str]:
     """The commits that could have replaced an existing one, except for tables that a single query writes."""
     return [

@@ -1,8 +1,8 @@
 """Detects progress that is not visible in the tables yet: during the start of a job, during the planning of its first
 batch, and inside long batches and chunks of a backfill.
 
-Finished tasks of Spark are progress, and so is the CPU time of the thread that plans, decodes or merges: on a busy
-machine, work that takes seconds on idle cores takes minutes.
+Finished tasks of Spark are progress, and so is the CPU time of the thread that plans, decodes or merges, and of Spark's
+tasks on this machine: on a busy machine, work that takes seconds on idle cores takes minutes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.refresh.job import RefreshJob
 from rw_sql.runtime.sinks.job import Sink
-from rw_sql.runtime.spark.work_progress import planning_seconds, work_of
+from rw_sql.runtime.spark.work_progress import planning_seconds, task_seconds, work_of
 from rw_sql.runtime.views.job import View
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def _mark(job: Job) -> tuple[object, ...]:
         mark.append(() if query is None else work_of(str(query.runId)))
     if isinstance(job, View) and job.backfill is not None and job.backfill.is_running:
         mark.append(work_of(job.backfill.group))
+    if isinstance(job, RefreshJob) and (group := job.group) is not None:
+        mark.append(work_of(group))
     return tuple(mark)
 
 
@@ -92,12 +94,14 @@ def _cpu_seconds(job: Job) -> float | None:
         streaming, query = job.streaming, job.streaming.query
         if streaming.busy_seconds >= BEAT_SECONDS:
             found.append(_of_worker(streaming.worker))
+            found.append(None if query is None else task_seconds(str(query.runId)))
         elif query is not None and streaming.is_before_first:
             found.append(planning_seconds(query))
     if isinstance(job, View) and job.backfill is not None and job.backfill.is_running:
-        found.append(_of_worker(job.backfill.worker))
+        found += [_of_worker(job.backfill.worker), task_seconds(job.backfill.group)]
     if isinstance(job, RefreshJob):
-        found.append(_of_worker(job.worker))
+        group = job.group
+        found += [_of_worker(job.worker), None if group is None else task_seconds(group)]
     known = [seconds for seconds in found if seconds is not None]
     return sum(known) if known else None
 

@@ -86,6 +86,8 @@ class RefreshJob:
     work: Future[None] | None = None
     worker: WorkerThread | None = None
     """The thread that loads or merges a refresh now; None if there is none to load or merge."""
+    group: str | None = None
+    """The group of Spark's jobs that load a refresh now; None if none is being loaded."""
     problem: Failure | None = None
     cancel: Callable[[], None] | None = None
 
@@ -254,8 +256,8 @@ class RefreshJob:
             if reader is None:
                 raise StalledError(f'connector "{source.connector}" cannot be read as a whole')
             spark = self.context.sessions.new(connector(source.connector).spark_packages())
-            group = f"{self.spec.job} refresh {record.refresh}, run {self.run}"
-            with watched(spark, group, self._told_of(record)) as self.cancel:
+            self.group = f"{self.spec.job} refresh {record.refresh}, run {self.run}"
+            with watched(spark, self.group, self._told_of(record)) as self.cancel:
                 loaded = load(spark, reader, options, table, self.output, staged_in)
             fault("refresh.loaded")
         except Exception as error:  # noqa: BLE001 - a connector's edge
@@ -264,7 +266,7 @@ class RefreshJob:
             self._fail(record, _reason(error, options))
             return
         finally:
-            self.cancel = None
+            self.cancel = self.group = None
         self._note(record, _LOADED, None, loaded.rows, is_done=True)
         first = self.output.done + 1
 

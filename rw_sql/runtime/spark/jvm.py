@@ -196,6 +196,13 @@ def cpu_time_of(context: Any, thread: int) -> int:
     return int(management.getThreadMXBean().getThreadCpuTime(thread))
 
 
+def thread_infos(context: Any) -> str:
+    """The name, number and state of each thread of the JVM, as text, because a call for each thread would take long."""
+    bean = getattr(context._jvm, "java.lang.management.ManagementFactory").getThreadMXBean()
+    infos = bean.getThreadInfo(bean.getAllThreadIds())
+    return str(getattr(context._jvm, "scala.runtime.ScalaRunTime").stringOf(infos))
+
+
 def save_command(rows: DataFrame, path: str, layout: str, options: dict[str, str]) -> Any:
     """The command with which ``DataFrameWriter.save`` would write new files with a given partitioning.
 

@@ -2,12 +2,14 @@
 
 The values of Spark's work come from its status store, which includes running tasks as of their last heartbeat. Even a
 single task that takes an hour therefore shows progress. Planning runs no tasks, but may take minutes on a busy machine;
-there, the CPU time of the thread shows progress.
+there, the CPU time of the thread shows progress. Before a task reads its first record, it may start a Python process,
+which imports its packages for seconds; there, the CPU time of the task and of the Python processes shows progress.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +17,23 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from rw_sql.runtime.spark.jvm import active_context, cpu_time_of, java_context, serving_thread, thread_of
+from rw_sql.runtime.spark.jvm import (
+    active_context,
+    cpu_time_of,
+    gateway_process,
+    java_context,
+    serving_thread,
+    thread_infos,
+    thread_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from pyspark import SparkContext
     from pyspark.sql.streaming.query import StreamingQuery
 
 _NEWEST_JOBS = 3
+_TASK_THREAD = re.compile(r'"Executor task launch worker for task \S+ in stage (\d+)\.\d+ \(TID \d+\)"[^\n]*? Id=(\d+)')
+"""The name and the number of a thread that runs a task, as the JVM describes it."""
 
 
 def work_of(group: str) -> tuple[object, ...]:
@@ -31,10 +42,25 @@ def work_of(group: str) -> tuple[object, ...]:
     context = active_context()
     if context is None:
         return ()
-    tracker, store = context.statusTracker(), java_context(context).statusStore()
-    jobs = sorted(tracker.getJobIdsForGroup(group))[-_NEWEST_JOBS:]
-    infos = [info for job in jobs if (info := tracker.getJobInfo(job)) is not None]
-    return (*jobs, *(_of_stage(store, stage) for stage in _stages(info.stageIds for info in infos)))
+    jobs, stages = _work(context, group)
+    store = java_context(context).statusStore()
+    return (*jobs, *(_of_stage(store, stage) for stage in stages))
+
+
+def task_seconds(group: str) -> float:
+    """The CPU time in seconds of the tasks that a group runs on this machine: that of the JVM's threads that run them,
+    and that of all Python processes that the JVM has started, whichever tasks use them. 0 if the group runs no task
+    here."""
+    context = active_context()
+    if context is None:
+        return 0.0
+    stages = {str(stage) for stage in _work(context, group)[1]}
+    threads = [int(thread) for stage, thread in _TASK_THREAD.findall(thread_infos(context)) if stage in stages]
+    if not threads:
+        return 0.0
+    started = gateway_process()
+    python = 0.0 if started is None else _cpu_seconds_below(started.pid)
+    return python + sum(max(0, cpu_time_of(context, thread)) for thread in threads) / 1e9
 
 
 def planning_seconds(query: StreamingQuery) -> float | None:
@@ -95,15 +121,46 @@ def _cpu_seconds(native: int) -> float | None:
     ended."""
     # pthread_getcpuclockid, with which Python reads the clock of another thread, may crash if that thread has ended.
     try:
-        text = Path(f"/proc/{os.getpid()}/task/{native}/stat").read_text(encoding="utf-8", errors="replace")
+        return _seconds(_fields(Path(f"/proc/{os.getpid()}/task/{native}/stat")))
     except OSError:
         return None
-    user, system = text.rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def _stages(ids: Iterable[Iterable[int]]) -> list[int]:
-    return sorted({stage for of_job in ids for stage in of_job})
+def _cpu_seconds_below(parent: int) -> float:
+    """The CPU time in seconds of all processes that descend from a process; 0 where the system has no ``/proc``."""
+    children, used = dict[int, list[int]](), dict[int, float]()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = _fields(stat)
+        except OSError:  # The process has ended.
+            continue
+        pid = int(stat.parent.name)
+        children.setdefault(int(fields[1]), []).append(pid)
+        used[pid] = _seconds(fields)
+    found, seconds = [parent], 0.0
+    while found:
+        below = children.get(found.pop(), [])
+        found += below
+        seconds += sum(used[pid] for pid in below)
+    return seconds
+
+
+def _fields(stat: Path) -> list[str]:
+    """The fields of a ``stat`` file after the name: the state, the parent's id and so on (proc_pid_stat(5))."""
+    return stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+
+
+def _seconds(fields: list[str]) -> float:
+    """The CPU time in seconds, of the user and of the system."""
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _work(context: SparkContext, group: str) -> tuple[list[int], list[int]]:
+    """The ids of a group's latest jobs, and of their stages."""
+    tracker = context.statusTracker()
+    jobs = sorted(tracker.getJobIdsForGroup(group))[-_NEWEST_JOBS:]
+    infos = [tracker.getJobInfo(job) for job in jobs]
+    return jobs, sorted({stage for info in infos if info is not None for stage in info.stageIds})
 
 
 def _of_stage(store: Any, stage: int) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -13,13 +13,13 @@ import pytest
 
 from rw_sql.runtime.backfill.job import Backfill
 from rw_sql.runtime.control import heartbeats
-from rw_sql.runtime.control.heartbeats import Beats
+from rw_sql.runtime.control.heartbeats import LEAST_CPU_SECONDS, Beats
 from rw_sql.runtime.jobs.statuses import run_mark
 from rw_sql.runtime.jobs.streaming_run import StreamingRun
 from rw_sql.runtime.refresh.job import RefreshJob
 from rw_sql.runtime.sinks.job import Sink
 from rw_sql.runtime.spark.jvm import cpu_time_of
-from rw_sql.runtime.spark.work_progress import WorkerThread
+from rw_sql.runtime.spark.work_progress import WorkerThread, task_seconds
 from rw_sql.runtime.support.background import prepare
 from rw_sql.runtime.views.job import View
 from tests.runtime.controlled_jobs import FakeJob, Jobs
@@ -69,7 +69,7 @@ def _batch(work: Callable[[], None]) -> Iterator[Job]:
 def _refresh(work: Callable[[], None]) -> Iterator[Job]:
     """A refreshable table whose job loads rows."""
     job = object.__new__(RefreshJob)
-    job.worker = None
+    job.worker = job.group = None
 
     def load() -> None:
         with job._at_work():
@@ -216,3 +216,38 @@ def test_a_thread_that_has_ended_has_no_times() -> None:
     wait_until(lambda: worker.cpu_seconds() is None, "the thread has ended")
     assert WorkerThread.current() is WorkerThread.current()
     assert WorkerThread.current().cpu_seconds() is not None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_tasks_that_have_read_nothing_yet_progress_while_they_compute(spark: SparkSession, is_busy: bool) -> None:
+    """A task starts a Python process, which imports packages, or decompresses for a while before the first record."""
+    context, group = spark.sparkContext, f"tasks that compute: {is_busy}"
+
+    def compute(_: object) -> Iterator[int]:
+        limit = time.monotonic() + LAST_RESORT_SECONDS
+        while time.monotonic() < limit:
+            if is_busy:
+                sum(range(1_000_000))
+            else:
+                time.sleep(0.2)
+        yield 1
+
+    def run() -> None:
+        context.setJobGroup(group, group, interruptOnCancel=True)
+        with suppress(Exception):  # The test cancels the task.
+            context.parallelize([0], 1).mapPartitions(compute).count()
+
+    running = prepare(run, "tasks")
+    wait_until(lambda: bool(context.statusTracker().getJobIdsForGroup(group)), "the job begins")
+    try:
+        if is_busy:
+            wait_until(lambda: task_seconds(group) > 0, "the task begins")
+            before = task_seconds(group)
+            wait_until(lambda: task_seconds(group) >= before + LEAST_CPU_SECONDS, "the task computes")
+        else:
+            wait_until(lambda: _is_still(lambda: round(task_seconds(group), 1)), "the task waits")
+    finally:
+        context.cancelJobGroup(group)
+        running.result()
+    wait_until(lambda: task_seconds(group) == 0, "the task has ended")

@@ -21,7 +21,7 @@ from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.jobs.lease import renewed, try_take
 from rw_sql.runtime.support.background import prepare
 from rw_sql.runtime.support.warehouse import Warehouse, _written_at
-from tests.support.s3_store import BUCKET, S3Store
+from tests.support.s3_store import BUCKET, S3Store, store_of_the_environment
 from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 
 if TYPE_CHECKING:
@@ -33,10 +33,8 @@ OPENERS = {"url_to_fs", "open", "filesystem", "get_mapper", "open_files"}
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
     """A store that this process reaches by its environment."""
-    store = S3Store(tmp_path_factory.mktemp("s3"))
-    with store.reached_by_the_environment():
+    with store_of_the_environment(tmp_path_factory.mktemp("s3")) as store:
         yield store
-    store.stop()
 
 
 @pytest.fixture
