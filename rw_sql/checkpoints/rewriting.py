@@ -181,6 +181,6 @@ def _locked(files: CheckpointFiles) -> Iterator[None]:
             raise SqlError(
                 CHECKPOINT_IN_USE,
                 f"another process is rewriting checkpoint {files.location!r}",
-                hint="run the command again once that process has ended",
+                hint="run the command again once the checkpoint is rewritten",
             ) from error
         yield

@@ -109,7 +109,8 @@ class Backend:
     def go_to(self, warehouse: str) -> Attached:
         """Attaches to another warehouse, which is created if it does not exist.
 
-        This process then no longer runs the jobs of the current warehouse. After an error, the current warehouse stays.
+        This process then no longer runs the jobs of the current warehouse. If attaching fails, the shell
+        stays in the current warehouse; if Ctrl-C comes after the change, it is in the new one.
         """
         from rw_sql.session.attach import attach, attached_to
 

@@ -121,8 +121,9 @@ class IcebergConnector(RangedConnector):
         except history.HistoryLostError as error:
             raise SqlError(
                 UPSTREAM_MISSING,
-                f"EXPIRED {name}: the position is {start}, but the snapshots before {error.first} have expired: to "
-                f"read the current rows, INJECT SOURCE OFFSETS … VALUES ('{name}' = 0)",
+                f"EXPIRED {name}: the position is sequence number {start}, but the snapshots before {error.first} have "
+                f"expired: to read all rows of the table again, INJECT SOURCE OFFSETS … VALUES ('{name}' = 0) ALLOW "
+                "DUPLICATES",
                 hint="expire_snapshots should keep snapshots until they are read",
             ) from error
         skips = (options.get(SKIP_CHANGES) or "false").strip().lower() == "true"

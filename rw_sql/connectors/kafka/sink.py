@@ -93,7 +93,7 @@ class KafkaSink:
                     INVALID_PROPERTY,
                     f"property \"{key}\" = '{options[key]}' contradicts properties.enable.idempotence",
                     key=key,
-                    hint="set properties.enable.idempotence to false, or omit it",
+                    hint=f"omit {key}, or set properties.enable.idempotence to false",
                 )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
@@ -124,7 +124,7 @@ class KafkaSink:
         if refused:
             return SinkLook(
                 misfit=f'the user may not write to topic "{refused[0]}"',
-                hint="grant it the operation WRITE on the topic",
+                hint=f'grant the user WRITE on topic "{refused[0]}"',
             )
         if shape is not None and not shape.keys and _is_compacted(self.spec, options):
             return SinkLook(misfit=_needs_keys(options), hint="primary_key = '…' in WITH names the columns of the key")

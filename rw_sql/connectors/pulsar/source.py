@@ -193,7 +193,9 @@ class PulsarConnector(RangedConnector):
         except pulsar_client.TopicMissingError as error:
             raise SqlError(UPSTREAM_MISSING, str(error), hint=_AGAIN) from error
         except pulsar_client.PulsarError as error:
-            raise SqlError(UPSTREAM_UNREACHABLE, f"the brokers do not answer: {error}", hint=_AGAIN) from error
+            raise SqlError(
+                UPSTREAM_UNREACHABLE, f"cannot find the offsets of that time: {error}", hint=_AGAIN
+            ) from error
         return {split: ends[split].end if offset is None else offset for split, offset in found.items()}
 
     def sparse_topics(

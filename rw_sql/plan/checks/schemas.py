@@ -249,7 +249,7 @@ def _with_key_schema(
     if len(alone) != 1:
         raise SqlError(
             INVALID_DEFINITION,
-            f'the schema of subject "{subject}" is not a record schema: the key is a single value',
+            f'the key of subject "{subject}" is a single value, so PRIMARY KEY must name exactly one column',
             hint="name the key's column: PRIMARY KEY (id)",
         )
     wrapped = {"type": "record", "name": "key", "fields": [{"name": alone[0], "type": schema}]}

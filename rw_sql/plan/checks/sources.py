@@ -221,7 +221,8 @@ def _check_columns(statement: CreateSource, name: str) -> None:
                 NOT_SUPPORTED,
                 f'column "{column.name}": generated columns, defaults and constraints are not supported yet',
                 span=column.span,
-                hint=f"declare {quoted(column.name)} with its type only, and compute the rest in a materialized view",
+                hint=f"declare {quoted(column.name)} with its type only; a materialized view can compute values and "
+                "filter rows",
             )
         if column.name.startswith("_rw_"):
             raise SqlError(

@@ -28,7 +28,8 @@ them are the number of the partition."""
 
 
 def may_hold(held: DataFrame, count: int) -> bool:
-    """True if ``count`` rows, which the caller has persisted and counted, fit into this process's memory.
+    """True if ``held``, whose ``count`` rows the caller has persisted and counted, is small enough to be collected into
+    this process: at most LARGE_ROWS rows and HELD_BYTES bytes.
 
     A few thousand rows of long strings may exceed the memory, and also Spark's limit for results
     (``spark.driver.maxResultSize``).

@@ -184,7 +184,8 @@ def _shared_tables(query: str) -> tuple[exp.Table, ...]:
 
 
 def catalog_name(table: exp.Table) -> str:
-    """The name in the catalog of a table in a query, folded unless quoted."""
+    """The catalog's name for a table of a query: ``schema.name``, or ``name`` in schema ``public``. Parts without
+    quotes are in lower case."""
     from sqlglot import exp
 
     schema = table.args.get("db")

@@ -308,7 +308,7 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, chosen: tupl
         listed = ", ".join(split.id for split in other.splits[:12]) or "none"
         raise SqlError(
             SPLITS_UNKNOWN,
-            f"checkpoint {target.path!r} has none of these splits",
+            f"checkpoint {target.path!r} has no position for any split that the statement moves",
             span=target.span,
             hint=f"name splits of that checkpoint: {listed}",
         )

@@ -73,8 +73,8 @@ def job_states(
 
 
 def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str, JobStatus]) -> tuple[str, str]:
-    """A source's state and the reason for it: PAUSED, THROTTLED, IDLE (nothing reads the source), or the state that the
-    owner reported; WAITING if no owner has reported one.
+    """A source's state and the reason for it: PAUSED, THROTTLED, IDLE (no job reads the source, or only REFRESH TABLE
+    does), or the state that the owner reported; WAITING if no owner has reported one.
 
     If the source has several readers, the state is that of the first reader that is not RUNNING.
     """

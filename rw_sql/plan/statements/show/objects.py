@@ -84,7 +84,8 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: In
                 NOT_SUPPORTED,
                 f"SHOW {statement.kind} is not supported yet",
                 span=statement.span,
-                hint="supported are SHOW SOURCES, SHOW MATERIALIZED VIEWS, SHOW SINKS and SHOW JOBS",
+                hint="supported are SHOW SOURCES, TABLES, MATERIALIZED VIEWS, SINKS, JOBS, CONNECTIONS, SECRETS and "
+                "SCHEMAS",
             )
 
 

@@ -120,7 +120,7 @@ def test_where_another_checkpoint_stands(tmp_path: Path) -> None:
     assert positions_after(world, text) == {"a:0": 40, "a:1": 32, "b:0": 7}
     assert f"note: taken from batch 1 of {other}" in world.explained(text)
     strange = make_checkpoint(tmp_path / "strange", [kafka(z=[1])])
-    with pytest.raises(SqlError, match="has none of these splits") as caught:
+    with pytest.raises(SqlError, match="has no position for any split") as caught:
         world.plan(inject(path, f"FROM CHECKPOINT '{strange}'"))
     assert caught.value.hint == "name splits of that checkpoint: z:0"
 
