@@ -79,7 +79,12 @@ def sink_page(spec: ConnectorSpec) -> str:
         *(["## Formats", _table(("FORMAT", "ENCODE"), formats)] if formats else []),
         "## Options",
         "Options marked *safe* can change while the sink runs, and do not change its target. "
-        "[Sinks](../reference/sinks.md) describes the behaviour that all sinks share.",
+        + (
+            "Of an option marked *safe after `?`*, that holds for the part after `?`. "
+            if any(option.is_address for option in spec.options.values())
+            else ""
+        )
+        + "[Sinks](../reference/sinks.md) describes the behaviour that all sinks share.",
         _table(("option", "value", "default", "", "meaning"), [_row(option) for option in spec.options.values()]),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -182,7 +187,7 @@ def _row(option: OptionSpec) -> tuple[str, ...]:
     marks = [
         *(["**required**"] if option.is_required else []),
         *(["secret"] if option.is_secret else []),
-        *(["safe"] if option.is_alterable else []),
+        *(["safe after `?`" if option.is_address else "safe"] if option.is_alterable else []),
         *(["connection"] if option.is_of_connection else []),
         *([f"connection, as `{option.connection_key}`"] if option.connection_key else []),
     ]

@@ -73,9 +73,11 @@ class OptionSpec:
     ``is_of_connection``: CREATE CONNECTION accepts the option too. ``connection_key`` is the option's name in a
     connection, if the two names differ; the spec of the connection's type then defines the option. ``is_alterable``:
     ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option.)
-    ``is_ignored``: the option is accepted for compatibility but has no effect. ``also`` are names of the option in
-    other systems: they are not accepted, but a hint suggests this option instead. ``instead`` are alternative options:
-    only one of them may be set, and an ALTER that sets this option removes the alternatives.
+    ``is_address``: the value is a URL, of which the part before ``?`` names the target. A change of that part is
+    unsafe, even if the option is alterable. ``is_ignored``: the option is accepted for compatibility but has no effect.
+    ``also`` are names of the option in other systems: they are not accepted, but a hint suggests this option instead.
+    ``instead`` are alternative options: only one of them may be set, and an ALTER that sets this option removes the
+    alternatives.
     """
 
     key: str
@@ -85,6 +87,7 @@ class OptionSpec:
     default: str | None = None
     is_secret: bool = False
     is_alterable: bool = False
+    is_address: bool = False
     is_of_connection: bool = False
     connection_key: str | None = None
     is_ignored: bool = False
@@ -371,7 +374,7 @@ def parse_spec(text: str) -> ConnectorSpec:
 
 _OPTION_WORDS = frozenset({
     "doc", "type", "required", "default", "secret", "alterable", "connection", "connection_key", "ignored", "client",
-    "spark", "java", "choices", "minimum", "maximum", "also", "instead",
+    "spark", "java", "choices", "minimum", "maximum", "also", "instead", "address",
 })  # fmt: skip
 
 
@@ -388,6 +391,7 @@ def _parse_option(key: str, table: dict[str, Any]) -> OptionSpec:
         default=table.get("default"),
         is_secret=table.get("secret", False),
         is_alterable=table.get("alterable", False),
+        is_address=table.get("address", False),
         is_of_connection=table.get("connection", False),
         connection_key=table.get("connection_key"),
         is_ignored=table.get("ignored", False),

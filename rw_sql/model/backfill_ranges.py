@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.model.offset_ranges import total, without
+from rw_sql.model.offset_ranges import same_incarnation, total, without
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -224,14 +224,6 @@ class HistoryPlan:
 
     from_log: tuple[BackfillChunk, ...] = ()
     from_upstream: tuple[BackfillChunk, ...] = ()
-
-
-def same_incarnation(
-    cluster: str | None, incarnation: str | None, other_cluster: str | None, other_incarnation: str | None
-) -> bool:
-    """True if two incarnations of a split are the same. Unknown values count as equal."""
-    pairs = ((cluster, other_cluster), (incarnation, other_incarnation))
-    return not any(known and wanted and known != wanted for known, wanted in pairs)
 
 
 def plan_portions(

@@ -5,6 +5,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Spans = tuple[tuple[int, int], ...]
 """Ranges of offsets ``[start, end)``, ascending and disjoint."""
@@ -22,6 +26,26 @@ class ReadIncarnation:
     reached: int
     cluster: str | None = None
     incarnation: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncarnationReads:
+    """The offsets that were read from one incarnation of a split, also by readings that did not know its identity.
+
+    ``spans`` and ``reached`` are those of all readings that may have read this incarnation. ``certain_spans`` and
+    ``certain_reached`` leave out the readings that may as well have read another known incarnation;
+    ``certain_reached`` is None if no other reading is left.
+    """
+
+    spans: Spans
+    reached: int
+    certain_spans: Spans
+    certain_reached: int | None
+
+    @property
+    def is_certain(self) -> bool:
+        """True if every offset in ``spans`` was certainly read from this incarnation."""
+        return (self.spans, self.reached) == (self.certain_spans, self.certain_reached)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +68,81 @@ class LogPiece:
     version: int = -1
     epoch: int = 0
     term: int | None = None
+
+
+def same_incarnation(
+    cluster: str | None, incarnation: str | None, other_cluster: str | None, other_incarnation: str | None
+) -> bool:
+    """True if two incarnations of a split are the same. Unknown values count as equal."""
+    pairs = ((cluster, other_cluster), (incarnation, other_incarnation))
+    return not any(known and wanted and known != wanted for known, wanted in pairs)
+
+
+def with_read(
+    lives: tuple[ReadIncarnation, ...], start: int, end: int, *, cluster: str | None, incarnation: str | None
+) -> tuple[ReadIncarnation, ...]:
+    """Adds a reading of ``[start, end)`` to the incarnations of a split. The incarnation that was read last is the last
+    one."""
+    if end <= start:
+        return lives
+    same = next((life for life in lives if (life.cluster, life.incarnation) == (cluster, incarnation)), None)
+    spans = with_span(same.spans if same is not None else (), start, end)
+    read = ReadIncarnation(spans=spans, reached=end, cluster=cluster, incarnation=incarnation)
+    return (*(life for life in lives if life is not same), read)
+
+
+def reads_of(
+    lives: tuple[ReadIncarnation, ...], cluster: str | None, incarnation: str | None
+) -> IncarnationReads | None:
+    """The offsets that were read from the incarnation of a split with this identity; None if there are none.
+
+    ``lives`` are the incarnations of the split, as :func:`with_read` orders them. The same incarnation may occur in
+    them several times, with and without its identity, because brokers may report it at some times only. An unknown
+    identity is taken from the newest reading that matches.
+    """
+    for life in reversed(lives):
+        if same_incarnation(life.cluster, life.incarnation, cluster, incarnation):
+            cluster, incarnation = cluster or life.cluster, incarnation or life.incarnation
+    own, others = list[ReadIncarnation](), list[ReadIncarnation]()
+    for life in reversed(lives):
+        if not same_incarnation(life.cluster, life.incarnation, cluster, incarnation):
+            others.append(life)
+        elif not any(_was_replaced(life, other, cluster) for other in others):
+            own.append(life)
+    if not own:
+        return None
+    certain = [
+        life
+        for life in own
+        if not any(
+            same_incarnation(life.cluster, life.incarnation, other.cluster, other.incarnation) for other in others
+        )
+    ]
+    return IncarnationReads(
+        spans=_union(life.spans for life in own),
+        reached=own[0].reached,
+        certain_spans=_union(life.spans for life in certain),
+        certain_reached=certain[0].reached if certain else None,
+    )
+
+
+def _was_replaced(life: ReadIncarnation, later: ReadIncarnation, cluster: str | None) -> bool:
+    """True if a reading without a known incarnation cannot have read the newest incarnation in ``cluster``, because a
+    ``later`` reading read an incarnation that the newest one has replaced."""
+    return not life.incarnation and cluster is not None and life.cluster == later.cluster == cluster
+
+
+def _union(parts: Iterable[Spans]) -> Spans:
+    """The offsets that are in any of these spans."""
+    found = tuple(parts)
+    if len(found) == 1:
+        return found[0]
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(span for spans in found for span in spans):
+        if joined and joined[-1][1] >= start:
+            start, end = joined[-1][0], max(joined.pop()[1], end)
+        joined.append((start, end))
+    return tuple(joined)
 
 
 def with_piece(pieces: tuple[LogPiece, ...], read: LogPiece) -> tuple[LogPiece, ...]:

@@ -56,17 +56,23 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
     return AHEAD if state.offset > upstream.end + upstream.slack and not upstream.is_empty else OK
 
 
+def continuing_status(kind: Connector, state: SplitState | None, upstream: UpstreamSplit | None) -> str:
+    """The status that determines whether a source can continue at the position ``state`` of a split.
+
+    Like :func:`split_status`, but OK for a deleted split that was read completely (:func:`still_asked`).
+    """
+    return OK if upstream is None and _is_finished(kind, state) else split_status(state, upstream)
+
+
+def _is_finished(kind: Connector, state: SplitState | None) -> bool:
+    return state is not None and isinstance(kind, RangedConnector) and kind.is_finished(state)
+
+
 def still_asked(
     kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
     """The splits that the upstream must still have: all except deleted splits that were read completely."""
-    if not isinstance(kind, RangedConnector):
-        return splits
-    return tuple(
-        split
-        for split in splits
-        if split in upstream.splits or split not in states or not kind.is_finished(states[split])
-    )
+    return tuple(split for split in splits if split in upstream.splits or not _is_finished(kind, states.get(split)))
 
 
 def at_offset(upstream: UpstreamSplit, offset: int) -> SplitState:

@@ -34,7 +34,7 @@ from rw_sql.connectors.sink import (
     TargetUnfitError,
 )
 from rw_sql.connectors.support.sink_values import refused_rows
-from tests.support.postgres import PASSWORD, PostgresInfo
+from tests.support.postgres import PASSWORD, PostgresInfo, running_server
 from tests.support.sink_batches import batch, shape
 
 if TYPE_CHECKING:
@@ -202,7 +202,9 @@ def test_a_column_with_an_odd_name_is_named(postgres: PostgresInfo, column: str)
 
 
 @pytest.mark.postgres
-def test_dates_that_python_does_not_have_are_refused_by_name(postgres: PostgresInfo, tmp_path: Path) -> None:
+def test_dates_that_python_does_not_have_are_refused_by_name(
+    postgres: PostgresInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = f"t_{uuid.uuid4().hex[:8]}"
     postgres.run(f"CREATE TABLE {name} (id INT, day DATE)")
     schema = {"type": "struct", "fields": [
@@ -216,6 +218,14 @@ def test_dates_that_python_does_not_have_are_refused_by_name(postgres: PostgresI
     given = {"jdbc.url": postgres.url, "user": "postgres", "password": PASSWORD, "table.name": name}
     jdbc = JdbcSink().open(given | {"on_error": "skip"}, of, "me")
     assert refused(jdbc, rows) == [(1, "day", why), (3, "day", why)]
+
+    def lose_the_connection(_: pa.Table) -> Any:
+        raise psycopg.OperationalError("the connection is lost")
+
+    monkeypatch.setattr(jdbc, "_refusals", lose_the_connection)
+    with pytest.raises(SinkError) as away:
+        jdbc.write(rows, 0)
+    assert (type(away.value), str(away.value)) == (SinkError, "the connection is lost")
     jdbc.close()
     assert refused(FileSink().open({"fs.path": str(tmp_path)}, of, "me"), rows) == [(1, "day", why), (3, "day", why)]
 
@@ -229,6 +239,27 @@ def test_an_upsert_names_the_row_that_counts_of_its_key(postgres: PostgresInfo) 
     rows = batch((1, "a"), (2, "no"), (1, "no"), (2, "b"), (3, "c", "delete"))
     assert [(at, column) for at, column, _ in refused(writer, rows)] == [(2, "word")]
     writer.close()
+
+
+@pytest.mark.postgres
+def test_many_refused_rows_need_few_locks() -> None:
+    """Every attempt to find the refused rows uses the same temporary tables, whose locks stay until the end."""
+    with running_server(max_locks_per_transaction="10", max_connections="10") as server:
+        # A temporary table with a column of texts is three relations.
+        server.run("CREATE TABLE t (id INT PRIMARY KEY, word TEXT CHECK (word <> 'no'))")
+        server.run("INSERT INTO t SELECT n, 'old' FROM generate_series(1, 20) n")
+        given = {"jdbc.url": server.info.url, "user": "postgres", "password": PASSWORD, "table.name": "t"}
+        writer = JdbcSink().open(given | {"on_error": "skip"}, shape("upsert", "id"), "me")
+        gone = [(id_, None, "delete") for id_ in range(1, 11)]
+        rows = batch(*gone, *((id_, "no" if id_ % 40 == 0 else "ok") for id_ in range(100, 3100)))
+        found = refused(writer, rows)
+        assert [at for at, _, _ in found] == [at for at in range(10, 3010) if (at + 90) % 40 == 0]
+        assert {column for _, column, _ in found} == {"word"}
+        assert server.run("SELECT count(*) FROM t") == [(20,)]
+        left = [at for at in range(rows.num_rows) if at not in {index for index, _, _ in found}]
+        writer.write(rows.take(pa.array(left)), 0)
+        writer.close()
+        assert server.run("SELECT count(*), count(*) FILTER (WHERE id <= 10) FROM t") == [(10 + 2925, 0)]
 
 
 @pytest.mark.postgres

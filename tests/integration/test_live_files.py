@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from moto.server import ThreadedMotoServer
 
+from rw_sql.errors import SqlError
 from rw_sql.model import definitions
 from rw_sql.runtime.positions import planned_rows
 from tests.integration.attached import READER, AttachedSession, wait_until
@@ -113,6 +114,62 @@ def test_files_that_change_or_go(session: AttachedSession, folder: Path) -> None
     assert session.rows_of("v") == [(1,), (2,), (3,)]
     session.run("RESET SOURCE SPLITS f FOR SPLITS ('a.json')")
     assert session.flushed_rows_of("v") == [(1,), (2,), (3,), (10,), (11,)]
+
+
+def test_moves_keep_the_rows_of_deleted_files(session: AttachedSession, folder: Path) -> None:
+    def moved(inject: str) -> int:
+        session.run("PAUSE SOURCE f", f"INJECT SOURCE OFFSETS f {inject}")
+        operation = int(session.sql("SHOW UNSAFE OPERATIONS FOR f")[0].operation)
+        wait_until(
+            lambda: (
+                session.sql("SHOW UNSAFE OPERATIONS FOR f")[0].rewind == f"REWIND SOURCE f TO OPERATION {operation}"
+            ),
+            "the rewind point is made",
+        )
+        session.run("RESUME SOURCE f")
+        return operation
+
+    def require(*numbers: int) -> None:
+        wait_until(lambda: session.rows_of("v") == [(number,) for number in numbers], f"the rows are {numbers}")
+
+    session.allow_unsafe()
+    session.run("ALTER SYSTEM SET rewind_point_timeout = '20s'")
+    put(folder, "a.json", ids(1))
+    put(folder, "b.json", ids(2))
+    session.run(source("f", folder, "JSON"), "CREATE MATERIALIZED VIEW v AS SELECT id FROM f")
+    assert session.flushed_rows_of("v") == [(1,), (2,)]
+
+    # A file that was found and read since the operation cannot be read again once it is deleted.
+    operation = moved("VALUES ('a.json' = 0) ALLOW DUPLICATES")
+    put(folder, "c.json", ids(3))
+    require(1, 1, 2, 3)
+    (folder / "b.json").unlink()
+    (folder / "c.json").unlink()
+    with pytest.raises(SqlError, match=r"cannot read again: c\.json at 0 \(GONE\)") as refused:
+        session.sql(f"REWIND SOURCE f TO OPERATION {operation}")
+    assert refused.value.code == "RW334"
+    require(1, 1, 2, 3)
+
+    # Files that had been read before the operation may be deleted, and later files are found again.
+    operation = moved("VALUES ('a.json' = 0) ALLOW DUPLICATES")
+    put(folder, "d.json", ids(4))
+    require(1, 1, 1, 2, 3, 4)
+    session.run(f"REWIND SOURCE f TO OPERATION {operation}")
+    assert "read again after the next discovery: d.json" in session.questions[-1].preview
+    require(1, 1, 2, 3, 4)
+
+    # No move goes back in a deleted file.
+    session.run("PAUSE SOURCE f")
+    put(folder, "e.json", ids(5))
+    session.run("RESET SOURCE SPLITS f")
+    operation = moved("TO LATEST FOR SPLITS ('e.json') ALLOW GAPS")
+    assert session.flushed_rows_of("v") == [(1,), (1,), (2,), (3,), (4,)]
+    (folder / "e.json").unlink()
+    with pytest.raises(SqlError, match=r"continue with: e\.json at 0 \(GONE\)"):
+        session.sql(f"UNDO OPERATION {operation}")
+    moved("TO EARLIEST ALLOW DUPLICATES")
+    require(1, 1, 1, 2, 3, 4, 4)
+    assert session.job("f").state == "RUNNING"
 
 
 def test_csv_and_parquet(session: AttachedSession, folder: Path) -> None:

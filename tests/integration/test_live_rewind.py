@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
 
 from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.errors import SqlError
@@ -239,3 +240,40 @@ def test_a_view_gets_another_query_while_records_come(
     )
     assert session.rows_of("c") == [(k, 20, k) for k in range(3)]
     assert session.rows_of("top") == [(k, 20) for k in range(3)]
+
+
+def test_rows_that_a_target_refused_before_the_point_stay_among_the_rejected_ones(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, tmp_path: Path
+) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    produce_json(broker.bootstrap, topic_name, records(range(6)))
+    table = DeltaTable.create(
+        str(tmp_path / "archive"), Schema([Field("id", PrimitiveType("integer")), Field("k", PrimitiveType("integer"))])
+    )
+    table.alter.add_constraint({"lucky": "id NOT IN (3, 13)"})
+    session.allow_unsafe()
+    session.run(
+        "ALTER SYSTEM SET rewind_point_timeout = '20s'",
+        f"CREATE SOURCE s (id INT, k INT) WITH (connector = 'kafka', topic = '{topic_name}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        "CREATE SINK archive FROM s WITH (connector = 'deltalake', on_error = 'skip', "
+        f"location = '{tmp_path}/archive')",
+        "FLUSH",
+        "PAUSE SOURCE s",
+        "INJECT SOURCE OFFSETS s TO SHIFT -1 REASON 'one record again'",
+    )
+    operation = session.sql("SHOW UNSAFE OPERATIONS FOR s")[0].operation
+    wait_until(
+        lambda: session.sql("SHOW UNSAFE OPERATIONS FOR s")[0].rewind == f"REWIND SOURCE s TO OPERATION {operation}",
+        "the rewind point is made",
+    )
+    produce_json(broker.bootstrap, topic_name, records((13, 14)))
+    session.run("RESUME SOURCE s", "FLUSH")
+    rejected = "SELECT id FROM `archive$rejected` ORDER BY id"
+    assert session.sql(rejected) == [(3,), (13,)]
+    session.run(f"REWIND SOURCE s TO OPERATION {operation} ALLOW DUPLICATES", "FLUSH")
+    # The sink reads 13 again, and 3 no more.
+    assert session.sql(rejected) == [(3,), (13,)]
+    assert sent(tmp_path) == Counter({0: 1, 1: 1, 2: 1, 4: 1, 5: 2, 14: 2})
+    session.run("ALTER SINK archive CONNECTOR WITH (on_error = 'stop')", "FLUSH")
+    assert session.sql(rejected) == [(3,), (13,)]

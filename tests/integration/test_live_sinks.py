@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet
@@ -12,13 +13,15 @@ import pytest
 from deltalake import DeltaTable
 
 from rw_sql.cli.servers.kafka_topics import create_topic
+from rw_sql.connectors.jdbc.writer import JdbcWriter
+from rw_sql.connectors.sink import SinkError
 from rw_sql.errors import SqlError
+from rw_sql.metastore.records import SinkRecord, TableRecord
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 from tests.support.postgres import PASSWORD
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from rw_sql.cli.servers.kafka_broker import BrokerInfo
@@ -223,3 +226,73 @@ def test_rows_that_the_target_refuses(
     assert figures["rw_sql_sink_rejected_rows_total"] == 1
     session.sql("DROP SINK pg")
     assert not session.spark.catalog.tableExists("`pg$rejected`")
+
+
+@pytest.mark.postgres
+def test_a_row_that_a_later_attempt_writes_is_not_among_the_rejected_ones(
+    session: AttachedSession,
+    broker: BrokerInfo,
+    topic_name: str,
+    postgres: PostgresInfo,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SINK_TEST_PASSWORD", PASSWORD)
+    create_topic(broker.bootstrap, topic_name, 1)
+    postgres.run("CREATE TABLE widened (id INT PRIMARY KEY, word VARCHAR(2))")
+    produce_json(broker.bootstrap, topic_name, [{"id": 1, "word": "a"}, {"id": 2, "word": "long"}])
+    write, is_away = JdbcWriter.write, True
+
+    def write_unless_away(writer: JdbcWriter, rows: pa.Table, batch: int) -> None:
+        if is_away and rows.num_rows == 1:  # the batch without the refused row
+            raise SinkError("it is away")
+        write(writer, rows, batch)
+
+    monkeypatch.setattr(JdbcWriter, "write", write_unless_away)
+    session.run(
+        source("s", topic_name, broker),
+        "CREATE SECRET pw WITH (backend = 'env', name = 'SINK_TEST_PASSWORD')",
+        f"CREATE SINK pg FROM s WITH (connector = 'jdbc', jdbc.url = '{postgres.url}', user = 'postgres', "
+        "password = SECRET pw, table.name = 'widened', type = 'upsert', primary_key = 'id', on_error = 'skip')",
+    )
+    wait_until(lambda: session.job("pg").reason == "UNREACHABLE it is away", "the rest of the batch fails")
+    assert session.sql("SELECT id FROM `pg$rejected`") == [(2,)]
+    postgres.run("ALTER TABLE widened ALTER word TYPE TEXT")
+    is_away = False
+    session.run("PAUSE SINK pg", "RESUME SINK pg", "FLUSH")
+    assert postgres.run("SELECT * FROM widened ORDER BY id") == [(1, "a"), (2, "long")]
+    assert session.sql("SELECT id FROM `pg$rejected`") == []
+    assert (session.job("pg").state, session.job("pg").reason) == ("RUNNING", "")
+
+
+def test_a_sink_without_a_snapshot_starts_again_after_its_first_version_was_cleaned_up(
+    session: AttachedSession, broker: BrokerInfo, topic_name: str, tmp_path: Path
+) -> None:
+    create_topic(broker.bootstrap, topic_name, 1)
+    target = f"{tmp_path}/target"
+    produce_json(broker.bootstrap, topic_name, [{"id": 0, "word": "before"}])
+    session.run(
+        f"CREATE TABLE t (id INT PRIMARY KEY, word VARCHAR) WITH (connector = 'kafka', topic = '{topic_name}', "
+        f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
+        "FLUSH",
+        f"CREATE SINK k FROM t WITH (connector = 'deltalake', location = '{target}', type = 'upsert', "
+        "snapshot = 'false')",
+    )
+    for number in (1, 2, 3):
+        produce_json(broker.bootstrap, topic_name, [{"id": number, "word": "a"}])
+        session.run("FLUSH")
+    context = session.attached._runtime.context
+    snapshot = context.metastore.snapshot()
+    table, sink = snapshot.find("table", "t"), snapshot.find("sink", "k")
+    assert isinstance(table, TableRecord)
+    assert isinstance(sink, SinkRecord)
+    path = context.warehouse.data(table.id, table.generation)
+    session.run("PAUSE SINK k")
+    begin = sink.starts[0][1]
+    DeltaTable(path, version=begin + 1).create_checkpoint()
+    for version in range(begin + 1):
+        (Path(path) / "_delta_log" / f"{version:020}.json").unlink(missing_ok=True)
+    session.run("ALTER TABLE t ADD COLUMN more VARCHAR", "RESUME SINK k")
+    produce_json(broker.bootstrap, topic_name, [{"id": 4, "word": "b", "more": "m"}])
+    session.run("FLUSH")
+    assert session.job("k").state == "RUNNING", session.job("k").reason
+    assert sorted(DeltaTable(target).to_pyarrow_table()["id"].to_pylist()) == [1, 2, 3, 4]

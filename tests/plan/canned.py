@@ -21,7 +21,7 @@ from rw_sql.metastore.records import OperationRecord, PutSplitStates
 from rw_sql.metastore.snapshot import before_image, effect_of
 from rw_sql.model.job_ids import ingest_fragment, view_job
 from rw_sql.model.job_specs import desired_jobs
-from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation, with_piece, with_span
+from rw_sql.model.offset_ranges import LogPiece, with_piece, with_read
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.ports.checkpoints import CheckpointText
 from rw_sql.plan.ports.positions import CommittedRanges
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore.facts import RewindPoint
     from rw_sql.metastore.records import Change, Operation
+    from rw_sql.model.offset_ranges import ReadIncarnation
     from rw_sql.plan.result.plan import Plan
 
 HERE = "127.0.0.1:9092"
@@ -180,11 +181,9 @@ class CannedWorld:
         for name, end in to.items():
             split = ":".join(name.rsplit("_", 1))
             state = states[split]
-            known = self.lives.get(split, ())
-            same = [life for life in known if life.incarnation == state.incarnation]
-            spans = with_span(same[0].spans if same else (), state.offset, end)
-            life = ReadIncarnation(spans=spans, reached=end, cluster=state.cluster, incarnation=state.incarnation)
-            self.lives[split] = (*(old for old in known if old not in same), life)
+            self.lives[split] = with_read(
+                self.lives.get(split, ()), state.offset, end, cluster=state.cluster, incarnation=state.incarnation
+            )
             self.pieces[split] = with_piece(
                 self.pieces.get(split, ()),
                 LogPiece(

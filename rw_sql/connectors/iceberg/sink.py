@@ -34,18 +34,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pyarrow as pa
+    import pyarrow.compute as pc
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table, Transaction
 
     from rw_sql.connectors.sink import SinkShape
     from rw_sql.connectors.spec import ConnectorSpec
 else:
-    pa = deferred("pyarrow")
+    pa, pc = deferred("pyarrow"), deferred("pyarrow.compute")
 
 _CREATE = "create_table_if_not_exists"
 _ATTEMPTS = 20
 _INDEX = "_rw_index"
 _RETRIES = "commit.retry.num-retries"
+_METRICS = "write.metadata.metrics.column."
 _GREATEST = 3.4028234663852886e38
 """The greatest finite floating-point number of 32 bits."""
 
@@ -151,6 +153,8 @@ class IcebergWriter:
         self._run = self._generation = 0
         self._newest = -1
         self._is_cancelled = False
+        self._unbounded: frozenset[str] = frozenset()
+        self._omits_all_bounds = False
 
     def fence(self, run: int, generation: int) -> int:
         """Commits an empty snapshot with the run's number; later commits of earlier runs then fail."""
@@ -170,6 +174,7 @@ class IcebergWriter:
         """Commits the rows and the batch's number in one commit."""
         self._require_values(rows)
         changed, gone = split_by_op(last_per_key(rows, self._shape.keys), DELETE)
+        self._unbounded = frozenset(name for name in changed.column_names if not _is_readable(changed.column(name)))
         appended = self._fitted(changed)
         keys = pa.concat_tables([changed, gone]).select(list(self._shape.keys)) if self._shape.type == UPSERT else None
 
@@ -208,6 +213,7 @@ class IcebergWriter:
             try:
                 self._table.refresh()
                 self._forbid_retries()
+                self._omit_bounds()
                 made = marks()
                 if self._is_cancelled:
                     raise SinkError("stopped")
@@ -217,6 +223,11 @@ class IcebergWriter:
                     act(transaction, summary)
             except SinkError:
                 raise
+            except (OverflowError, UnicodeDecodeError) as error:
+                if self._omits_all_bounds:
+                    raise SinkError(self._told(error)) from error
+                # A delete rewrites a file of the table that has values that Python cannot represent.
+                self._omits_all_bounds = True
             except (exceptions.CommitFailedException, exceptions.ValidationException) as error:
                 if attempt == _ATTEMPTS:
                     raise SinkError(f"other writers commit to the table too often: {self._told(error)}") from error
@@ -237,6 +248,28 @@ class IcebergWriter:
         """
         properties = {**self._table.metadata.properties, _RETRIES: "0"}
         self._table.metadata = self._table.metadata.model_copy(update={"properties": properties})
+
+    def _omit_bounds(self) -> None:
+        """Makes a commit write its files without the least and greatest value of the columns whose values Python cannot
+        represent, because pyiceberg could not read these bounds from a file.
+
+        If a file to be rewritten has such values, that applies to every column of texts, dates or times. Like
+        :meth:`_forbid_retries`, the method changes properties in this process only.
+        """
+        from pyiceberg import types
+        from pyiceberg.schema import sanitize_column_names
+
+        kinds = (types.StringType, types.DateType, types.TimestampType, types.TimestamptzType)
+        schema = self._table.schema()
+        in_files = {field.field_id: field.name for field in sanitize_column_names(schema).fields}
+        omitted = {
+            f"{_METRICS}{in_files[field.field_id]}": "counts"
+            for field in schema.fields
+            if field.name in self._unbounded or (self._omits_all_bounds and isinstance(field.field_type, kinds))
+        }
+        if omitted:
+            properties = {**self._table.metadata.properties, **omitted}
+            self._table.metadata = self._table.metadata.model_copy(update={"properties": properties})
 
     @property
     def _property(self) -> str:
@@ -264,12 +297,14 @@ class IcebergWriter:
         return [field.name for field in self._table.schema().fields if field.required and field.name in given]
 
     def _require_values(self, rows: pa.Table) -> None:
-        """Raises RefusedRowsError for nulls in a NOT NULL column and for keys that pyiceberg cannot compare.
+        """Raises RefusedRowsError for nulls in a NOT NULL column, and for keys and values of partition columns that
+        Python cannot represent, because pyiceberg must compare them.
 
-        Such keys are dates outside the years 1 to 9999 and strings that are not UTF-8.
+        Such values are dates and times outside the years 1 to 9999 and strings that are not UTF-8.
         """
-        for key in self._shape.keys if self._shape.type == UPSERT else ():
-            python_values(rows.column(key), key)
+        keys = self._shape.keys if self._shape.type == UPSERT else ()
+        for name in dict.fromkeys((*keys, *self._partition_columns())):
+            python_values(rows.column(name), name)
         found: dict[int, Refusal] = {}
         if required := self._required():
             numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
@@ -279,6 +314,12 @@ class IcebergWriter:
                     found.setdefault(at, Refusal(index=at, column=name, reason="the table does not allow NULL"))
         if found:
             raise RefusedRowsError([found[at] for at in sorted(found)])
+
+    def _partition_columns(self) -> list[str]:
+        """The sink's columns by which the table is partitioned."""
+        schema, given = self._table.schema(), self._shape.columns
+        names = [schema.find_column_name(field.source_id) for field in self._table.spec().fields]
+        return [name for name in names if name in given]
 
     def _told(self, error: Exception) -> str:
         return catalog.told(error, self._options)
@@ -318,6 +359,19 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     from rw_sql.connectors.iceberg.reader import plain
 
     return pa.int32() if pa.types.is_int8(kind) or pa.types.is_int16(kind) else plain(kind)
+
+
+def _is_readable(column: pa.ChunkedArray) -> bool:
+    """True if Python can represent all dates, times and texts of a column. Values within nested columns do not count,
+    because files have no bounds of them."""
+    try:
+        if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+            pc.min_max(column).as_py()
+        elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            column.validate(full=True)
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def _types_of(table: Table) -> dict[str, pa.DataType]:

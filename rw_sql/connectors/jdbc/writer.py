@@ -1,7 +1,9 @@
 """Writes batches to a PostgreSQL table, one transaction each, and finds the rows that the table refuses.
 
 COPY loads the rows into a temporary table; ``INSERT … ON CONFLICT DO UPDATE`` merges them into the target. If the
-server refuses a batch, bisection finds the refused rows, in a transaction that is rolled back.
+server refuses a batch, bisection finds the refused rows, in a transaction that is rolled back. All attempts of this
+transaction share the temporary tables: each creation of a table locks several objects until the transaction ends, and
+the server has a limited number of locks for all of its clients.
 """
 
 from __future__ import annotations
@@ -46,6 +48,9 @@ else:
 _NUL = "\0"
 _REPLACEMENT = "\ufffd"
 _INDEX = "_rw_index"
+_CHANGED, _GONE = "rw_sql_batch", "rw_sql_deletes"
+"""The temporary tables of an upsert: the rows of a batch to insert or update, and the keys to delete."""
+
 _MOST_SECONDS = 86400
 _CANCEL_SECONDS = 2.0
 """The time limit in seconds for the server to accept a cancellation, and again for the statement to end."""
@@ -74,6 +79,7 @@ class JdbcWriter:
         on_error = options.get(ON_ERROR)
         self._finds_all = on_error == SKIP
         self._has_equal_keys = False
+        self._batch_tables: set[str] = set()
         self._replaced = _Replaced(codec) if on_error == REPLACE else None
 
     def fence(self, run: int, generation: int) -> int | None:
@@ -100,19 +106,18 @@ class JdbcWriter:
         except RefusedRowsError as error:
             # The refused indexes refer to the rows that last_per_key keeps, so the refused rows are searched again
             # among all rows.
-            found = self._refusals(rows)
+            found = self._find_refusals(rows)
             raise RefusedRowsError(found) if found else SinkError(str(error)) from error
 
     def _transact(self, rows: pa.Table) -> None:
         with self._connection.transaction():
+            self._batch_tables = set()
             self._apply(last_per_key(rows, self._shape.keys))
             if self._is_cancelled:
                 raise SinkError("stopped")
 
     def _refuse(self, rows: pa.Table, error: psycopg.Error) -> None:
         """Raises the subclass of SinkError that matches a database error."""
-        import psycopg
-
         if self._is_cancelled:
             raise SinkError("stopped") from error
         fault, text = fault_of(error), without_password(error, self._options)
@@ -120,10 +125,7 @@ class JdbcWriter:
             raise SinkError(text + self._remedy_of(error)) from error
         if fault is Fault.TABLE:
             raise TargetUnfitError(text) from error
-        try:
-            found = self._refusals(rows)
-        except psycopg.Error as other:
-            raise SinkError("stopped" if self._is_cancelled else without_password(other, self._options)) from other
+        found = self._find_refusals(rows)
         # If the table refuses the batch but none of its rows, the batch conflicts with another writer.
         raise RefusedRowsError(found) if found else SinkError(text) from error
 
@@ -136,9 +138,17 @@ class JdbcWriter:
         seconds = min(2 * query_seconds(self._options), _MOST_SECONDS)
         return f": ALTER SINK … CONNECTOR WITH ({QUERY_TIMEOUT} = '{seconds}') gives a batch more time"
 
-    def _refusals(self, rows: pa.Table) -> list[Refusal]:
-        """The rows that the table refuses; nothing is written. Raises psycopg.Error if the refused rows cannot be
+    def _find_refusals(self, rows: pa.Table) -> list[Refusal]:
+        """The rows that the table refuses; nothing is written. Raises SinkError if the refused rows cannot be
         determined."""
+        import psycopg
+
+        try:
+            return self._refusals(rows)
+        except psycopg.Error as error:
+            raise SinkError("stopped" if self._is_cancelled else without_password(error, self._options)) from error
+
+    def _refusals(self, rows: pa.Table) -> list[Refusal]:
         numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
         kept = last_per_key(numbered, self._shape.keys)
         is_gone = pc.equal(kept.column(OP), DELETE)
@@ -146,6 +156,10 @@ class JdbcWriter:
         ordered = pa.concat_tables([kept.filter(is_gone), kept.filter(pc.invert(is_gone))])
         indexes = ordered.column(_INDEX).to_pylist()
         with self._connection.transaction(force_rollback=True):
+            self._batch_tables = set()
+            if self._shape.type == UPSERT:
+                self._batch_table(_CHANGED, list(self._shape.columns))
+                self._batch_table(_GONE, list(self._shape.keys))
             # A deferred constraint would be checked only at the end, without naming a row.
             self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
             found = refused_rows(ordered.drop_columns([_INDEX]), self._attempt, only_first=not self._finds_all)
@@ -217,16 +231,22 @@ class JdbcWriter:
             ]
         return values
 
-    def _batch_table(self, columns: list[str]) -> Any:
+    def _batch_table(self, name: str, columns: list[str]) -> Any:
+        """An empty temporary table with these columns of the target. Within a transaction, the table of each name is
+        created once."""
         from psycopg import sql
 
-        made = sql.Identifier("rw_sql_batch")
+        table = sql.Identifier(name)
+        if name in self._batch_tables:
+            self._connection.execute(sql.SQL("TRUNCATE {}").format(table))
+            return table
         self._connection.execute(
             sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
-                made, _names(columns), self._target
+                table, _names(columns), self._target
             )
         )
-        return made
+        self._batch_tables.add(name)
+        return table
 
     def _merged_rows(self, batch: Any, columns: list[str]) -> Any:
         """The query that returns a batch's rows; only the last row of each key, if the target considers some of the
@@ -247,7 +267,7 @@ class JdbcWriter:
         if self._shape.type != UPSERT:
             self._copy(rows, self._target, columns)
             return
-        batch = self._batch_table(columns)
+        batch = self._batch_table(_CHANGED, columns)
         self._copy(rows, batch, columns)
         others = [column for column in columns if column not in self._shape.keys]
         updates = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in others)
@@ -261,13 +281,12 @@ class JdbcWriter:
                 action,
             )
         )
-        self._connection.execute(sql.SQL("DROP TABLE {}").format(batch))
 
     def _delete(self, rows: pa.Table) -> None:
         from psycopg import sql
 
         keys = list(self._shape.keys)
-        batch = self._batch_table(keys)
+        batch = self._batch_table(_GONE, keys)
         self._copy(rows, batch, keys)
         matched = sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(key)) for key in keys)
         self._connection.execute(sql.SQL("DELETE FROM {} t USING {} s WHERE {}").format(self._target, batch, matched))
@@ -279,7 +298,6 @@ class JdbcWriter:
             self._connection.execute(
                 sql.SQL("DELETE FROM {} t USING {} s WHERE ({}) AND {}").format(self._target, batch, null, same)
             )
-        self._connection.execute(sql.SQL("DROP TABLE {}").format(batch))
 
     def cancel(self) -> None:
         """Cancels the transaction in progress. If the server does not respond, cuts the connection."""

@@ -95,8 +95,9 @@ def _type(kind: Any) -> dict[str, Any]:
             return {"type": "struct", "fields": [_field(field["name"], field["type"]) for field in fields]}
         case {"type": "array", "elementType": element}:
             return {"type": "array", "items": {"optional": True, **_type(element)}}
-        case {"type": "map", "keyType": key, "valueType": value}:
-            keys = {"optional": False, **_type(key)}
+        case {"type": "map", "valueType": value}:
+            # A JSON object has text keys, and the converter takes a map for an object only if its keys are strings.
+            keys = {"optional": False, "type": "string"}
             return {"type": "map", "keys": keys, "values": {"optional": True, **_type(value)}}
         case _:
             return {"type": _WORDS.get(kind, "string")}

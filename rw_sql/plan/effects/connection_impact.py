@@ -63,9 +63,19 @@ def spell(key: str, old: str, new: str) -> str:
 
 
 def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
-    """True if changing these properties may lead to a different upstream. That is so unless the connector lists all of
-    them as safe to change."""
-    return any((known := spec.option(key)) is None or not known.is_alterable for key, _, _ in changed)
+    """True if changing these properties may lead to a different upstream or target. That is so unless the connector
+    lists all of them as safe to change."""
+    return any(
+        (known := spec.option(key)) is None
+        or not known.is_alterable
+        or (known.is_address and _address(old) != _address(new))
+        for key, old, new in changed
+    )
+
+
+def _address(url: str) -> str:
+    """A URL without its parameters."""
+    return url.partition("?")[0]
 
 
 def may_be_elsewhere(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions) -> bool:

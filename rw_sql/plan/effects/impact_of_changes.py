@@ -15,7 +15,7 @@ from rw_sql.model.object_lookup import spoken
 from rw_sql.model.options import connection_options, shown, source_options
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of, unread
-from rw_sql.model.split_status import OK, split_status
+from rw_sql.model.split_status import OK, ORPHAN, continuing_status
 from rw_sql.plan.effects.connection_impact import may_be_elsewhere
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.left_splits import stall_notice, unlisted, with_stored_ends
@@ -26,7 +26,7 @@ from rw_sql.plan.result.prediction import SourcePrediction, predicted, predictio
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream
     from rw_sql.metastore import Snapshot
@@ -173,8 +173,11 @@ def impact_of(
     # A split that is no longer assigned keeps its position, at which the next discovery assigns it again.
     target |= {split: states[split] for split in named_splits(then, moved, target) if split in states}
     target |= {split: states.get(split) for split in will_read}
-    notices = [*_pauses(snapshot, then, source), *_endings(will_read, reads)]
-    lost = [split for split in unlisted(kind, will_read, states, upstream) if split in reads and split in left.splits]
+    found_again = upstream.splits if is_taken_back else ()
+    notices = [*_pauses(snapshot, then, source), *_endings(will_read, reads, found_again)]
+    # A split that the source could not read before the change is not lost by the change.
+    had = {s for s in reads if continuing_status(kind, positions.states.get(s), left.splits.get(s)) != ORPHAN}
+    lost = [split for split in unlisted(kind, will_read, states, upstream) if split in had]
     if lost:
         target |= dict.fromkeys(lost)
         notices.append(stall_notice(source.name, lost))
@@ -222,10 +225,13 @@ def _pauses(snapshot: Snapshot, then: Snapshot, source: SourceRecord) -> Iterabl
         yield f"source {source.name} is paused"
 
 
-def _endings(will_read: tuple[str, ...], reads: tuple[str, ...]) -> Iterable[str]:
+def _endings(will_read: tuple[str, ...], reads: tuple[str, ...], found_again: Collection[str]) -> Iterable[str]:
+    """Notices about the splits that are no longer assigned. The next discovery assigns ``found_again`` again."""
     gone = sorted(set(reads) - set(will_read))
-    if gone:
-        yield f"no longer read: {first_names(gone, _MOST_NAMED)}"
+    if left := [split for split in gone if split not in found_again]:
+        yield f"no longer read: {first_names(left, _MOST_NAMED)}"
+    if again := [split for split in gone if split in found_again]:
+        yield f"read again after the next discovery: {first_names(again, _MOST_NAMED)}"
 
 
 def _broken(
@@ -241,12 +247,13 @@ def _broken(
     out."""
     if not upstream.is_reachable:
         return ()
+    kind = connector(name)
     broken = []
     for split in will_read:
         state, seen = states.get(split), upstream.splits.get(split)
-        status = split_status(state, seen)
-        is_same = split in reads and split_status(positions.get(split), left.splits.get(split)) == status
-        if status == OK or is_same:
+        status = continuing_status(kind, state, seen)
+        before = continuing_status(kind, positions.get(split), left.splits.get(split)) if split in reads else None
+        if status in (OK, before):
             continue
         broken.append(
             Unreadable(

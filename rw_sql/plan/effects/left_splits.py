@@ -29,6 +29,18 @@ def unlisted(
     return tuple(s for s in still_asked(kind, tuple(splits), states, upstream) if s not in upstream.splits)
 
 
+def finished_and_unlisted(
+    kind: Connector, splits: Iterable[str], states: Mapping[str, SplitState], upstream: Upstream
+) -> tuple[str, ...]:
+    """The splits that the upstream does not list, and that the source has read to their ends. Such a split stays
+    assigned and does no harm, but nothing of it can be read again. Empty if the upstream does not respond."""
+    if not upstream.is_reachable:
+        return ()
+    given = tuple(splits)
+    asked = frozenset(still_asked(kind, given, states, upstream))
+    return tuple(split for split in given if split not in asked)
+
+
 def stall_notice(source_name: str, lost: Collection[str]) -> str:
     """The notice about splits that the upstream no longer lists."""
     return (

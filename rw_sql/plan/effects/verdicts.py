@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
-from rw_sql.model.offset_ranges import covered, uncovered
+from rw_sql.model.offset_ranges import covered, reads_of, uncovered
 from rw_sql.model.split_status import (
     OK,
     ORPHAN,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamSplit
-    from rw_sql.model.offset_ranges import ReadIncarnation
+    from rw_sql.model.offset_ranges import IncarnationReads
     from rw_sql.model.options import PlannedOptions
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.ports.positions import Positions
@@ -36,6 +36,9 @@ OTHER_CLUSTER_SPLIT = "UNKNOWN (other cluster)"
 RECREATED_SPLIT = "UNKNOWN (topic was re-created)"
 UNTOLD_SPLIT = "UNKNOWN (the brokers report no cluster id)"
 """The verdicts for a split whose offsets before and after cannot be compared."""
+
+UNTOLD_READS = "the upstream did not always report the split's identity"
+"""The reason why counts are upper limits if readings may have been of another incarnation of the split."""
 
 CUT_SPLIT = "UNKNOWN (log cut at {cut})"
 """The verdict for a split whose upstream has lost records that the source has read; ``cut`` is the first lost
@@ -131,13 +134,19 @@ def verdict(
     topic = kind.split_topic(split)
     why = upstream.sparse.get(topic, "")
     why = why or ("some offsets of the split have no record" if split in positions.sparse else "")
-    life = _life(positions.lives.get(split, ()), seen or new)
-    if life is not None:
-        duplicates = covered(life.spans, new.offset)
-        gaps = uncovered(life.spans, life.reached, new.offset)
+    reads = reads_of(positions.lives.get(split, ()), *_identity(seen, new, old))
+    if reads is not None:
+        duplicates = covered(reads.spans, new.offset)
+        gaps = uncovered(reads.spans, reads.reached, new.offset)
+        if not reads.is_certain:
+            least = covered(reads.certain_spans, new.offset)
+            most = uncovered(reads.certain_spans, _certainly_reached(reads, old, seen), new.offset)
+            if (least, most) != (duplicates, gaps):
+                why = why or UNTOLD_READS
+            gaps = max(gaps, most)
         if not positions.is_complete:
             # The missing commits may have read the offsets that no existing commit has read.
-            unknown = uncovered(life.spans, new.offset, life.spans[-1][1])
+            unknown = uncovered(reads.spans, new.offset, reads.spans[-1][1])
             duplicates += unknown
             if unknown or gaps:
                 why = why or "some of the log's commits were removed"
@@ -155,14 +164,22 @@ def verdict(
     return Verdict(text="NONE")
 
 
-def _life(lives: tuple[ReadIncarnation, ...], of: UpstreamSplit | SplitState) -> ReadIncarnation | None:
-    """The offsets that were read from the incarnation that ``of`` describes. ``lives`` are the incarnations of the
-    split, oldest first. Unknown identities count as equal."""
-    for life in reversed(lives):
-        is_cluster = not life.cluster or not of.cluster or life.cluster == of.cluster
-        if is_cluster and (not life.incarnation or not of.incarnation or life.incarnation == of.incarnation):
-            return life
-    return None
+def _identity(*states: UpstreamSplit | SplitState | None) -> tuple[str | None, str | None]:
+    """The cluster and the incarnation that these states of one incarnation share; None for each that none of them
+    has."""
+    known = [state for state in states if state is not None]
+    cluster = next((state.cluster for state in known if state.cluster), None)
+    return cluster, next((state.incarnation for state in known if state.incarnation), None)
+
+
+def _certainly_reached(reads: IncarnationReads, old: SplitState | None, seen: UpstreamSplit | None) -> int:
+    """The lowest offset after which, at the latest, reading has stopped."""
+    reached = reads.certain_reached
+    if reached is None and old is not None:
+        reached = old.offset
+    elif reached is None and seen is not None:
+        reached = seen.start
+    return reads.reached if reached is None else min(reads.reached, reached)
 
 
 def preview_splits(

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 FORGOTTEN_SPLIT = "UNKNOWN (forgotten)"
 """The verdict for a split whose position is discarded, and whose new position will be determined later."""
 
+WORDS = ("GAPS", "DUPLICATES")
+"""The words for predicted effects, in the order in which errors name them."""
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
@@ -21,13 +24,17 @@ def predicted_words(splits: Iterable[SplitPreview]) -> tuple[str, ...]:
     """
     rows = tuple(splits)
     is_forgotten = any(row.verdict == FORGOTTEN_SPLIT for row in rows)
-    comes = (
-        ("GAPS", is_forgotten or any(row.gaps for row in rows)),
-        ("DUPLICATES", is_forgotten or any(row.duplicates for row in rows)),
-    )
-    return tuple(word for word, is_there in comes if is_there)
+    comes = (any(row.gaps for row in rows), any(row.duplicates for row in rows))
+    return tuple(word for word, is_there in zip(WORDS, comes, strict=True) if is_there or is_forgotten)
 
 
 def unallowed_words(splits: Iterable[SplitPreview], allow: Collection[str]) -> tuple[str, ...]:
     """The predicted words that are missing from ALLOW."""
     return tuple(word for word in predicted_words(splits) if word not in allow)
+
+
+def effect_without_counts(row: SplitPreview) -> tuple[object, ...]:
+    """The effect on one split as a preview shows it, without the numbers that change whenever the upstream is
+    written."""
+    verdict = row.verdict if row.verdict.startswith("UNKNOWN") else predicted_words((row,))
+    return row.old, row.new, verdict

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.errors import INVALID_DEFINITION, SqlError, first_names
 from rw_sql.model.offset_files import read_offsets
+from rw_sql.model.offset_ranges import same_incarnation
 from rw_sql.model.timestamps import interval_milliseconds, timestamp_milliseconds
 from rw_sql.syntax.statements import InjectFromFile, InjectToTimestamp, InjectValues
 
@@ -98,7 +99,7 @@ def grown_ends(
         if split in offsets
         and (found := now.get(split)) is not None
         and not (before.is_empty or before.is_endless)
-        and (found.cluster, found.incarnation) == (before.cluster, before.incarnation)
+        and same_incarnation(found.cluster, found.incarnation, before.cluster, before.incarnation)
         and found.end >= offsets[split]
     }
 

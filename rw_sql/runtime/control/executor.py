@@ -22,7 +22,9 @@ from rw_sql.plan.result.confirmation import question_of, refusal, require_switch
 from rw_sql.plan.result.explain import explain_table
 from rw_sql.plan.result.picture import explained
 from rw_sql.plan.result.plan import Plan, ResultRow, Table
+from rw_sql.plan.statements.checkpoint.shown_rewrite import is_rewrite_current
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
+from rw_sql.plan.statements.move.shown_inject import is_inject_current
 from rw_sql.plan.statements.session.search_path import resolved
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
 from rw_sql.runtime.control.checkpoint_folders import carry_out
@@ -30,7 +32,7 @@ from rw_sql.runtime.control.follow_up import FollowUp, is_awaited
 from rw_sql.runtime.control.group_owners import require_owners
 from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.control.outcomes import APPLIED, effect_failed, log_commit
-from rw_sql.runtime.control.quiesce import are_valid, lock_sources, try_release
+from rw_sql.runtime.control.quiesce import COMMIT_SECONDS, LOCK_SECONDS, are_valid, lock_sources, try_release
 from rw_sql.runtime.control.session_state import Block, SessionState
 from rw_sql.runtime.control.statement_kinds import may_be_unsafe
 from rw_sql.runtime.observe.flush import flush
@@ -42,7 +44,7 @@ from rw_sql.runtime.support.store_errors import store_errors
 from rw_sql.syntax import statements as ast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import QuiesceLock
@@ -51,6 +53,10 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _ATTEMPTS = 20
+_QUICK_ANSWER_SECONDS = 10.0
+"""If a user takes longer than this to confirm a preview, the upstream is looked at again."""
+_QUICK_COMMIT_SECONDS = LOCK_SECONDS - COMMIT_SECONDS
+"""The same for a block and a REWIND, whose previews take longer to read. Locks of running readers last as long."""
 _COMMITTED = "stopped waiting for the jobs; the statement stays committed"
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 
@@ -212,18 +218,47 @@ class Executor:
             )
         return snapshot, plan
 
-    def _plan_as(self, shown: Plan | None, confirmed: Collection[str]) -> tuple[Snapshot, Plan] | None:
+    def _plan_as(self, shown: Plan | None, confirmed: set[str]) -> tuple[Snapshot, Plan] | None:
         """Returns the confirmed plan and the snapshot to commit it on, if nothing that the plan depends on has changed;
         otherwise None.
 
         Only the plan of an INJECT is used again, because a new plan would resolve TO LATEST to other offsets. No reader
         can have advanced the positions in the meantime: the source is paused, or no job writes the checkpoint. Plans of
         other statements are made again, because they contain epochs and positions that advance.
+
+        If the upstream has changed so that the plan would have another effect, the plan's token is removed from
+        ``confirmed``: even if a new plan had the same token, nobody has seen the preview of the new plan.
         """
         if shown is None or not isinstance(shown.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return None
         snapshot = self._context.metastore.snapshot()
-        return (snapshot, shown) if token_of(snapshot, shown) in confirmed else None
+        token = token_of(snapshot, shown)
+        if token not in confirmed:
+            return None
+        if self._is_current(shown, snapshot):
+            return snapshot, shown
+        confirmed.discard(token)
+        return None
+
+    def _is_current(self, plan: Plan, snapshot: Snapshot) -> bool:
+        """True if the plan of an INJECT still has the effect that its preview shows. Looks at the upstream again."""
+        is_current = (
+            is_rewrite_current if isinstance(plan.statement, ast.InjectCheckpointOffsets) else is_inject_current
+        )
+        return is_current(plan, snapshot, WarehouseInspector(self._context, snapshot))
+
+    def _outlasts(self, plan: Plan, snapshot: Snapshot, confirmed: set[str]) -> bool:
+        """True if a plan may be committed although the user has taken long to confirm it.
+
+        The upstream may have changed in the meantime. Statements other than INJECT are therefore planned again; if the
+        new plan has the same token, it counts as confirmed.
+        """
+        if not isinstance(plan.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
+            return False
+        if self._is_current(plan, snapshot):
+            return True
+        confirmed.clear()
+        return False
 
     def _confirm(self, statement: ast.Confirm, session: SessionState) -> Table:
         refused = session.refused.get(statement.token)
@@ -235,12 +270,15 @@ class Executor:
                 hint="run the statement again: its error contains the token",
             )
         session.confirmed.add(statement.token)
+        shown = session.shown.get(statement.token)
         try:
-            return self._run(refused, session, session.shown.get(statement.token))
+            return self._run(refused, session, shown)
         finally:
             session.confirmed.discard(statement.token)
-            session.refused.pop(statement.token, None)
-            session.shown.pop(statement.token, None)
+            # If the statement was refused again with the same token, the token now belongs to the new preview.
+            if session.shown.get(statement.token) is shown:
+                session.refused.pop(statement.token, None)
+                session.shown.pop(statement.token, None)
 
     def _run(self, statement: ast.Statement, session: SessionState, shown: Plan | None = None) -> Table:
         """Runs a statement; ``shown`` is the plan that was shown for confirmation."""
@@ -264,8 +302,12 @@ class Executor:
                     fault("statement.planned")
                     require_owners(self._context, snapshot, plan)
                     if plan.is_unsafe:
-                        self._pass_gate(snapshot, plan, session, confirmed, in_advance=in_advance)
-                        if not are_valid(snapshot, locks):
+                        waited = self._pass_gate(snapshot, plan, session, confirmed, in_advance=in_advance)
+                        is_long = isinstance(statement, ast.UnsafeBlock | ast.RewindSource)
+                        is_late = waited > (_QUICK_COMMIT_SECONDS if is_long else _QUICK_ANSWER_SECONDS)
+                        if not are_valid(snapshot, locks) or (
+                            is_late and not self._outlasts(plan, snapshot, confirmed)
+                        ):
                             raise ConcurrentCommit(snapshot.epoch, snapshot.epoch)
                     session.waiting.begin("committing")
                     operation = replace(plan.operation, actor=plan.operation.actor or session.user or user_name())
@@ -350,19 +392,22 @@ class Executor:
 
     def _pass_gate(
         self, snapshot: Snapshot, plan: Plan, session: SessionState, confirmed: set[str], *, in_advance: bool
-    ) -> None:
-        """Returns if exactly the plan ``plan`` is confirmed. Otherwise raises SqlError with the preview."""
+    ) -> float:
+        """Returns if exactly the plan ``plan`` is confirmed. Otherwise raises SqlError with the preview.
+
+        The result is how long the user has taken to answer, in seconds; 0 if the user was not asked.
+        """
         require_switch(snapshot, plan.statement.span)
         question = question_of(snapshot, plan)
         shown = _shown(plan, question.token)
         if (in_advance and question.takes_yes_beforehand) or not question.tokens.isdisjoint(session.confirmed):
-            return
+            return 0.0
         if not confirmed.isdisjoint(_shown(plan, token) for token in question.tokens):
-            return
-        was_asked = session.ask is not None
+            return 0.0
+        was_asked, asked = session.ask is not None, time.monotonic()
         if session.ask is not None and session.ask(question):
             confirmed.add(shown)
-            return
+            return time.monotonic() - asked
         session.refused[question.token] = plan.statement
         session.shown[question.token] = plan
         raise refusal(question, plan, was_asked=was_asked)

@@ -191,7 +191,14 @@ class _ReaderPositions:
             return read_fragment_positions(self._context.warehouse, self._snapshot, source, fragment)
         positions = read_positions(self._context.warehouse, self._context.metastore, self._snapshot, source)
         read = read_ranges(self._context.warehouse, source)
-        return replace(positions, lives=read.lives, sparse=read.sparse, is_complete=read.is_complete)
+        return replace(
+            positions,
+            # The commits of a split whose position a statement has set need not be read to find its position.
+            read_splits=positions.read_splits | read.lives.keys(),
+            lives=read.lives,
+            sparse=read.sparse,
+            is_complete=read.is_complete,
+        )
 
     def with_log(self, source_id: int) -> Positions:
         """The positions of a source's reader and, if the log still contains them, the ranges that the reader has

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from rw_sql.runtime.delta.delta_log import commits
+from rw_sql.runtime.delta.delta_log import commit_path, commits
 from rw_sql.runtime.delta.table_settings import CHANGE_FEED
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
     """The first version of a table's change feed to read: ``after``, or the version at which the change feed was
     enabled, if that version is later.
 
-    A commit that only repeats the setting, such as one that adds a column, does not count as enabling it.
+    A commit that only repeats the setting, such as one that adds a column, does not count as enabling it. If the commit
+    ``after`` was cleaned up, the settings of that version are unknown, and the result is ``after``.
     """
     began: int | None = None
     for version, actions in commits(warehouse, table, down_to=after + 1):
@@ -28,7 +29,9 @@ def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
             break
         began = version if told else began
     else:
-        if began is None or DeltaTable(table, version=after).metadata().configuration.get(CHANGE_FEED) == "true":
+        if began is None or not warehouse.exists(commit_path(table, after)):
+            return after
+        if DeltaTable(table, version=after).metadata().configuration.get(CHANGE_FEED) == "true":
             return after
     return after if began is None else began
 

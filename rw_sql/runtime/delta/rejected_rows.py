@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from deltalake.schema import PrimitiveType
 from rw_sql.connectors.sink import OP
 from rw_sql.connectors.support.nullable_schemas import nullable_schema
 from rw_sql.metastore.table import create_table
+from rw_sql.runtime.delta.delta_log import latest_version, read_actions
 from rw_sql.runtime.delta.table_settings import STATISTICS
 from rw_sql.syntax.lexing.identifiers import sql_name
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rw_sql.connectors.sink import Refusal, SinkShape
+    from rw_sql.runtime.support.warehouse import Warehouse
 
 BATCH = "_rw_batch"
 _TOLD = ((OP, "string"), ("_rw_column", "string"), ("_rw_reason", "string"), ("_rw_at", "timestamp"), (BATCH, "long"))
@@ -50,13 +53,26 @@ def row_text(rows: pa.Table, index: int, shape: SinkShape) -> str:
 
 
 def _value_text(rows: pa.Table, name: str, index: int) -> str:
-    value = rows.column(name)[index]
-    try:
-        told: Any = value.as_py()
-    except (ValueError, OverflowError):  # A date or time with a year outside Python's range.
-        told = value.cast(pa.string()).as_py()
+    told = _told_value(rows.column(name)[index])
     text = "NULL" if told is None else repr(told) if isinstance(told, str) else str(told)
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
+
+
+def _told_value(value: pa.Scalar[Any]) -> Any:
+    """The value as a Python object, with text in place of each part that Python cannot represent: dates and times
+    outside the years 1 to 9999, and text that is not UTF-8."""
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        if isinstance(value, pa.StructScalar):
+            return {name: _told_value(part) for name, part in value.items()}
+        if isinstance(value, pa.MapScalar):
+            return [(_told_value(entry["key"]), _told_value(entry["value"])) for entry in value.values]
+        if isinstance(value, pa.ListScalar | pa.LargeListScalar):
+            return [_told_value(part) for part in value.values]
+        if isinstance(value, pa.StringScalar):
+            return value.as_buffer().to_pybytes().decode("utf-8", "replace")
+        return value.cast(pa.string()).as_py()
 
 
 def _remedies(refusal: Refusal, shape: SinkShape) -> str:
@@ -72,7 +88,8 @@ def _remedies(refusal: Refusal, shape: SinkShape) -> str:
 class RejectedRows:
     """The table of one sink's rejected rows, with the sink's columns and those that describe the refusal.
 
-    Only the sink's job writes the table. For each batch, it contains the rows refused in the latest attempt.
+    Only the sink's job writes the table. For each batch, it contains the rows refused in the latest attempt: a run
+    begins by removing the rows of an unfinished batch (:func:`discard_from`), because it writes this batch again.
     """
 
     path: str
@@ -119,6 +136,40 @@ def make_rejected(path: str, shape: SinkShape) -> None:
     """Creates the table of a sink's rejected rows, unless it exists."""
     # Only BATCH has statistics, because delta-rs may be unable to read the statistics of a refused value.
     create_table(path, rejected_schema(shape), {STATISTICS: BATCH})
+
+
+def discard_from(warehouse: Warehouse, path: str, batch: int) -> None:
+    """Removes the rows of ``batch`` and later ones from a sink's table of rejected rows. Does nothing if the table does
+    not exist."""
+    version = latest_version(warehouse, path)
+    # Every commit of rows replaces those of one batch, and batches are written in order.
+    if version < 0 or _newest_batch(read_actions(warehouse, path, version)) < batch:
+        return
+    table = DeltaTable(path)
+    nothing = pa.schema(table.schema().to_arrow()).empty_table()
+    # A delete would read the rows, and delta-rs cannot read text that is not UTF-8.
+    write_deltalake(table, nothing, mode="overwrite", predicate=f"{BATCH} >= {batch}")
+
+
+def carry_over(warehouse: Warehouse, old: str, new: str, batch: int) -> None:
+    """Copies the rows of the batches up to ``batch`` from the table of rejected rows ``old`` to the table ``new``,
+    unless ``new`` has rows. Creates ``new`` if needed; does nothing if ``old`` does not exist."""
+    if latest_version(warehouse, old) < 0:
+        return
+    table = DeltaTable(old)
+    create_table(new, table.schema(), {STATISTICS: BATCH})
+    if rejected_count(new):
+        return
+    rows = table.to_pyarrow_dataset().to_table(filter=pc.field(BATCH) <= batch)
+    if rows.num_rows:
+        write_deltalake(new, rows, mode="append")
+
+
+def _newest_batch(actions: Iterable[dict[str, Any]]) -> int:
+    """The last batch of which a commit adds rows; -1 if it adds none."""
+    # delta-rs returns no statistics of tables with nested columns, so they are read from the commit.
+    stats = [json.loads(action["add"]["stats"]) for action in actions if "add" in action]
+    return max((int(each["maxValues"][BATCH]) for each in stats), default=-1)
 
 
 def rejected_schema(shape: SinkShape) -> Schema:

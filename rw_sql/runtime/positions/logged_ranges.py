@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation, with_piece, with_span
+from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation, with_piece, with_read
 from rw_sql.runtime.delta.delta_log import (
     added_rows,
     commit_path,
@@ -260,16 +260,9 @@ def held_log(warehouse: Warehouse, source: SourceRecord) -> tuple[int, Mapping[s
 
 def _add(lives: dict[str, tuple[ReadIncarnation, ...]], commit: JobCommit) -> None:
     for split, (start, end) in commit.ranges.items():
-        if end <= start:
-            continue
-        cluster, incarnation = commit.identity_of(split)
-        known = lives.get(split, ())
-        same = next((life for life in known if (life.cluster, life.incarnation) == (cluster, incarnation)), None)
-        if same is None:
-            made = ReadIncarnation(spans=((start, end),), reached=end, cluster=cluster, incarnation=incarnation)
-        else:
-            made = replace(same, spans=with_span(same.spans, start, end), reached=end)
-        lives[split] = (*(life for life in known if life is not same), made)
+        if end > start:
+            cluster, incarnation = commit.identity_of(split)
+            lives[split] = with_read(lives.get(split, ()), start, end, cluster=cluster, incarnation=incarnation)
 
 
 def _add_pieces(pieces: dict[str, tuple[LogPiece, ...]], commit: JobCommit, version: int) -> None:

@@ -50,6 +50,11 @@ def newest_planned(warehouse: Warehouse, checkpoint: str) -> int:
     return max(batches_in(warehouse, f"{checkpoint}/offsets"), default=-1)
 
 
+def newest_completed(warehouse: Warehouse, checkpoint: str) -> int:
+    """The last batch that the query has completed, -1 if there is none."""
+    return max(batches_in(warehouse, f"{checkpoint}/commits"), default=-1)
+
+
 def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str, int]:
     """For each input table, by Delta table id, the last version that a planned batch reads.
 

@@ -46,7 +46,7 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
     A position that a statement has set is valid from the statement's epoch on. Commits of runs that started before the
     statement do not advance this position, so that a batch committed between the statement and the stop of such a run
     does not undo the statement. Among the other commits, the last commit that contains the split determines the split's
-    position. Commits that are older than a note need not be read.
+    position. Commits that are older than a note need not be read, so ``read_splits`` may lack splits.
     """
     kind = connector(source.connector)
     fragment = ingest_fragment(source.id)

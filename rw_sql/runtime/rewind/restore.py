@@ -26,6 +26,7 @@ from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceR
 from rw_sql.model.job_ids import ingest_fragment, rebuild_job, sink_job, view_job
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, job_commit, restored_version
 from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.delta.rejected_rows import carry_over
 from rw_sql.runtime.positions.notes import note_positions
 from rw_sql.runtime.rewind.points import copies_of, copy_checkpoint, files_in
 from rw_sql.runtime.support.faults import fault
@@ -98,6 +99,7 @@ def carry_out(context: Context, snapshot: Snapshot, rewind: RewindRecord) -> Non
             checkpoint = context.warehouse.view_checkpoint(record.id, record.generation)
         elif isinstance(record, SinkRecord):
             checkpoint = context.warehouse.sink_checkpoint(record.id, record.generation)
+            _carry_rejected(context, record, dependent)
         else:
             continue
         _put_checkpoint(context, snapshot, point, dependent, checkpoint, back, rewind.epoch)
@@ -106,6 +108,16 @@ def carry_out(context: Context, snapshot: Snapshot, rewind: RewindRecord) -> Non
     fault("rewind.before_note")
     context.metastore.jobs.note_rewound(rewind.epoch, source.id)
     fault("rewind.after_note")
+
+
+def _carry_rejected(context: Context, sink: SinkRecord, dependent: PointDependent) -> None:
+    """Copies the rejected rows of the batches before the point to the sink's new generation: the sink does not read
+    these rows again."""
+    warehouse = context.warehouse
+    if dependent.generation != sink.generation:
+        _require_lease(context)
+        old, new = (warehouse.rejected(sink.id, generation) for generation in (dependent.generation, sink.generation))
+        carry_over(warehouse, old, new, dependent.batch)
 
 
 def _note(back: dict[str, int], table: str, version: int) -> None:

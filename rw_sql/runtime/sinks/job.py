@@ -27,7 +27,7 @@ from rw_sql.runtime.delta.change_feed import feed_begin
 from rw_sql.runtime.delta.delta_log import last_batch, last_commit
 from rw_sql.runtime.delta.held_rows import all_rows
 from rw_sql.runtime.delta.job_output import JobOutput
-from rw_sql.runtime.delta.rejected_rows import RejectedRows, reason_of
+from rw_sql.runtime.delta.rejected_rows import RejectedRows, discard_from, reason_of
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount
 from rw_sql.runtime.jobs.inputs import VERSION, input_frame, path_of, require_input
 from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
@@ -35,7 +35,7 @@ from rw_sql.runtime.jobs.table_paths import with_remedy
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
 from rw_sql.runtime.positions.leftovers import remove_leftovers
 from rw_sql.runtime.positions.planned_rows import planned_rows
-from rw_sql.runtime.positions.progress import newest_planned
+from rw_sql.runtime.positions.progress import newest_completed, newest_planned
 from rw_sql.runtime.positions.table_consumers import require_versions
 from rw_sql.runtime.sinks.batches import FEED_COLUMNS, LOG_ORDER, arranged
 from rw_sql.runtime.spark.sessions import register_view
@@ -220,8 +220,12 @@ class Sink:
                 upkeep=Upkeep(context=context, object_id=spec.sink_id, generation=spec.generation, output=progress),
                 streaming=StreamingRun(spec.job, context.note_batch),
             )
+            rejected = context.warehouse.rejected(spec.sink_id, spec.generation)
+            repeated = newest_planned(context.warehouse, checkpoint)
+            if repeated > max(job.done, newest_completed(context.warehouse, checkpoint)):
+                discard_from(context.warehouse, rejected, repeated)
             if options.get(ON_ERROR) == SKIP:
-                job.rejected = RejectedRows.open(context.warehouse.rejected(spec.sink_id, spec.generation), spec.shape)
+                job.rejected = RejectedRows.open(rejected, spec.shape)
             for input_id, version in spec.starts:
                 if version >= 0:
                     job._begin_after(tables[input_id], version)
@@ -264,7 +268,8 @@ class Sink:
         if given.is_changing:
             reader = reader.option("readChangeFeed", "true")
             after = max((version for _, version in self.spec.starts), default=-1)
-            if after >= 0:
+            # After its first batch, a query continues at its checkpoint, and upkeep may remove the version ``after``.
+            if after >= 0 and newest_planned(self.context.warehouse, self.checkpoint) <= 0:
                 reader = reader.option("startingVersion", str(feed_begin(self.context.warehouse, path, after)))
             return reader.load(path).where(f"{VERSION} > {after}").selectExpr(*columns, *FEED_COLUMNS), "append"
         # In a log, only retention deletes rows.

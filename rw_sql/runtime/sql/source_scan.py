@@ -24,6 +24,7 @@ from rw_sql.connectors.support.startup_mode import MODE
 from rw_sql.errors import NOT_SUPPORTED, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.model.backfill_ranges import History
 from rw_sql.model.definitions import definition_of, source_columns
+from rw_sql.model.offset_ranges import same_incarnation
 from rw_sql.model.options import source_options, visible
 from rw_sql.model.startup import births_in_doubt
 from rw_sql.plan.queries.scan_bounds import ScanBounds, below, bounds_of, hull, narrowed
@@ -225,7 +226,7 @@ def _starts(
         then = born.get(name)
         if then is None:
             starts[name] = split.start
-        elif (then.cluster, then.incarnation) == (split.cluster, split.incarnation):
+        elif same_incarnation(then.cluster, then.incarnation, split.cluster, split.incarnation):
             starts[name] = min(max(cuts.get(name, then.start), split.start), split.end)
     return starts
 

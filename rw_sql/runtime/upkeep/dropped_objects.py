@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.jobs.context import Context
 
-_STAGED = re.compile(r"history-([0-9]+)-[0-9]+")
-"""The name of the staging table of a backfill (:meth:`rw_sql.runtime.support.warehouse.Warehouse.history`), with the
-generation that the backfill fills."""
+_BESIDE = re.compile(r"history-([0-9]+)-[0-9]+|rejected-([0-9]+)")
+"""The names of the staging table of a backfill (:meth:`rw_sql.runtime.support.warehouse.Warehouse.history`) and of a
+sink's table of rejected rows, with the generation to which the table belongs."""
 
 _SINCE: dict[tuple[str, int, int], int | None] = {}
 """A cache of the times at which the tables of rebuilt views came into use, by (warehouse, view, generation).
@@ -57,8 +57,8 @@ def sweep(context: Context, applied_epoch: int) -> bool:
 
 
 def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
-    """Deletes those old generations (tables, checkpoints and staging tables) of rebuilt views and sinks that no job
-    writes and no rewind needs.
+    """Deletes those old generations (tables, checkpoints, staging tables and tables of rejected rows) of rebuilt views
+    and sinks that no job writes and no rewind needs.
 
     Keeps the previous generation, which a query may still be reading, until ``rollback_window`` is over.
     """
@@ -84,8 +84,8 @@ def _generation_of(name: str) -> int | None:
     """The generation of a view or sink to which a folder belongs, by the folder's name; None if it belongs to none."""
     if name.isdecimal():
         return int(name)
-    staged = _STAGED.fullmatch(name)
-    return None if staged is None else int(staged[1])
+    beside = _BESIDE.fullmatch(name)
+    return None if beside is None else int(beside[1] or beside[2])
 
 
 def _needed(context: Context, snapshot: Snapshot, id_: int) -> set[int]:

@@ -274,6 +274,73 @@ def test_a_table_that_is_gone_or_has_changed(lake: Lake) -> None:
         writer.write(batch((1, "a")), 0)
 
 
+DATED = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in (("id", "integer"), ("a day", "date"), ("at", "timestamp"), ("word", "string"))
+        ],
+    }
+)
+
+
+def dated(*ids: int, op: str = UPDATE) -> pa.Table:
+    """Rows with values for which Python has no equivalent where the id is even."""
+    is_far = [id_ % 2 == 0 for id_ in ids]
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int32()),
+            "a day": pa.array([3_000_000 if far else 19_000 for far in is_far], pa.int32()).cast(pa.date32()),
+            "at": pa.array([-(10**17) if far else 10**15 for far in is_far]).cast(pa.timestamp("us", "UTC")),
+            "word": pa.array([b"\xff" if far else b"a" for far in is_far]).view(pa.string()),
+            OP: [op] * len(ids),
+        }
+    )
+
+
+def lake_rows(lake: Lake) -> pa.Table:
+    return lake.table().scan().to_arrow().sort_by("id").cast(dated(1).schema.remove(4))
+
+
+def test_values_for_which_python_has_no_value_are_written(lake: Lake) -> None:
+    writer, _ = opened(lake, SinkShape(name="k", type="append-only", schema=DATED), 1)
+    bounded = []
+    for number, rows in enumerate((dated(1, 2), dated(4), dated(3, 5), dated(7, 8))):
+        writer.write(rows, number)
+        (task,) = (each for each in lake.table().scan().plan_files() if each.file.file_path not in bounded)
+        bounded.append(task.file.file_path)
+        with_bounds = {lake.table().schema().find_column_name(id_) for id_ in task.file.lower_bounds or {}}
+        assert with_bounds == ({"id", "a day", "at", "word"} if number == 2 else {"id"})
+    assert lake_rows(lake).equals(dated(1, 2, 3, 4, 5, 7, 8).drop_columns([OP]))
+    # No attempt left a file behind, and the table's own settings are unchanged.
+    assert {path.name for path in lake.folder.rglob("*.parquet")} == {path.rpartition("/")[2] for path in bounded}
+    assert not any(key.startswith("write.metadata.metrics") for key in lake.table().properties)
+
+
+def test_rows_in_a_file_with_such_values_are_replaced_and_deleted(lake: Lake) -> None:
+    of = SinkShape(name="k", type="upsert", schema=DATED, keys=("id",))
+    for run in (1, 2):
+        writer, _ = opened(lake, of, run)
+        for number, rows in enumerate((dated(1, 2, 3, 4), dated(2), dated(3), dated(4, op=DELETE), dated(7))):
+            writer.write(rows, 10 * run + number)
+        assert lake_rows(lake).equals(dated(1, 2, 3, 7).drop_columns([OP]))
+
+
+@pytest.mark.parametrize("column", ["a day", "word"])
+def test_partitions_for_which_python_has_no_value(lake: Lake, column: str) -> None:
+    of = SinkShape(name="k", type="append-only", schema=DATED)
+    opened(lake, of, 1)
+    with lake.table().update_spec() as update:
+        update.add_identity(column)
+    writer, _ = opened(lake, of, 2)
+    with pytest.raises(RefusedRowsError) as refused:
+        writer.write(dated(1, 2, 3), 0)
+    assert [(each.index, each.column) for each in refused.value.refusals] == [(1, column)]
+    writer.write(dated(1, 3), 0)
+    assert lake.table().scan().to_arrow()["id"].to_pylist() == [1, 3]
+
+
 def test_keys_for_which_python_has_no_value(lake: Lake) -> None:
     """They are refused as rows, so that ``on_error = 'skip'`` can leave them out."""
     schema = {"type": "struct", "fields": [{"name": "day", "type": "date", "nullable": True, "metadata": {}}]}

@@ -101,7 +101,8 @@ def test_snapshots_that_were_expired(lake: Lake) -> None:
     lake.table().maintenance.expire_snapshots().by_ids([ids[1], ids[2]]).commit()
     with pytest.raises(SqlError) as lost:
         stretches(lake, 2)
-    assert f"EXPIRED {NAME}: the position is sequence number 2, but the snapshots before 3 have expired" in lost.value.render()
+    said = lost.value.render()
+    assert f"EXPIRED {NAME}: the position is sequence number 2, but the snapshots before 3 have expired" in said
     # What was read before is not missed.
     assert stretches(lake, 3) == [(3, 6, False)]
     assert appended(lake, 3, 5) == [(3, 2, "a"), (4, 3, "a")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.model.offset_ranges import ReadIncarnation, covered, uncovered, with_span
+from rw_sql.model.offset_ranges import ReadIncarnation, covered, uncovered, with_read, with_span
 from rw_sql.plan.effects import verdicts
 from rw_sql.plan.ports.positions import Positions
 from tests.plan.canned import HERE, CannedWorld, create_source, moved_world
@@ -128,6 +129,62 @@ def test_offsets_that_removed_commits_may_have_read_count_as_read(offset: int, c
         )
         moved = SplitState(split="t:0", offset=offset)
         assert verdicts.verdict(connector("kafka"), "t:0", moved, upstream, positions, {"t"}).text == said
+
+
+def known_as(world: CannedWorld, life: str | None) -> None:
+    """The upstream reports this incarnation of the topic ``t``."""
+    world.topics[HERE, "t"] = tuple(replace(split, incarnation=life) for split in world.topics[HERE, "t"])
+
+
+@pytest.mark.parametrize(("before", "after"), [("T", None), (None, "T")])
+@pytest.mark.parametrize("mover", ["RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)", "VALUES ('0' = NULL)"])
+def test_readings_from_before_the_identity_became_known_or_unknown_count(
+    before: str | None, after: str | None, mover: str
+) -> None:
+    """Such as a RabbitMQ stream whose first chunk expired, or brokers that learned to report topic ids."""
+    world = CannedWorld()
+    world.put_topic("t", (0, 1000), cluster="c")
+    known_as(world, before)
+    world.run(create_source("s", "t"))
+    world.read_on("s", t_0=1000)
+    world.put_topic("t", (200, 1000), cluster="c")
+    known_as(world, after)
+    world.run("PAUSE SOURCE s", mover if mover.startswith("RESET") else f"INJECT SOURCE OFFSETS s {mover}")
+    assert verdict(world, "VALUES ('0' = 200)", "t:0") == "DUPLICATES 800"
+    world.read_on("s", t_0=500)
+    assert verdict(world, "VALUES ('0' = 400)", "t:0") == "DUPLICATES 600"
+    assert verdict(world, "VALUES ('0' = 1000)", "t:0") == "NONE"
+
+
+def test_counts_are_limits_where_readings_may_be_of_another_incarnation() -> None:
+    lives: tuple[ReadIncarnation, ...] = ()
+    for incarnation, start, end in (("A", 0, 90), (None, 90, 120), ("B", 0, 10)):
+        lives = with_read(lives, start, end, cluster="c", incarnation=incarnation)
+    upstream = Upstream(splits={"t:0": UpstreamSplit(split="t:0", start=0, end=300, cluster="c", incarnation="B")})
+    told = "the upstream did not always report the split's identity"
+    cases = [
+        (0, f"DUPLICATES at most 40 ({told})"),
+        (10, f"DUPLICATES at most 30 ({told})"),
+        (50, f"GAP at most 40, DUPLICATES at most 30 ({told})"),
+        (130, f"GAP at most 120 ({told})"),
+    ]
+    positions = Positions(
+        states={"t:0": SplitState(split="t:0", offset=10, cluster="c", incarnation="B")},
+        read_splits=frozenset({"t:0"}),
+        lives={"t:0": lives},
+    )
+    for offset, said in cases:
+        moved = SplitState(split="t:0", offset=offset, cluster="c", incarnation="B")
+        assert verdicts.verdict(connector("kafka"), "t:0", moved, upstream, positions, {"t"}).text == said
+
+
+def test_an_upstream_without_identity_is_the_one_that_the_position_belongs_to() -> None:
+    lives = (ReadIncarnation(spans=((0, 90),), reached=90, cluster="c", incarnation="A"),)
+    position = SplitState(split="t:0", offset=0, cluster="c", incarnation="B")
+    upstream = Upstream(splits={"t:0": UpstreamSplit(split="t:0", start=0, end=300, cluster="c")})
+    positions = Positions(states={"t:0": position}, read_splits=frozenset({"t:0"}), lives={"t:0": lives})
+    moved = replace(position, offset=50)
+    assert verdicts.verdict(connector("kafka"), "t:0", moved, upstream, positions, {"t"}).text == "GAP 50"
 
 
 def test_views_and_sinks_that_take_rows_twice_are_named() -> None:

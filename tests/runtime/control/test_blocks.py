@@ -18,8 +18,6 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import Lease, QuiesceLock
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
-from rw_sql.plan.result.confirmation import token_of
-from rw_sql.plan.result.plan import Plan
 from rw_sql.runtime.control import executor
 from rw_sql.runtime.control import quiesce as holds
 from rw_sql.runtime.control.executor import Executor
@@ -333,18 +331,6 @@ def test_a_block_that_was_thought_about_for_long_is_held_and_planned_again(
     assert session.epoch == epoch + 1
     assert len(session.questions) == 1
     assert list(answers) == []
-
-
-def test_only_an_injection_is_confirmed_by_the_plan_that_was_shown(session: Session) -> None:
-    snapshot = session.metastore.snapshot()
-    for text, is_kept in (
-        ("INJECT SOURCE OFFSETS s TO LATEST", True),
-        ("REWIND SOURCE s TO OPERATION 1", False),
-        ("ALTER SOURCE s UNSAFE SET (datagen.split.num = 2)", False),
-    ):
-        shown = Plan(statement=parse_statement(text), fingerprint="what else it stands for")
-        found = session.executor._plan_as(shown, {token_of(snapshot, shown)})
-        assert (found is not None) is is_kept, text
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,9 +11,6 @@ from deltalake.schema import PrimitiveType
 
 from rw_sql.runtime.delta.change_feed import feed_begin
 from rw_sql.runtime.support.warehouse import Warehouse
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FEED = "delta.enableChangeDataFeed"
 
@@ -78,3 +75,17 @@ def test_a_feed_that_was_broken_off_is_read_from_where_it_is_whole(path: str) ->
     again = switch(path, True)
     append(path)
     assert begin(path, after) == again
+
+
+def test_a_begin_whose_commit_was_cleaned_up_stays(path: str) -> None:
+    append(path, has_feed=True)
+    after = append(path)
+    append(path)
+    DeltaTable(path).create_checkpoint()
+    for version in range(after + 1):
+        (Path(path) / "_delta_log" / f"{version:020}.json").unlink()
+    append(path)
+    assert begin(path, after) == after
+    # This commit repeats the settings, and only the removed ones show whether the feed existed before.
+    add_column(path, "more")
+    assert begin(path, after) == after

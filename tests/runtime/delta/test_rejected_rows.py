@@ -9,7 +9,15 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from rw_sql.connectors.sink import Refusal, SinkShape
-from rw_sql.runtime.delta.rejected_rows import RejectedRows, reason_of, rejected_count
+from rw_sql.runtime.delta.rejected_rows import (
+    RejectedRows,
+    carry_over,
+    discard_from,
+    make_rejected,
+    reason_of,
+    rejected_count,
+)
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.support.sink_batches import batch, shape
 
 if TYPE_CHECKING:
@@ -39,6 +47,54 @@ def test_a_batch_that_is_written_again_replaces_what_it_had(tmp_path: Path) -> N
     assert RejectedRows.open(path, shape("upsert", "id")).total == 3
 
 
+def reject(path: str, *batches: int) -> RejectedRows:
+    """A table with one row per batch, whose id is the batch's number."""
+    kept = RejectedRows.open(path, shape("upsert", "id"))
+    for number in batches:
+        kept.begin()
+        kept.put(batch((number, "a"), (-1, "b")), [Refusal(index=0, reason="no")], number)
+    return kept
+
+
+def ids(path: str) -> list[int]:
+    return sorted(DeltaTable(path).to_pyarrow_table()["id"].to_pylist())
+
+
+def test_rows_of_an_unfinished_batch_are_removed_before_it_is_written_again(tmp_path: Path) -> None:
+    """The next attempt may write them, for example because the target's column was widened."""
+    warehouse, path = Warehouse.at(str(tmp_path)), str(tmp_path / "rejected")
+    discard_from(warehouse, path, 0)
+    assert not DeltaTable.is_deltatable(path)
+    reject(path, 3, 7)
+    discard_from(warehouse, path, 8)
+    assert ids(path) == [3, 7]
+    discard_from(warehouse, path, 7)
+    assert ids(path) == [3]
+    version = DeltaTable(path).version()
+    discard_from(warehouse, path, 7)
+    assert DeltaTable(path).version() == version
+    assert reject(path, 7).total == rejected_count(path) == 2
+
+
+def test_a_new_generation_has_the_rows_of_the_batches_that_are_not_read_again(tmp_path: Path) -> None:
+    warehouse = Warehouse.at(str(tmp_path))
+    old, new = str(tmp_path / "rejected-1"), str(tmp_path / "rejected-2")
+    carry_over(warehouse, old, new, 5)
+    assert not DeltaTable.is_deltatable(new)
+    reject(old, 3, 5, 7)
+    make_rejected(new, shape("upsert", "id"))  # A query may have created it.
+    for _ in range(2):  # a kill between the copy and its record
+        carry_over(warehouse, old, new, 5)
+        assert ids(new) == [3, 5]
+    assert reject(new, 6).total == 3
+    carry_over(warehouse, old, new, 5)
+    assert ids(new) == [3, 5, 6]
+    assert ids(old) == [3, 5, 7]
+    other = str(tmp_path / "rejected-3")
+    carry_over(warehouse, old, other, -1)
+    assert rejected_count(other) == 0
+
+
 def test_a_reason_names_the_row_and_what_to_type() -> None:
     rows = batch((1, "a"), (None, "b" * 100))
     skip = "ALTER SINK k CONNECTOR WITH (on_error = 'skip')"
@@ -54,15 +110,48 @@ def test_a_reason_names_the_row_and_what_to_type() -> None:
     assert reason_of(rows, [elsewhere], shape("upsert", "id")).endswith(f": large: {skip}; or a larger limit there")
 
 
-def test_a_row_whose_day_python_does_not_have_is_named_and_kept(tmp_path: Path) -> None:
-    days = pa.array([10_000_000], pa.int32()).cast(pa.date32())
-    rows = pa.table({"id": pa.array([1], pa.int32()), "day": days, "_rw_op": ["insert"]})
-    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("id", "integer"), ("day", "date"))]
-    of = SinkShape(name="k", type="append-only", schema=json.dumps({"type": "struct", "fields": fields}))
+def test_values_that_python_does_not_have_are_named_and_kept(tmp_path: Path) -> None:
+    warehouse = Warehouse.at(str(tmp_path))
+    days = pa.array([10_000_000, 0], pa.int32()).cast(pa.date32())
+    words = pa.array([b"a\xff", b"good"]).view(pa.string())
+    both = pa.StructArray.from_arrays([days, words], ["day", "word"])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2]), both)
+    maps = pa.MapArray.from_arrays(pa.array([0, 1, 2]), words, days)
+    of_both = {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in (("day", "date"), ("word", "string"))
+        ],
+    }
+    columns: dict[str, tuple[pa.Array, object, str]] = {
+        "day": (days, "date", "'29349-01-26'"),
+        "word": (words, "string", "'a\ufffd'"),
+        "both": (both, of_both, "{'day': '29349-01-26', 'word': 'a\ufffd'}"),
+        "lists": (
+            lists,
+            {"type": "array", "elementType": of_both, "containsNull": True},
+            "[{'day': '29349-01-26', 'word': 'a\ufffd'}]",
+        ),
+        "maps": (
+            maps,
+            {"type": "map", "keyType": "string", "valueType": "date", "valueContainsNull": True},
+            "[('a\ufffd', '29349-01-26')]",
+        ),
+    }
     far = [Refusal(index=0, reason="far")]
-    assert reason_of(rows, far, of).startswith("REFUSED row (id = 1, day = '29349-01-26'): far: ")
-    kept = RejectedRows.open(str(tmp_path / "rejected"), of)
-    for number in range(2):
-        kept.begin()
-        assert kept.put(rows, far, number).num_rows == 0
-    assert kept.total == RejectedRows.open(kept.path, of).total == 2
+    for name, (values, kind, told) in columns.items():
+        schema = {"type": "struct", "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}}]}
+        of = SinkShape(name="k", type="append-only", schema=json.dumps(schema))
+        rows = pa.table({name: values, "_rw_op": ["insert"] * 2})
+        assert reason_of(rows, far, of).startswith(f"REFUSED row ({name} = {told}): far: ")
+        kept = RejectedRows.open(str(tmp_path / name), of)
+        for number in (0, 1, 1):
+            kept.begin()
+            assert kept.put(rows, far, number).num_rows == 1
+        assert kept.total == RejectedRows.open(kept.path, of).total == 2
+        discard_from(warehouse, kept.path, 1)
+        copy = str(tmp_path / f"copy of {name}")
+        carry_over(warehouse, kept.path, copy, 0)
+        assert rejected_count(kept.path) == rejected_count(copy) == 1
+        assert DeltaTable(copy).to_pyarrow_table()[name].equals(pa.chunked_array([values.slice(0, 1)]))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, RebuildRecord
+from rw_sql.metastore.facts import PointDependent, RewindPoint
+from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, RebuildRecord, SinkRecord
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.upkeep.dropped_objects import sweep
@@ -57,11 +58,35 @@ def test_staging_tables_go_with_the_generation_that_they_were_made_for(
         epoch = put(metastore, RebuildRecord(id=2, name="v", view_id=1, generation=generation))
     for generation in (1, 2, 3, 4, 5):
         warehouse.make_folders(*(warehouse.history(1, generation, source) for source in (7, 12)))
-    others = ["other", "rejected-1", "refresh-1", "history-1", "1-rewind-0a1b2c3d"]
+    others = ["other", "refresh-1", "history-1", "1-rewind-0a1b2c3d"]
     warehouse.make_folders(*(f"{warehouse.uri}/data/1/{name}" for name in others))
     assert sweep(context, epoch)
     staged = [f"history-{generation}-{source}" for generation in left for source in (7, 12)]
     assert sorted(warehouse.list_names(f"{warehouse.uri}/data/1")) == sorted([*others, *staged])
+
+
+def test_rejected_rows_go_with_the_generation_of_their_sink(tmp_path: Path) -> None:
+    context = opened(tmp_path)
+    warehouse, metastore = context.warehouse, context.metastore
+    sink = SinkRecord(
+        id=1,
+        name="k",
+        definition="",
+        connector="jdbc",
+        options=(),
+        inputs=(),
+        schema="",
+        type="upsert",
+        generation=4,
+    )
+    epoch = put(metastore, sink)
+    points = (PointDependent(id=1, generation=2, version=0, batch=0),)
+    metastore.jobs.write_rewind_points(
+        (RewindPoint(source_id=7, operation=1, made_ms=0, folder="points", dependents=points),)
+    )
+    warehouse.make_folders(*(warehouse.rejected(1, generation) for generation in (1, 2, 3, 4)))
+    assert sweep(context, epoch)
+    assert sorted(warehouse.list_names(f"{warehouse.uri}/data/1")) == ["rejected-2", "rejected-3", "rejected-4"]
 
 
 def test_the_folders_of_a_rebuild_that_begins_during_the_sweep_stay(

@@ -122,9 +122,9 @@ def lower_inject_checkpoint_offsets(
             span=statement.path_span,
             hint="only positions in Kafka, Delta tables and file sources can be set",
         )
-    moved = tuple(_checked(statement, context, each) for each in wish.moved)
+    moved = tuple(checked(statement, context, each) for each in wish.moved)
     dropped = _dropped(statement, context, moved)
-    gone = _require_files(statement, inspector, context, moved)
+    gone = require_files(statement, inspector, context, moved)
     rows, notices = previewed(inspector, context, moved, dropped)
     notices = (*wish.notices, *_clamped(wish.moved, moved), *notices, *gone, *state_notices(context.checkpoint, rows))
     return _plan(statement, context, moved, dropped, rows, notices, watch_seconds)
@@ -184,7 +184,7 @@ def _watch_seconds(statement: InjectCheckpointOffsets) -> float:
     return seconds
 
 
-def _checked(statement: InjectCheckpointOffsets, context: InjectContext, each: NewPosition) -> NewPosition:
+def checked(statement: InjectCheckpointOffsets, context: InjectContext, each: NewPosition) -> NewPosition:
     """Checks that the upstream has the new position. If it does not, and the statement allows clamping, returns the
     nearest position that the upstream has."""
     target, position = each.target, each.position
@@ -256,7 +256,7 @@ def _dropped(
     return tuple(target for target in context.targets() if target.source in sources and target not in kept)
 
 
-def _require_files(
+def require_files(
     statement: InjectCheckpointOffsets, inspector: Inspector, context: InjectContext, moved: tuple[NewPosition, ...]
 ) -> tuple[str, ...]:
     """Checks that the files that will be read again still exist, because Spark skips missing files without an error."""

@@ -16,11 +16,12 @@ from rw_sql.errors import (
     SqlError,
 )
 from rw_sql.metastore.records import Operation, PutObject
-from rw_sql.model.object_lookup import find_connection
+from rw_sql.model.object_lookup import find_connection, spoken
 from rw_sql.model.options import connection_of, names_in_connection, options_given, plan_options
 from rw_sql.plan.checks.sources import require_secret
 from rw_sql.plan.effects.connection_impact import differences, spell
-from rw_sql.plan.result.plan import Plan, ResultRow
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow
+from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.connection.connected_object import (
@@ -55,7 +56,8 @@ if TYPE_CHECKING:
 def lower_alter_connector(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER … CONNECTOR WITH (…): changes alterable properties only.
 
-    The result is validated; no confirmation is needed.
+    The result is validated. A confirmation is needed only if a sink may then write to a different target, because its
+    URL names another server or database.
     """
     if statement.kind == "CONNECTION":
         return _alter_connection(statement, snapshot, inspector)
@@ -80,20 +82,35 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: I
     merged: Definition = merge_options(current, statement.options, gone)
     _check_merged(statement, snapshot, merged)
     change = PutObject(record=changed_record(snapshot, user, merged))
-    effect_of_change(snapshot, inspector, user, change, statement.name.span, is_validated=True, is_switchable=False)
+    effect = effect_of_change(
+        snapshot, inspector, user, change, statement.name.span, is_validated=True, is_switchable=False
+    )
     differs = differences(plan_options(snapshot, current), plan_options(snapshot, merged))
     if not differs:
         return nothing(statement, user.name, "the properties already have these values")
+    is_unsafe = effect.doubt is not None
+    dependents = snapshot.dependents_of(user.id)
+    preview = Preview(
+        title=f"CONNECTOR WITH of {user.kind} {user.name}",
+        dependents=tuple(f"{spoken(record.kind)} {record.name}" for record in dependents),
+        properties=differs,
+        splits=effect.splits,
+        notices=(*((effect.doubt,) if effect.doubt else ()), *effect.notices),
+    )
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, (change,)),
         operation=Operation(
             kind="ALTER CONNECTOR",
             statement=render(statement),
-            objects=(user.name, *(record.name for record in snapshot.dependents_of(user.id))),
+            objects=(user.name, *(record.name for record in dependents)),
             changes=(change,),
+            is_unsafe=is_unsafe,
+            plan=render_preview(preview) if is_unsafe else "",
         ),
         changes=tuple(ResultRow(object=user.name, change="ALTERED", detail=spell(*each)) for each in differs),
+        preview=preview if is_unsafe else None,
+        is_unsafe=is_unsafe,
         affected=(user.id,),
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_IN_A_BLOCK, SqlError
 from rw_sql.metastore.records import (
     ConnectionRecord,
@@ -29,7 +30,7 @@ from rw_sql.plan.effects.impact_of_changes import (
     predictions,
     touched_sources,
 )
-from rw_sql.plan.result.allow import predicted_words
+from rw_sql.plan.result.allow import WORDS, predicted_words
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import after, steps_of
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.snapshot import Effect
     from rw_sql.plan.effects.impact_of_changes import SourceImpact
     from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.plan.result.plan import SplitPreview
 
 BLOCK = "BEGIN UNSAFE"
 BEGIN_TO_COMMIT = "BEGIN UNSAFE … COMMIT"
@@ -203,11 +205,50 @@ def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
 
 
 def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> tuple[str, ...]:
-    """The words that the predicted effect of the whole block requires, and that are missing from the ALLOW of a
-    statement of the block."""
-    comes = predicted_words(split for move in moves for split in move.preview.splits)
-    lacking = {word for plan in collected.plans for word in plan.unallowed}
-    return tuple(word for word in comes if word in lacking)
+    """The words that the predicted effect of the whole block on a source requires, and that the statements which affect
+    the source do not allow.
+
+    A statement that itself predicts the effect must have the word in its own ALLOW. An effect that only the whole block
+    predicts needs the word in any of these statements: ALTER CONNECTION accepts no ALLOW, and a RESET after it does not
+    know what the source leaves behind in the old upstream.
+    """
+    missing: set[str] = set()
+    for move in moves:
+        plans = [plan for plan in collected.plans if move.source.id in plan.affected]
+        lacking = {word for plan in plans for word in plan.unallowed}
+        allowed = {word for plan in plans for word in _allow(plan.statement)}
+        rows = move.preview.splits
+        # Effects that earlier operations left behind remain, although the block does not move these splits.
+        moved = [row for row in _without_skipped(rows, move, plans) if row.old != row.new]
+        missing.update(word for word in predicted_words(rows) if word in lacking)
+        missing.update(word for word in predicted_words(moved) if word not in allowed)
+    return tuple(word for word in WORDS if word in missing)
+
+
+def _allow(statement: ast.Statement) -> tuple[str, ...]:
+    match statement:
+        case (
+            ast.AlterSourceUnsafeSet() | ast.AlterTableUnsafeSet() | ast.ResetSourceSplits() | ast.InjectSourceOffsets()
+        ):
+            return statement.allow
+        case _:
+            return ()
+
+
+def _without_skipped(
+    rows: Sequence[SplitPreview], move: SourceImpact, plans: Sequence[Plan]
+) -> tuple[SplitPreview, ...]:
+    """The rows without the gaps of SKIP RECORD, which needs no ALLOW because it names its record."""
+    kind = connector(move.source.connector)
+    skipped: dict[str, int] = {}
+    for plan in plans:
+        if isinstance(plan.statement, ast.SkipRecord) and plan.operation is not None:
+            for change in plan.operation.changes:
+                if isinstance(change, PutSplitStates) and change.fragment == move.reader.fragment:
+                    for split, state in change.states.items():
+                        offset = kind.decode_state(split, state).offset
+                        skipped[split] = skipped.get(split, 0) + offset - plan.statement.offset
+    return tuple(replace(row, gaps=max(0, row.gaps - skipped.get(row.split, 0))) for row in rows)
 
 
 def _located(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector: Inspector, lower: Lower) -> Collected:

@@ -27,17 +27,19 @@ from rw_sql.model.split_status import OK, OTHER_CLUSTER, at_offset, identity_sta
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import startup_states
+from rw_sql.plan.effects.left_splits import finished_and_unlisted, stall_notice, unlisted
 from rw_sql.plan.effects.per_reader import for_each_reader
 from rw_sql.plan.effects.verdicts import preview_splits, shown_offset, with_cuts
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, require_movable, resolve_splits, states_change, unsafe_plan
-from rw_sql.plan.statements.move.inject_targets import InjectContext, read_target, shorten
+from rw_sql.plan.statements.move.inject_targets import InjectContext, discard_unlisted, read_target, shorten
 from rw_sql.syntax.lexing.identifiers import sql_name
+from rw_sql.syntax.statements import InjectValues
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rw_sql.connectors.base import Connector, Upstream
     from rw_sql.errors import Span
@@ -78,8 +80,15 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
         require_upstream(upstream, source.name, statement.name.span)
     positions = inspector.positions.of(source.id, reader.fragment)
     positions = with_cuts(inspector, source.connector, options, upstream, positions)
-    chosen = resolve_splits(kind, snapshot, source, statement.splits, splits) or splits
-    chosen_set = frozenset(chosen)
+    finished = frozenset(finished_and_unlisted(kind, splits, positions.states, upstream))
+    named = resolve_splits(kind, snapshot, source, statement.splits, splits)
+    spans = {split: written.span for split, written in zip(named, statement.splits, strict=True)}
+    _refuse_finished(source, finished, spans)
+    chosen = named or tuple(split for split in splits if split not in finished)
+    is_by_values = isinstance(statement.target, InjectValues)
+    if not (chosen or is_by_values):
+        raise _finished_error(source, splits, statement.target.span)
+    chosen_set = frozenset(splits if is_by_values else chosen)
     context = InjectContext(
         snapshot=snapshot,
         source=source,
@@ -91,13 +100,32 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
     )
     wish = read_target(statement, inspector, context)
     ids = resolve_splits(kind, snapshot, source, tuple(entry.split for entry in wish.entries), splits)
-    picked = [(id_, entry) for id_, entry in zip(ids, wish.entries, strict=True) if id_ in chosen_set]
+    entries = dict(zip(ids, wish.entries, strict=True))
+    if is_by_values:
+        moved = {
+            id_: entry.span
+            for id_, entry in entries.items()
+            if id_ in finished
+            and (
+                entry.state is None
+                or _checked(statement, kind, id_, entry, upstream, positions).offset != positions.states[id_].offset
+            )
+        }
+        _refuse_finished(source, finished, moved)
+    picked = [(id_, entry) for id_, entry in entries.items() if id_ in chosen_set]
     resets = [upstream.splits[id_] for id_, entry in picked if entry.state is None and id_ in upstream.splits]
     restarted = startup_states(inspector, kind, source.connector, options, resets)
     states: dict[str, SplitState] = {}
     clamped: list[str] = []
     for id_, entry in picked:
         if entry.state is None:
+            if id_ not in restarted and upstream.is_reachable:
+                raise SqlError(
+                    SPLITS_UNKNOWN,
+                    f'split "{id_}" cannot be reset, because the upstream does not list it',
+                    span=entry.span,
+                    hint=discard_unlisted(source.name),
+                )
             if id_ not in restarted:
                 raise SqlError(
                     SPLITS_UNKNOWN,
@@ -113,9 +141,31 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
                 given, used = (shown_offset(kind, offset) for offset in (wanted.offset, states[id_].offset))
                 clamped.append(f"{id_} from {given} to {used}")
     if wish.entries and not picked:
+        if finished.issuperset(ids):
+            raise _finished_error(source, ids, statement.target.span)
         raise _names_none(statement, ids)
-    said = (f"clamped to the offsets that the upstream has: {shorten(clamped)}",) if clamped else ()
-    return _plan(statement, inspector, context, reader, states, (*wish.notices, *said))
+    said = [f"clamped to the offsets that the upstream has: {shorten(clamped)}"] if clamped else []
+    if lost := unlisted(kind, states, states, upstream):
+        said.append(stall_notice(source.name, lost))
+    left_out = () if named or is_by_values else tuple(split for split in splits if split in finished)
+    return _plan(statement, inspector, context, reader, states, (*wish.notices, *said), left_out)
+
+
+def _refuse_finished(source: SourceRecord, finished: frozenset[str], spans: Mapping[str, Span]) -> None:
+    """Raises SqlError if the statement names one of the splits ``finished``, which the upstream no longer lists and the
+    source has read to their ends. ``spans`` maps the named splits to their places."""
+    if again := [split for split in spans if split in finished]:
+        raise _finished_error(source, again, spans[again[0]], f"leave out {shorten(again)}; ")
+
+
+def _finished_error(source: SourceRecord, splits: Iterable[str], span: Span, hint: str = "") -> SqlError:
+    return SqlError(
+        SPLITS_UNKNOWN,
+        f"the upstream no longer lists {shorten(splits)}, which the source has read to the end: nothing there can be "
+        "read again",
+        span=span,
+        hint=f"{hint}{discard_unlisted(source.name)}",
+    )
 
 
 def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source: SourceRecord) -> None:
@@ -248,7 +298,10 @@ def _plan(
     reader: Reader,
     states: Mapping[str, SplitState],
     notices: tuple[str, ...],
+    left_out: tuple[str, ...],
 ) -> Plan:
+    """``left_out`` are splits that the target includes and that keep their positions, because nothing of them can be
+    read again."""
     snapshot, source, upstream, positions = context.snapshot, context.source, context.upstream, context.positions
     if not states:
         raise SqlError(
@@ -258,7 +311,8 @@ def _plan(
             hint=f"INJECT SOURCE OFFSETS {sql_name(source.name)} VALUES ('split' = offset)",
         )
     assigned = named_splits(snapshot, source, snapshot.splits(reader.fragment))
-    kept = [split for split in assigned if split not in states]
+    unkept = {*states, *left_out}
+    kept = [split for split in assigned if split not in unkept]
     after = {split: states.get(split, positions.states.get(split)) for split in assigned}
     answers = []
     for split, state in states.items():
@@ -275,6 +329,13 @@ def _plan(
             ResultRow(object=source.name, change="KEPT", detail=f"not named, position kept: {shorten(kept)}")
         )
     answers += [ResultRow(object=source.name, change="NOTICE", detail=notice) for notice in notices]
+    if left_out:
+        said = (
+            f"the upstream no longer lists {shorten(left_out)}, which the source has read to the end and where it "
+            "keeps its position"
+        )
+        answers.append(ResultRow(object=source.name, change="KEPT", detail=said))
+        notices = (*notices, said)
     if not upstream.is_reachable:
         notices = (*notices, f"the upstream does not answer: {upstream.error}")
     rows = preview_splits(context.kind, upstream, positions, after)

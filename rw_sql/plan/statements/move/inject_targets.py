@@ -87,7 +87,7 @@ class ResolvedTarget:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectContext:
     """What is needed to resolve a target: the source, the selected splits (``chosen``), and the state of the
-    upstream."""
+    upstream. Without FOR SPLITS, the splits that were read to their ends and no longer exist are not selected."""
 
     snapshot: Snapshot
     source: SourceRecord
@@ -123,6 +123,11 @@ def read_target(statement: InjectSourceOffsets, inspector: Inspector, context: I
             return _time(inspector, moment_of(inspector, target), target.span, context)
         case _:
             assert_never(target)
+
+
+def discard_unlisted(source_name: str) -> str:
+    """The hint about splits that the upstream does not list."""
+    return f"RESET SOURCE SPLITS {sql_name(source_name)} discards the splits that the upstream no longer has"
 
 
 def shorten(names: Iterable[str]) -> str:
@@ -310,6 +315,13 @@ def _source(inspector: Inspector, target: InjectFromSource, context: InjectConte
 
 def _require_bounds(splits: Iterable[str], span: Span, context: InjectContext) -> None:
     missing = [split for split in splits if split not in context.upstream.splits]
+    if missing and context.upstream.is_reachable:
+        raise SqlError(
+            SPLITS_UNKNOWN,
+            f"the upstream does not list {shorten(missing)}, so no bounds are known",
+            span=span,
+            hint=f"{discard_unlisted(context.source.name)}; then repeat this statement",
+        )
     if missing:
         raise SqlError(
             SPLITS_UNKNOWN,

@@ -36,6 +36,7 @@ from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import Step, after, steps_of
 from rw_sql.plan.statements.common import require_movable
 from rw_sql.plan.statements.move.restored import checked, put_records
+from rw_sql.plan.statements.move.rewind_losses import records_lost_by_rewind
 from rw_sql.plan.statements.move.undo import History
 from rw_sql.plan.statements.table.source_of_table import RESHAPING, without_tables
 from rw_sql.syntax import render
@@ -67,8 +68,8 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
     The source then continues.
 
     Refused if there is no rewind point, if the data of the rewind point no longer exist, or if the upstream no longer
-    has the records to continue with. Without ALLOW DUPLICATES, also refused if a sink has sent rows since the
-    operation.
+    has the records to continue with or other records whose rows would be removed. Without ALLOW DUPLICATES, also
+    refused if a sink has sent rows since the operation.
     """
     source = find_source(snapshot, statement.name)
     require_movable(source, statement.name.span)
@@ -83,7 +84,7 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
         raise _refused(
             statement,
             "the source is not shared, and such sources have no rewind points",
-            f"UNDO OPERATION {statement.operation} restores definition and positions, but does not remove rows",
+            _undo_instead(statement),
         )
     records = inspector.operations(since=statement.operation)
     listed = f"SHOW UNSAFE OPERATIONS FOR {sql_name(source.name)}"
@@ -114,6 +115,10 @@ def _refused(statement: RewindSource, why: str, hint: str | None = None) -> SqlE
     return SqlError(CANNOT_REWIND, message, span=statement.span, hint=hint)
 
 
+def _undo_instead(statement: RewindSource) -> str:
+    return f"UNDO OPERATION {statement.operation} restores definition and positions, but does not remove rows"
+
+
 def _is_in(record: ObjectRecord, known: Mapping[int, PointDependent]) -> bool:
     found = known.get(record.id)
     return found is not None and (
@@ -122,7 +127,7 @@ def _is_in(record: ObjectRecord, known: Mapping[int, PointDependent]) -> bool:
 
 
 def _the_point(statement: RewindSource, source: SourceRecord, points: Sequence[RewindPoint]) -> RewindPoint:
-    undo = f"UNDO OPERATION {statement.operation} restores definition and positions, but does not remove rows"
+    undo = _undo_instead(statement)
     there = [str(point.operation) for point in points if point.reason is None]
     hint = f"rewind points of {source.name}: operation {', '.join(there)}; {undo}" if there else undo
     point = next((found for found in points if found.operation == statement.operation), None)
@@ -142,8 +147,7 @@ def _require_there(statement: RewindSource, snapshot: Snapshot, look: RewindLook
         if table.lost is not None:
             record = snapshot.get(table.object_id)
             told = f'{spoken(record.kind)} "{record.name}"' if record is not None else f"object {table.object_id}"
-            hint = f"UNDO OPERATION {statement.operation} restores definition and positions, but does not remove rows"
-            raise _refused(statement, f"{told} {table.lost}", hint)
+            raise _refused(statement, f"{told} {table.lost}", _undo_instead(statement))
 
 
 def _before(
@@ -351,6 +355,13 @@ def _plan(
             remedy_without_records(source)
             if captures_changes(source.connector)
             else f"INJECT SOURCE OFFSETS {sql_name(source.name)} moves it to records that the upstream still has",
+        )
+    if lost := records_lost_by_rewind(snapshot, then, inspector, move, moved, statement.operation):
+        listed = ", ".join(found.describe() for found in lost[:8])
+        raise _refused(
+            statement,
+            f"it would remove the rows of records that the source cannot read again: {listed}",
+            _undo_instead(statement),
         )
     told = (*_taken_back(snapshot, source, look), *notices)
     preview = replace(

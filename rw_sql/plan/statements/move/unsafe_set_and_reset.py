@@ -248,11 +248,15 @@ def _visited_while_paused(
     pauses = pauses_of(snapshot, source.id)
     if not pauses:
         return ()
-    since, stored = min(snapshot.object_epoch(pause.id) for pause in pauses), snapshot.states(fragment)
+    since = min(snapshot.object_epoch(pause.id) for pause in pauses)
+    assigned, stored = snapshot.splits(fragment), snapshot.states(fragment)
     return tuple(
         split
         for split in splits
-        if split not in positions.read_splits and split in stored and stored[split].epoch > since
+        if split not in positions.read_splits
+        and split in stored
+        # An INJECT may have set the position of a split that was assigned before the pause.
+        and min(assigned[split].epoch, stored[split].epoch) > since
     )
 
 

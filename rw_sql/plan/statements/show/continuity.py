@@ -19,7 +19,7 @@ from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.metastore.codec import before_from_json
 from rw_sql.metastore.records import REWIND
 from rw_sql.model.object_lookup import find_source
-from rw_sql.model.offset_ranges import Spans, covered, uncovered, with_span
+from rw_sql.model.offset_ranges import covered, reads_of, uncovered, with_read
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import split_order
 from rw_sql.plan.result.plan import Plan, Table
@@ -31,6 +31,7 @@ from rw_sql.syntax.statements import RewindSource
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import OperationRecord
+    from rw_sql.model.offset_ranges import IncarnationReads, ReadIncarnation
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.ports.positions import CommittedRanges
     from rw_sql.syntax.statements import ShowSourceContinuity
@@ -68,15 +69,20 @@ SplitIdentity = tuple[str | None, str | None]
 
 @dataclass(slots=True)
 class _Read:
-    """What has been read from a split so far: for each incarnation, the ranges of offsets and the end of the last
-    range.
+    """What has been read from a split so far: the ranges of offsets of each incarnation.
 
     ``last`` is the last offset read.
     """
 
-    spans: dict[SplitIdentity, Spans] = field(default_factory=dict)
-    reached: dict[SplitIdentity, int] = field(default_factory=dict)
+    lives: tuple[ReadIncarnation, ...] = ()
     last: int | None = None
+    _found: dict[SplitIdentity, IncarnationReads | None] = field(default_factory=dict)
+
+    def of(self, life: SplitIdentity) -> IncarnationReads | None:
+        """What has been read from one incarnation. May only be called when ``lives`` is final."""
+        if life not in self._found:
+            self._found[life] = reads_of(self.lives, *life)
+        return self._found[life]
 
 
 @dataclass(slots=True)
@@ -133,16 +139,17 @@ def stretches(
             now = read.setdefault(split, _Read())
             key = (epoch, split)
             if key not in found:
-                before[key] = _Read(spans=dict(now.spans), reached=dict(now.reached), last=now.last)
+                before[key] = _Read(lives=now.lives, last=now.last)
                 found[key] = _begin(before[key], life, start)
             stretch = found[key]
             if stretch.next is not None:
                 stretch.inner_gaps += max(0, start - stretch.next)
                 stretch.inner_duplicates += max(0, stretch.next - start)
-            stretch.duplicates += covered(before[key].spans.get(life, ()), start, end)
+            if (known := before[key].of(life)) is not None:
+                stretch.duplicates += covered(known.spans, start, end)
             stretch.next = end
-            now.spans[life] = with_span(now.spans.get(life, ()), start, end)
-            now.reached[life] = end
+            cluster, incarnation = life
+            now.lives = with_read(now.lives, start, end, cluster=cluster, incarnation=incarnation)
             now.last = end - 1
     observed = {
         key: Observed(
@@ -162,9 +169,9 @@ def stretches(
 
 
 def _begin(before: _Read, life: SplitIdentity, start: int) -> _Stretch:
-    is_known = life in before.reached
-    gaps = uncovered(before.spans[life], before.reached[life], start) if is_known else 0
-    return _Stretch(first=start, gaps=gaps, last_before=before.last, is_known=is_known)
+    known = before.of(life)
+    gaps = uncovered(known.spans, known.reached, start) if known is not None else 0
+    return _Stretch(first=start, gaps=gaps, last_before=before.last, is_known=known is not None)
 
 
 def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snapshot, inspector: Inspector) -> Plan:

@@ -13,11 +13,11 @@ from rw_sql.connectors.spec import OptionError
 from rw_sql.connectors.support.startup_mode import MODE, TIME
 from rw_sql.errors import INVALID_PROPERTY, NOT_SUPPORTED, UNKNOWN_PROPERTY, SqlError
 from rw_sql.metastore.records import DEFAULT_GROUP, SourceRecord
-from rw_sql.model.backfill_ranges import History, SplitHistory, same_incarnation
+from rw_sql.model.backfill_ranges import History, SplitHistory
 from rw_sql.model.definitions import GROUP_OPTION, option_text
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import named_splits
-from rw_sql.model.offset_ranges import total, with_span, within, without
+from rw_sql.model.offset_ranges import same_incarnation, total, with_span, within, without
 from rw_sql.model.options import source_options
 from rw_sql.model.parameters import MOST_PARALLELISM, NO_LIMIT
 from rw_sql.model.resource_groups import written_group
@@ -397,7 +397,7 @@ def _starts(
     if resolved.get(MODE, "earliest").lower() == "latest":
         in_doubt = births_in_doubt(source, seen)
         cuts = inspector.upstreams.cut_logs(source.connector, options, in_doubt) if in_doubt else {}
-        return _latest(source, began, seen, cuts)
+        return _latest(source, began, seen, positions.states, cuts)
     return {
         split: min(at, kind.start_offset(resolved, seen[split], {})) if split in seen else at
         for split, at in began.items()
@@ -405,7 +405,11 @@ def _starts(
 
 
 def _latest(
-    source: SourceRecord, began: Mapping[str, int], seen: Mapping[str, UpstreamSplit], cuts: Mapping[str, int]
+    source: SourceRecord,
+    began: Mapping[str, int],
+    seen: Mapping[str, UpstreamSplit],
+    positions: Mapping[str, SplitState],
+    cuts: Mapping[str, int],
 ) -> dict[str, int]:
     """The offset that ``latest`` stands for, per split.
 
@@ -420,9 +424,11 @@ def _latest(
     starts = dict(began)
     for split, now in seen.items():
         then = ends.get(split)
-        if then is not None and (then.cluster, then.incarnation) == (now.cluster, now.incarnation):
+        # The upstream may no longer report the identity that the position has.
+        life = (now.cluster or positions[split].cluster, now.incarnation or positions[split].incarnation)
+        if then is not None and (then.cluster, then.incarnation) == life:
             starts[split] = cuts.get(split, then.start)
-        elif then is None and (kind.split_topic(split), now.cluster, now.incarnation) in lives:
+        elif then is None and (kind.split_topic(split), *life) in lives:
             starts[split] = min(began[split], now.start)
     return starts
 

@@ -417,9 +417,45 @@ def test_the_safe_path_of_a_sink() -> None:
     assert [row.detail for row in plan.changes] == ["properties.compression.codec = zstd (new)"]
 
 
-def test_a_databases_connection_may_change_at_any_time() -> None:
+ELSEWHERE_STAY = "the rows that it wrote stay in the old target; the new address may be another store"
+
+
+def test_a_sink_that_comes_to_another_database_is_an_unsafe_operation() -> None:
     world = sink_world()
-    plan = world.run("ALTER CONNECTION pg SET (jdbc.url = 'jdbc:postgresql://other/shop'), DROP (user)")
+    world.run(
+        "CREATE SINK q FROM va WITH (connector = 'jdbc', jdbc.url = 'jdbc:postgresql://db/shop', user = 'writer',"
+        " table.name = 't', type = 'append-only')"
+    )
+    for statement, other in (
+        ("ALTER SINK q CONNECTOR WITH (jdbc.url = '%s')", "jdbc:postgresql://db/shop2?sslmode=require"),
+        ("ALTER SINK q CONNECTOR WITH (jdbc.url = '%s')", "jdbc:postgresql://db:6432/shop"),
+        ("ALTER CONNECTION pg SET (jdbc.url = '%s')", "jdbc:postgresql://other/shop"),
+        ("ALTER CONNECTION pg CONNECTOR WITH (jdbc.url = '%s')", "jdbc:postgresql://db/shop2"),
+    ):
+        plan = world.plan(statement % other)
+        assert plan.operation is not None
+        assert plan.is_unsafe is plan.operation.is_unsafe is True
+        assert plan.preview is not None
+        assert ("jdbc.url", "jdbc:postgresql://db/shop", other) in plan.preview.properties
+        name = "" if "SINK" in statement else "sink p: "
+        assert plan.preview.notices == (f"{name}{ELSEWHERE_STAY}",)
+        assert ELSEWHERE_STAY in plan.operation.plan
+    move = "ALTER SINK q CONNECTOR WITH (jdbc.url = 'jdbc:postgresql://other/shop')"
+    plan = lower(UnsafeBlock(statements=(parse_statement(move),)), world.snapshot, world.inspector)
+    assert ("q", "NOTICE", ELSEWHERE_STAY) in [(row.object, row.change, row.detail) for row in plan.changes]
+    # Parameters of the URL and the login do not lead elsewhere, and an undo of such a change does not either.
+    plan = world.run(
+        "ALTER SINK q CONNECTOR WITH (jdbc.url = 'jdbc:postgresql://db/shop?sslmode=require', user = 'other')"
+    )
+    assert not plan.is_unsafe
+    assert not world.plan(f"UNDO OPERATION {world.operations[0].epoch}").is_unsafe
+    world.run(move)
+    assert world.plan(f"UNDO OPERATION {world.operations[0].epoch}").is_unsafe
+
+
+def test_a_databases_connection_may_change_its_login_at_any_time() -> None:
+    world = sink_world()
+    plan = world.run("ALTER CONNECTION pg SET (jdbc.url = 'jdbc:postgresql://db/shop?sslmode=require'), DROP (user)")
     assert not plan.is_unsafe
     assert restarted(plan) == [sink_job_of(world, "p")]
     assert [row.change for row in plan.changes] == ["ALTERED", "ALTERED", "FOLLOWS"]

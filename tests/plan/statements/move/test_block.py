@@ -14,7 +14,7 @@ from rw_sql.plan.result.plan import Plan
 from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.statements import UnsafeBlock
-from tests.plan.canned import CannedWorld, create_source, moved_world
+from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, create_source, moved_world
 from tests.plan.statements.move.test_undo import seen, statements
 
 
@@ -95,6 +95,70 @@ def test_a_block_needs_confirmation_for_its_total_effect_only() -> None:
     pause, move, reset, inject, resume = MOVE
     allowed = f"{move} ALLOW GAPS", reset, f"{inject} ALLOW GAPS"
     assert planned(world, pause, *allowed, resume).unallowed == ()
+
+
+def connected_world(*new: tuple[int, int]) -> CannedWorld:
+    """A paused source ``s`` that reads ``old`` over a connection ``c``: its partitions are read to 40 of 50, 50 of 50
+    and 0 of 500. ``new`` are the bounds of the topic's partitions in another cluster."""
+    world = CannedWorld()
+    world.put_topic("old", (10, 50), (0, 50), (0, 500))
+    world.put_topic("old", *new, at=ELSEWHERE)
+    world.run(
+        f"CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = '{HERE}')",
+        "CREATE SOURCE s (id INT) WITH (connector = 'kafka', connection = c, topic = 'old') FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM s",
+    )
+    world.read_on("s", old_0=40, old_1=50)
+    world.run("PAUSE SOURCE s")
+    return world
+
+
+ALTER_CONNECTION = f"ALTER CONNECTION c SET (properties.bootstrap.server = '{ELSEWHERE}')"
+
+
+def test_records_that_a_changed_connection_leaves_behind_need_allow() -> None:
+    world = connected_world((0, 50), (0, 50))
+    plan = planned(world, ALTER_CONNECTION, "RESET SOURCE SPLITS s", "RESUME SOURCE s")
+    assert plan.preview is not None
+    assert "GAP 500 (left unread)" in render_preview(plan.preview)
+    assert plan.unallowed == ("GAPS",)
+    allowed = (ALTER_CONNECTION, "RESET SOURCE SPLITS s ALLOW GAPS", "RESUME SOURCE s")
+    assert planned(world, *allowed).unallowed == ()
+    # Nothing is left behind.
+    assert planned(connected_world((0, 50), (0, 50), (0, 500)), *allowed[:1], "RESET SOURCE SPLITS s").unallowed == ()
+
+
+def test_a_word_counts_for_the_source_of_its_statement_only() -> None:
+    world = connected_world((0, 50), (0, 50))
+    world.put_topic("other", (0, 50))
+    world.run(create_source("t", "other"), "PAUSE SOURCE t")
+    other = "INJECT SOURCE OFFSETS t VALUES ('0' = 20) ALLOW GAPS"
+    reset = "RESET SOURCE SPLITS s"
+    assert planned(world, ALTER_CONNECTION, reset, other).unallowed == ("GAPS",)
+    assert planned(world, ALTER_CONNECTION, f"{reset} ALLOW GAPS", other).unallowed == ()
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_skipped_record_needs_no_word_in_a_block(is_shared: bool) -> None:
+    world = CannedWorld()
+    world.put_topic("old", (10, 50), (0, 50))
+    world.run(create_source("s", "old", f"shared = '{str(is_shared).lower()}'"))
+    world.run("CREATE MATERIALIZED VIEW v AS SELECT id FROM s")
+    skips = ("PAUSE SOURCE s", "SKIP RECORD AT '0' 10 ON SOURCE s", "SKIP RECORD AT '0' 11 ON SOURCE s")
+    plan = planned(world, *skips)
+    assert plan.preview is not None
+    assert [row.gaps for row in plan.preview.splits][:1] == [2]
+    assert plan.unallowed == ()
+    beyond = "INJECT SOURCE OFFSETS s VALUES ('0' = 45)"
+    assert planned(world, *skips, beyond).unallowed == ("GAPS",)
+    assert planned(world, *skips, f"{beyond} ALLOW GAPS").unallowed == ()
+
+
+def test_what_an_earlier_operation_left_out_needs_no_word_again() -> None:
+    world = connected_world((0, 50), (0, 50), (0, 500))
+    world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 45, '1' = 10)")
+    plan = planned(world, "ALTER CONNECTION c SET (properties.client.id = 'x')", "RESUME SOURCE s")
+    assert plan.unallowed == ()
 
 
 def test_several_sources_have_a_part_each() -> None:

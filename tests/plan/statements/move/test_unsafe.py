@@ -49,6 +49,23 @@ def test_a_mistyped_move_of_a_paused_source_leaves_no_trace() -> None:
     assert world.assigned("s") == ("old:0", "old:1")
 
 
+def test_a_split_of_before_the_pause_stays_although_an_injection_has_set_its_position() -> None:
+    world = CannedWorld()
+    world.put_topic("old", (0, 50), (0, 50))
+    world.put_topic("new", (0, 5))
+    world.run(create_source("s", "old"), "PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('0' = 20) ALLOW GAPS")
+    plan = world.run("ALTER SOURCE s UNSAFE SET (topic = 'new')")
+    assert plan.preview is not None
+    assert [(row.split, row.verdict) for row in plan.preview.splits] == [
+        ("new:0", "NONE"),
+        ("old:0", "GAP 30 (left unread)"),
+        ("old:1", "GAP 50 (left unread)"),
+    ]
+    assert plan.unallowed == ("GAPS",)
+    assert world.states("s") == {"old:0": 20, "old:1": 0, "new:0": 0}
+    assert world.assigned("s") == ("new:0", "old:0", "old:1")
+
+
 def test_what_a_paused_source_reads_after_a_move_is_as_predicted() -> None:
     world = moved_world("scan.startup.mode = 'latest'")
     world.run("PAUSE SOURCE s", "ALTER SOURCE s UNSAFE SET (topic = 'new')")

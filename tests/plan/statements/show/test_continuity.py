@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rw_sql.plan.ports.positions import CommittedRanges
-from tests.plan.canned import CannedWorld, create_source, moved_world
+from tests.plan.canned import HERE, CannedWorld, create_source, moved_world
 
 LIFE = ("cluster", "first")
 
@@ -90,6 +92,30 @@ def test_a_hole_that_no_operation_made_is_reported() -> None:
     read(world, old_0=(49, 52))
     rows = {row[1]: row for row in shown(world)}
     assert rows["old:0"] == ("READING", "old:0", "NONE", 1, 2, None, None, "BROKEN")
+
+
+@pytest.mark.parametrize(("before", "after"), [("T", None), (None, "T")])
+def test_readings_from_before_the_identity_became_known_or_unknown_count(before: str | None, after: str | None) -> None:
+    world = CannedWorld()
+    world.put_topic("t", (0, 1000), cluster="c")
+    world.topics[HERE, "t"] = tuple(replace(split, incarnation=before) for split in world.topics[HERE, "t"])
+    world.run(create_source("s", "t"))
+
+    def read_as(life: str | None, start: int, end: int) -> None:
+        world.read_on("s", t_0=end)
+        lives = {"t:0": ("c", life)}
+        world.commits.append(CommittedRanges(epoch=world.snapshot.epoch, ranges={"t:0": (start, end)}, lives=lives))
+
+    read_as(before, 0, 1000)
+    world.topics[HERE, "t"] = tuple(replace(split, incarnation=after) for split in world.topics[HERE, "t"])
+    world.run("RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)")
+    read_as(after, 0, 500)
+    world.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('0' = 400)", "RESUME SOURCE s")
+    read_as(after, 400, 1010)
+    assert [row for row in shown(world) if row[0] != "READING"] == [
+        ("RESET SOURCE SPLITS", "t:0", "DUPLICATES 1000", 500, 0, 999, 0, "CUT SHORT"),
+        ("INJECT SOURCE OFFSETS", "t:0", "DUPLICATES 600", 600, 0, 499, 400, "AS PREDICTED"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from rw_sql.model.offset_ranges import LogPiece, total, with_piece, without
 from rw_sql.plan.statements.view.backfill_plan import view_options, with_rate_limit
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.statements import CreateMaterializedView
-from tests.plan.canned import CannedWorld, create_source
+from tests.plan.canned import HERE, CannedWorld, create_source
 from tests.plan.canned_inspector import CannedUpstreams
 
 VIEW = "CREATE MATERIALIZED VIEW v{} AS SELECT id FROM s"
@@ -208,6 +208,16 @@ def test_earliest_reaches_back_before_the_source() -> None:
         BackfillChunk(split="t:0", start=5, end=100),
         BackfillChunk(split="t:1", start=0, end=100),
     )
+
+
+def test_latest_is_the_moment_of_create_source_although_the_upstream_no_longer_shows_its_identity() -> None:
+    found = world((0, 100), (0, 100), options=("scan.startup.mode = 'latest'",))
+    found.put_topic("t", (0, 150), (0, 150))
+    found.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('0' = 40)", "RESUME SOURCE s")
+    found.read_on("s", t_0=150, t_1=150)
+    found.topics[HERE, "t"] = tuple(replace(split, incarnation=None) for split in found.topics[HERE, "t"])
+    history = history_of(found, "scan.startup.mode = 'latest'")
+    assert spans(history) == {"t:0": ((100, 150),), "t:1": ((100, 150),)}
 
 
 def test_latest_is_the_moment_of_create_source_also_where_the_reader_is_not_there_yet() -> None:

@@ -1,0 +1,130 @@
+"""The records whose rows a REWIND would remove, and that the source could not read again afterwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.records import FORGOTTEN
+from rw_sql.model.job_specs import named_splits
+from rw_sql.model.offset_ranges import with_span, within
+from rw_sql.model.options import source_options
+from rw_sql.model.split_status import EXPIRED, OK, identity_status, is_known_same, split_order
+from rw_sql.plan.effects.connection_impact import may_be_elsewhere
+from rw_sql.plan.effects.discovery import discover
+from rw_sql.plan.effects.impact_of_changes import GONE, Unreadable
+from rw_sql.plan.effects.verdicts import shown_offset
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.base import Connector, UpstreamSplit
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.model.offset_ranges import Spans
+    from rw_sql.plan.effects.impact_of_changes import SourceImpact
+    from rw_sql.plan.ports.inspector import Inspector
+
+_Reading = tuple[str, str | None, str | None]
+"""A split with the cluster and the incarnation from which it was read."""
+
+
+def records_lost_by_rewind(
+    snapshot: Snapshot, then: Snapshot, inspector: Inspector, impact: SourceImpact, moved: SourceRecord, operation: int
+) -> tuple[Unreadable, ...]:
+    """The splits with records that were read since the operation, that the restored source should read again, and that
+    it could not read again. Each has the offset of the first such record.
+
+    ``then`` is the catalog after the REWIND, with the source ``moved``. Records of an upstream that the restored
+    definition does not name are left out: the REWIND removes their rows on purpose. Empty if the upstream does not
+    respond.
+    """
+    source = impact.source
+    kind = connector(source.connector)
+    options, present_options = source_options(then, moved), source_options(snapshot, source)
+    upstream = inspector.upstreams.look(source.connector, options)
+    if not upstream.is_reachable:
+        return ()
+    left = inspector.upstreams.look(source.connector, present_options)
+    is_elsewhere = may_be_elsewhere(kind.spec, present_options, options)
+    removed = _removed(inspector, source, operation)
+    named = frozenset(named_splits(then, moved, {split for split, _, _ in removed}))
+    later = _later_beginnings(inspector, then, kind, moved, impact, {split for split, _, _ in removed} & named)
+    lost: dict[str, Unreadable] = {}
+    for (split, cluster, incarnation), spans in removed.items():
+        seen, position = upstream.splits.get(split), impact.states.get(split)
+        state = SplitState(split=split, offset=spans[0][0], cluster=cluster, incarnation=incarnation)
+        if split not in named or (cluster and upstream.cluster and cluster != upstream.cluster):
+            continue
+        if seen is None:
+            # A split of the present upstream that the restored definition leaves out, for example by its pattern.
+            if split in left.splits or (is_elsewhere and not (cluster and upstream.cluster)):
+                continue
+        elif is_elsewhere and not is_known_same(state, seen):
+            continue
+        if position is not None and identity_status(position, state) == OK:
+            spans = within(spans, position.offset, max(position.offset, spans[-1][1]))
+        found = _first_lost(kind, state, spans, seen, later.get(split))
+        if found is not None:
+            status, offset = found
+            lost[split] = Unreadable(
+                split=split,
+                offset=offset,
+                status=status,
+                bounds=(seen.start, seen.end) if seen else None,
+                connector=source.connector,
+            )
+    return tuple(lost[split] for split in sorted(lost, key=split_order))
+
+
+def _removed(inspector: Inspector, source: SourceRecord, operation: int) -> dict[_Reading, Spans]:
+    """The offsets that the log's commits have read since an operation. Their rows are those that a REWIND removes."""
+    found: dict[_Reading, Spans] = {}
+    for commit in inspector.positions.committed_ranges(source.id):
+        if commit.epoch < operation:
+            continue
+        for split, (start, end) in commit.ranges.items():
+            if end > start:
+                reading = (split, *commit.lives.get(split, (None, None)))
+                found[reading] = with_span(found.get(reading, ()), start, end)
+    return found
+
+
+def _later_beginnings(
+    inspector: Inspector, then: Snapshot, kind: Connector, moved: SourceRecord, impact: SourceImpact, splits: set[str]
+) -> dict[str, int]:
+    """Those of the splits whose positions are discarded in the catalog ``then``, each with the offset at which the next
+    discovery begins it."""
+    stored = then.states(impact.reader.fragment)
+    forgotten = {split for split, row in stored.items() if row.state == FORGOTTEN}
+    if not forgotten & splits:
+        return {}
+    options = source_options(then, moved)
+    upstream = inspector.upstreams.look(moved.connector, options)
+    found = discover(inspector, kind, moved.connector, options, upstream, impact.states, forgotten=forgotten)
+    return {split: found.states[split].offset for split in forgotten & splits & found.states.keys()}
+
+
+def _first_lost(
+    kind: Connector, read: SplitState, spans: Spans, seen: UpstreamSplit | None, begins: int | None
+) -> tuple[str, int] | None:
+    """The status and the offset of the first of the offsets ``spans`` that cannot be read again; None if all of them
+    can be read again.
+
+    ``begins`` is the offset at which the next discovery begins the split; None if the split keeps its position. Records
+    that a log has lost at its end do not count, because a REWIND is a means to remove their rows.
+    """
+    if not spans:
+        return None
+    start, end = spans[0][0], spans[-1][1]
+    if seen is None:
+        return GONE, start
+    identity = identity_status(read, seen)
+    if identity != OK:
+        return identity, start
+    # Position 0 of a split with an open start is valid even if every record after it was removed.
+    is_emptied = seen.has_open_start and (seen.is_empty or seen.start >= end)
+    if seen.has_lost(start) or is_emptied:
+        return EXPIRED, start
+    if begins is not None and begins > start:
+        return f"BEGINS AT {shown_offset(kind, begins)}", start
+    return None
