@@ -31,6 +31,11 @@ BATCH_BYTES = 128 << 20
 single transaction may exceed it."""
 
 
+KEY_ORDER = "key order"
+"""The trait of a table whose snapshot has begun: the collations of the key's columns when the chunk that ends at
+:attr:`TableProgress.next_key` was read. In another order, the rows after that key are not the rows that remain."""
+
+
 class CaptureError(SqlError):
     """The reason why changes cannot be read.
 
@@ -84,8 +89,9 @@ class TableProgress:
     objects) of rows that the next chunk must re-read, because a change to such a row omitted a value that the snapshot
     had not read yet. ``identity`` changes if the table, or its entry in the publication, is dropped and recreated under
     the same name. ``traits`` are further properties of the upstream table. From them, the connector recognizes changes
-    to rows that the stream does not contain. ``chunk_rows`` is the number of rows per chunk; if it is None, the reader
-    adapts the number to the size of the rows. ``is_done``: all rows were read, or the table is read without a snapshot.
+    to rows that the stream does not contain, and another order of the key (KEY_ORDER). ``chunk_rows`` is the number of
+    rows per chunk; if it is None, the reader adapts the number to the size of the rows. ``is_done``: all rows were
+    read, or the table is read without a snapshot.
     """
 
     table: str
@@ -99,6 +105,11 @@ class TableProgress:
     rows_estimated: int | None = None
     chunk_rows: int | None = None
     traits: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key_order(self) -> str | None:
+        """The trait KEY_ORDER; None if it is not known."""
+        return self.traits.get(KEY_ORDER)
 
     def to_json(self) -> str:
         """The progress as JSON, keys sorted."""
@@ -145,6 +156,17 @@ def schema_change(table: str, before: Mapping[str, str], now: Mapping[str, str],
         retyped=retyped,
         old={column: before[column] for column in retyped},
     )
+
+
+def has_other_order(next_key: str | None, order: str | None, key: Sequence[str], now: str) -> bool:
+    """True if a snapshot cannot continue after ``next_key``, which was the last key in the order ``order``, because the
+    collations of the same key columns are ``now`` different. False if ``order`` is not known."""
+    return next_key is not None and order not in (None, now) and list(json.loads(next_key)) == list(key)
+
+
+def begins_again(table: str) -> str:
+    """The notice for a table whose key has another order (see :func:`has_other_order`)."""
+    return f"the snapshot of {table} begins again: the collation of the table's primary key was changed upstream"
 
 
 def other_key(table: str, before: Sequence[str], now: Sequence[str]) -> CaptureError:
@@ -373,12 +395,22 @@ class ChangeConnector(Protocol):
         """
         ...
 
+    def has_publication(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> bool:
+        """False if :meth:`prepare` would create a publication. Raises CaptureError."""
+        ...
+
     def prepare(
-        self, options: Mapping[str, str], tables: Sequence[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+        self,
+        options: Mapping[str, str],
+        tables: Sequence[str],
+        *,
+        awaits_publication: bool = False,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Prepared:
         """Creates the slot and the publication if they are missing, and adds the tables to the publication.
 
-        May be called again. Raises CaptureError.
+        May be called again. ``awaits_publication``: an earlier call created the publication and then failed, and
+        nothing has been read since. Raises CaptureError.
         """
         ...
 

@@ -26,7 +26,9 @@ class SourceRecord:
     data capture source repeat their snapshots; 0 if there was none. ``added_columns`` are (name, id): objects with a
     lower id were created before the column and do not see it.
     ``resource_group`` is the group whose owner runs its job. ``group_since`` is the epoch of the statement that put the
-    source into this group; 0 if it was created there.
+    source into this group; 0 if it was created there. ``keeps_reader``: the shared reader of a change data capture
+    source runs even if nothing reads the source, because the upstream keeps its log until the reader acknowledges it.
+    The statement that drops the last object that reads the source sets this field.
     """
 
     id: int
@@ -43,6 +45,7 @@ class SourceRecord:
     added_columns: tuple[tuple[str, int], ...] = ()
     resource_group: str = DEFAULT_GROUP
     group_since: int = 0
+    keeps_reader: bool = False
     kind: str = field(default="source", init=False)
 
 

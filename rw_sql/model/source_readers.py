@@ -94,8 +94,9 @@ def unread(source: SourceRecord) -> Reader:
 
 
 def is_read(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """True if a table, view or sink reads the source, or if the new query of a view that is being rebuilt reads it."""
-    return any(isinstance(user, _USERS) for user in snapshot.users_of(source.id))
+    """True if a table, view or sink reads the source, if the new query of a view that is being rebuilt reads it, or if
+    its reader runs without them."""
+    return source.keeps_reader or any(isinstance(user, _USERS) for user in snapshot.users_of(source.id))
 
 
 def is_running(snapshot: Snapshot, source: SourceRecord) -> bool:

@@ -71,6 +71,19 @@ QUERIES = {
     "different": ("combined", "SELECT DISTINCT n FROM best"),
     "different_floats": ("keys", "SELECT DISTINCT CAST(n AS DOUBLE) AS n FROM best"),
     "first_two": ("diff", "SELECT item, total FROM best ORDER BY total DESC, item LIMIT 2"),
+    "struct_fields": (
+        "changes",
+        "SELECT s.* FROM (SELECT item, named_struct('item', n, 'total', total) AS s FROM best) AS x",
+    ),
+    "field_with_a_name": (
+        "changes",
+        "WITH x AS (SELECT item, named_struct('item', n) AS s, total FROM best) SELECT s.item, total FROM x",
+    ),
+    "other_key": ("changes", "SELECT * EXCEPT (item), n AS item FROM (SELECT * FROM best) AS x"),
+    "all_of_groups": ("changes", "SELECT * FROM combined WHERE items > 0"),
+    "all_and_more": ("changes", "SELECT *, twice + 1 AS odd FROM filtered"),
+    "all_of_digests": ("changes", "SELECT * FROM first_two"),
+    "column_texts": ("diff", "SELECT to_json(struct(*)) AS j FROM great_means"),
 }
 WITHIN = {
     "above_mean": (
@@ -181,7 +194,8 @@ class Below:
         """The result of a query over the present tables."""
         for record in self.context.metastore.snapshot().all("materialized_view"):
             path = self.context.warehouse.data(record.id, record.generation)
-            self.spark.read.format("delta").load(path).createOrReplaceTempView(record.name)
+            columns = [f"`{column}`" for column, _ in schema_columns(record.schema)]
+            self.spark.read.format("delta").load(path).selectExpr(*columns).createOrReplaceTempView(record.name)
         return _sorted(plain_sql(self.spark, query).collect())
 
 

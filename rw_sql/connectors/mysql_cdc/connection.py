@@ -31,7 +31,7 @@ dropping a rarely used connection. A connection whose packets are not confirmed 
 than the longest wait for rows."""
 
 _SYNTAX = 1064
-_REFUSED = frozenset({1044, 1045, 1049, 1054, 1142, 1143, 1146, 1227, 1236, 1251, 1370, 1698, 3118, 3159, 1064})
+_REFUSED = frozenset({1044, 1045, 1049, 1054, 1142, 1143, 1146, 1227, 1251, 1370, 1698, 3118, 3159, 1064})
 """Errors that persist until someone acts: login, database, privileges, tables, a removed log."""
 
 

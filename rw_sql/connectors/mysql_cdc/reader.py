@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
-from rw_sql.connectors.changes import CaptureError, Taken, schema_change
+from rw_sql.connectors.changes import KEY_ORDER, CaptureError, Taken, schema_change
 from rw_sql.connectors.mysql_cdc.charsets import Charsets
 from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, unreachable
 from rw_sql.connectors.mysql_cdc.decoder import Records, decode_rows
@@ -482,6 +482,7 @@ class MysqlReader:
         self._progress[chunk.table] = replace(
             progress,
             next_key=chunk.next_key,
+            traits={**progress.traits, KEY_ORDER: chunk.order},
             rows_done=progress.rows_done + len(chunk.rows),
             is_done=done,
         )

@@ -21,7 +21,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.changes import CaptureError, begins_again, has_other_order
 from rw_sql.connectors.mysql_cdc.connection import (
     code_of,
     connect,
@@ -92,7 +92,8 @@ _MOST_TRIES = 30
 @dataclass(slots=True)
 class Chunk:
     """Rows of a table in key order, which contain every change up to ``position`` and no later change. ``keys`` and
-    ``rows`` are JSON objects; ``size`` is the total length of the rows in characters."""
+    ``rows`` are JSON objects; ``size`` is the total length of the rows in characters. ``order`` is the order of the
+    keys (:attr:`CatalogTable.key_order <rw_sql.connectors.mysql_cdc.tables.CatalogTable.key_order>`)."""
 
     table: str
     columns: Mapping[str, str]
@@ -102,15 +103,18 @@ class Chunk:
     next_key: str | None
     is_last: bool
     size: int
+    order: str
 
 
 @dataclass(slots=True)
 class _Job:
     """A table whose snapshot is being read. A chunk with a position below ``least`` is too old. ``sent`` counts the
-    chunks that were read but not emitted yet; ``begun`` is the stream's position when the current chunk was started."""
+    chunks that were read but not emitted yet; ``begun`` is the stream's position when the current chunk was started.
+    ``order`` is the order of the keys in which ``next_key`` is the last key that was read; None if it is not known."""
 
     progress: TableProgress
     next_key: str | None
+    order: str | None
     least: int
     is_read: bool = False
     sent: int = 0
@@ -152,7 +156,8 @@ class SnapshotThread:
                 del self._jobs[name]
             for name, progress in tables.items():
                 if not progress.is_done and name not in self._jobs:
-                    self._jobs[name] = _Job(progress, progress.next_key, marks[name].begin if name in marks else 0)
+                    least = marks[name].begin if name in marks else 0
+                    self._jobs[name] = _Job(progress, progress.next_key, progress.key_order, least)
             self._ready = deque(chunk for chunk in self._ready if chunk.table in self._jobs)
             self._changed.notify_all()
             if self._jobs and self._thread is None and not self._is_closing:
@@ -309,7 +314,7 @@ class SnapshotThread:
             job.begun = None
             if self._jobs.get(job.progress.table) is not job:
                 return
-            job.next_key = chunk.next_key
+            job.next_key, job.order = chunk.next_key, chunk.order
             job.is_read = chunk.is_last
             job.sent += 1
             if self._rate:
@@ -334,7 +339,11 @@ class SnapshotThread:
         if unknown is not None:
             columns = [column for column in columns if column.type.canonical is not None]
         selected = ", ".join(select_of(quoted(each.name), each.type_name, each.type.family) for each in columns)
-        where = _bounds(table, job.next_key)
+        next_key = job.next_key
+        if has_other_order(next_key, job.order, table.key, table.key_order):
+            self._notices.append(begins_again(name))
+            next_key = None
+        where = _bounds(table, next_key)
         order = ", ".join(map(quoted, table.key))
         query = f"SELECT {selected} FROM {table.quoted}{where} ORDER BY {order} LIMIT {rows}"
         packets = _packets(connection, f"{query} {lock}")
@@ -350,9 +359,10 @@ class SnapshotThread:
             position=position,
             keys=keys,
             rows=made,
-            next_key=last if last is not None else job.next_key,
+            next_key=last if last is not None else next_key,
             is_last=len(made) < rows,
             size=sum(map(len, made)),
+            order=table.key_order,
         )
 
 

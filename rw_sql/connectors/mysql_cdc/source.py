@@ -128,7 +128,12 @@ class MysqlCdcConnector(ChangeBase):
         return validation.find_lacks(options, tables, timeout)
 
     def prepare(
-        self, options: Mapping[str, str], tables: Sequence[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+        self,
+        options: Mapping[str, str],
+        tables: Sequence[str],
+        *,
+        awaits_publication: bool = False,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Prepared:
         """Creates nothing on the server. Raises CaptureError if it has no log."""
         facts = read_facts(options, timeout)

@@ -39,7 +39,13 @@ _SILENT_SECONDS = 30.0
 
 _DUMP = 0x12
 _EXECUTE_LOAD = 18
-_BAD_REQUEST = 1236
+_FATAL = 1236
+"""The code of every error that ends the sending of the log; only the text tells the causes apart."""
+
+_MISSING = ("could not find", "failed to find", "position > file size", "impossible position", "purged")
+"""Parts of the texts of MySQL and MariaDB, in lower case, which mean that the requested log does not exist."""
+
+_SAME_ID = "same server_uuid/server_id"
 _NO_TABLES: frozenset[tuple[str, str]] = frozenset()
 
 
@@ -75,8 +81,11 @@ class Watched:
 
     def has(self, database: str, table: str) -> bool:
         """True if the table's changes are requested."""
-        name = (database.lower(), table.lower()) if self.is_folded else (database, table)
-        return name in self.tables
+        return (self.folded(database), self.folded(table)) in self.tables
+
+    def folded(self, name: str) -> str:
+        """A name in lower case if the server ignores the case of names."""
+        return name.lower() if self.is_folded else name
 
 
 class Stream:
@@ -323,11 +332,11 @@ class Stream:
     def _is_wanted(self, effect: Effect, text: str) -> bool:
         watched = self._watched
         if effect.did == "database":
-            return effect.database in watched.databases
+            return watched.folded(effect.database) in watched.databases
         if effect.did == "changed":
-            words = text.replace("`", " ").replace(".", " ").split()
+            words = watched.folded(text).replace("`", " ").replace(".", " ").split()
             named = {name for pair in watched.tables for name in pair} | watched.databases
-            return effect.database in watched.databases or not named.isdisjoint(words)
+            return watched.folded(effect.database) in watched.databases or not named.isdisjoint(words)
         if effect.other is not None and watched.has(*effect.other):
             return True
         return watched.has(effect.database, effect.table)
@@ -371,11 +380,18 @@ class Stream:
 
 
 def _stream_error(error: Exception, options: Mapping[str, str], place: str) -> CaptureError:
-    if code_of(error) == _BAD_REQUEST:
-        text = without_password(str(error.args[1]), options)
+    text = without_password(str(error.args[1]), options) if len(error.args) > 1 else ""
+    if _SAME_ID in text:
         return CaptureError(
-            OFFSET_OUT_OF_RANGE,
-            f"the server cannot send its log after {place}: {text}",
-            hint=f"the changes after {place} are missing: {AGAIN}",
+            UPSTREAM_UNREACHABLE,
+            f"the server ended the stream: {text}",
+            hint=f"another reader or replica has the server.id {options.get('server.id', '')} too; "
+            "ALTER SOURCE SOURCE_NAME CONNECTOR WITH (server.id = '…') gives the source another one",
+            is_temporary=True,
         )
-    return unreachable(error, options)
+    if code_of(error) != _FATAL:
+        return unreachable(error, options)
+    message = f"the server cannot send its log after {place}: {text}"
+    if not any(part in text.lower() for part in _MISSING):  # for example, the server could not read its file
+        return CaptureError(UPSTREAM_UNREACHABLE, message, is_temporary=True)
+    return CaptureError(OFFSET_OUT_OF_RANGE, message, hint=f"the changes after {place} are missing: {AGAIN}")

@@ -26,7 +26,7 @@ WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
 """
 _COLUMNS = """
 SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE, COLUMN_DEFAULT,
-    IS_NULLABLE, EXTRA
+    IS_NULLABLE, EXTRA, COLLATION_NAME
 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
 """
 _KEY = """
@@ -48,13 +48,15 @@ _ACTIONS = (["CASCADE"], ["SET", "NULL"], ["SET", "DEFAULT"])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogColumn:
-    """A column. ``type_name`` is the type as the server writes it, ``charset`` the character set of a text column."""
+    """A column. ``type_name`` is the type as the server writes it, ``charset`` and ``collation`` the character set and
+    the collation of a text column."""
 
     name: str
     type_name: str
     type: MysqlType
     data_type: str
     charset: str | None
+    collation: str | None
     default: str | None
     is_nullable: bool
     is_generated: bool
@@ -82,6 +84,12 @@ class CatalogTable:
     def types(self) -> dict[str, str]:
         """The columns that the records contain, with their types in the server's spelling."""
         return {column.name: column.type_name for column in self.columns if not column.is_generated}
+
+    @property
+    def key_order(self) -> str:
+        """The collations of the key's columns, in the order of the key; empty for a column without text."""
+        collations = {column.name: column.collation or "" for column in self.columns}
+        return ",".join(collations.get(name, "") for name in self.key)
 
 
 def named(table: str) -> tuple[str, str]:
@@ -134,11 +142,12 @@ def columns_of(connection: Connection[Any], database: str, name: str) -> tuple[C
             ),
             data_type=data_type.lower(),
             charset=charset,
+            collation=collation,
             default=default,
             is_nullable=nullable == "YES",
             is_generated="GENERATED" in extra.upper().replace("DEFAULT_GENERATED", ""),
         )
-        for column, data_type, written, charset, precision, scale, default, nullable, extra in rows
+        for column, data_type, written, charset, precision, scale, default, nullable, extra, collation in rows
     )
 
 

@@ -261,9 +261,22 @@ def _string(meta: bytes, data_type: str, decode: Callable[[bytes], str] | None) 
 
 
 def _inet6(part: bytes) -> str:
-    address = ipaddress.IPv6Address(part)
-    mapped = address.ipv4_mapped
-    return f"::ffff:{mapped}" if mapped is not None else str(address)
+    """An address in MariaDB's form, which differs from RFC 5952: the first longest run of zero groups is omitted even
+    if it is a single group, and the last four bytes after exactly six zero groups are an IPv4 address."""
+    groups = struct.unpack(">8H", part)
+    start, length = -1, 0
+    for at in range(8):
+        end = at
+        while end < 8 and groups[end] == 0:
+            end += 1
+        if end - at > length:
+            start, length = at, end - at
+    if start == 0 and (length == 6 or (length == 5 and groups[5] == 0xFFFF)):
+        return f"::{'ffff:' if length == 5 else ''}{ipaddress.IPv4Address(part[12:])}"
+    words = [f"{group:x}" for group in groups]
+    if not length:
+        return ":".join(words)
+    return f"{':'.join(words[:start])}::{':'.join(words[start + length :])}"
 
 
 def select_of(quoted: str, column_type: str, family: str) -> str:

@@ -2,9 +2,10 @@
 to the table's rows.
 
 Some changes to rows are not in the stream: changes made while the publication omits the table or the kind of change;
-partitions that are dropped, detached, attached or truncated; and columns whose values an ALTER TABLE replaces. To
-detect them, this module compares the server's catalog with :attr:`TableProgress.traits`: the properties of the table,
-its columns, its partitions and the publication at the previous check.
+partitions that are dropped, detached, attached or truncated; columns whose values an ALTER TABLE replaces; and changes
+made while a table or a partition is UNLOGGED. To detect them, this module compares the server's catalog with
+:attr:`TableProgress.traits`: the properties of the table, its columns, its partitions and the publication at the
+previous check.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.changes import CaptureError, SchemaChange, other_key
+from rw_sql.connectors.changes import KEY_ORDER, CaptureError, SchemaChange, other_key
 from rw_sql.connectors.postgres_cdc.server import AGAIN
 from rw_sql.connectors.postgres_cdc.tables import PARTITIONED, adding_hint, find_table, missing_table
 from rw_sql.errors import UPSTREAM_MISSING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping, Sequence, Set
 
     from psycopg import Connection
 
@@ -36,26 +37,37 @@ SELECT to_json(t)->>'rowfilter',
 FROM pg_catalog.pg_publication_tables t WHERE t.pubname = %s AND t.schemaname = %s AND t.tablename = %s
 """
 _COLUMNS = """
-SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnum::text, a.xmin::text,
-    c.relfilenode::text, c.xmin::text
-FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
-WHERE c.oid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
+SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnum::text, a.xmin::text
+FROM pg_catalog.pg_attribute a WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
 """
 """Queries the columns of a table with their numbers, which are never reused, and the transactions that last altered
-each column and the table. (It does not query the columns' defaults: in some versions, such a query waits for locks.)"""
+each column. (It does not query the columns' defaults: in some versions, such a query waits for locks.)"""
 
-_PARTITIONS = """
+_STORAGE = """c.oid::bigint, c.oid::regclass::text, c.relpersistence::text, c.relfilenode::text, c.xmin::text,
+    c.reltoastrelid::text || '/' || coalesce(i.relfilenode::bigint, 0) || '/' || c.relam::text,
+    (SELECT x::text FROM (VALUES (c.xmin), (i.xmin), (o.xmin)) v (x) WHERE x IS NOT NULL ORDER BY age(x) DESC LIMIT 1),
+    i.xmin::text = (SELECT a.xmin::text FROM pg_catalog.pg_attribute a WHERE a.attrelid = o.oid AND a.attnum = -1),
+    coalesce(pg_catalog.pg_relation_size(c.oid), 0) = 0,
+    pg_catalog.has_table_privilege(c.oid, 'SELECT') AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
+"""
+_STORAGE_TABLES = """pg_catalog.pg_class c
+LEFT JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
+LEFT JOIN pg_catalog.pg_class i ON i.oid = k.indexrelid
+LEFT JOIN pg_catalog.pg_class o ON o.oid = c.reltoastrelid
+"""
+_OWN_STORAGE = f"SELECT {_STORAGE} FROM {_STORAGE_TABLES} WHERE c.oid = %s::oid AND c.relkind = 'r'"
+
+_PARTITIONS = f"""
 WITH RECURSIVE part (id, attached, command) AS (
     SELECT i.inhrelid, i.xmin, i.cmin FROM pg_catalog.pg_inherits i WHERE i.inhparent = %s::oid
     UNION ALL
     SELECT i.inhrelid, CASE WHEN age(i.xmin) < age(part.attached) THEN i.xmin ELSE part.attached END,
         CASE WHEN age(i.xmin) < age(part.attached) THEN i.cmin ELSE part.command END
     FROM pg_catalog.pg_inherits i JOIN part ON i.inhparent = part.id)
-SELECT c.oid::bigint, c.oid::regclass::text, part.attached::text, part.command::text, c.relfilenode::text,
-    c.xmin::text, (SELECT a.xmin::text FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum = -1),
-    coalesce(pg_catalog.pg_relation_size(c.oid), 0) = 0,
-    pg_catalog.has_table_privilege(c.oid, 'SELECT') AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
-FROM part JOIN pg_catalog.pg_class c ON c.oid = part.id WHERE c.relkind = 'r'
+SELECT part.attached::text, part.command::text,
+    (SELECT a.xmin::text FROM pg_catalog.pg_attribute a WHERE a.attrelid = part.id AND a.attnum = -1),
+    {_STORAGE}
+FROM part, {_STORAGE_TABLES} WHERE c.oid = part.id AND c.relkind = 'r'
 """
 """Queries the partitions of a table that contain rows, each with the last transaction that attached the partition or
 one of the partitioned tables above it, and with the transaction that created it: no later command changes a system
@@ -63,33 +75,74 @@ column's row in the catalog."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Partition:
+class _Storage:
+    """The files of a table or a partition.
+
+    ``altered`` is the transaction that last changed the relation's row in the catalog; ``rewritten`` is the oldest such
+    transaction of the relation, its TOAST table and the index of its primary key. All commands that rewrite the rows
+    change these three rows, and few later commands change all of them. ``others`` are the TOAST table, the file of the
+    index, and the access method. ``is_by_alter``: the transaction that created the TOAST table also wrote the index.
+    """
+
     oid: int
     name: str
-    attached: str
-    command: str
+    persistence: str
     file: str
     altered: str
-    created: str
+    others: str
+    rewritten: str
+    is_by_alter: bool | None
     is_empty: bool
     is_readable: bool
 
     @property
     def key(self) -> str:
+        """The name of the trait with the value ``others``."""
+        return f"storage {self.oid}"
+
+    def is_moved(self, traits: Mapping[str, str]) -> bool:
+        """True if the rows are the same as according to ``traits``, in another tablespace: then the index is the
+        same."""
+        return self.key in traits and traits[self.key].split("/")[1] == self.others.split("/")[1]
+
+    def has_other_toast(self, traits: Mapping[str, str]) -> bool:
+        """True if the relation has another TOAST table than according to ``traits``: an ALTER TABLE that rewrites the
+        rows creates one, but VACUUM FULL, CLUSTER and TRUNCATE do not."""
+        return self.key in traits and traits[self.key].split("/")[0] != self.others.split("/")[0]
+
+    def rewriter(self, traits: Mapping[str, str]) -> str:
+        """The transaction that last rewrote the rows, or a later one."""
+        return self.rewritten if self.key in traits else self.altered
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    attached: str
+    command: str
+    created: str
+    storage: _Storage
+
+    @property
+    def name(self) -> str:
+        """The partition's name, for SQL."""
+        return self.storage.name
+
+    @property
+    def key(self) -> str:
         """The name of the partition's trait."""
-        return f"partition {self.oid}"
+        return f"partition {self.storage.oid}"
 
     @property
     def trait(self) -> str:
         """The value of the partition's trait: the transaction that attached the partition, the file of its rows,
         whether this file is empty, and the partition's name."""
-        return f"{self.attached}/{self.file}/{'empty' if self.is_empty else 'rows'}/{self.name}"
+        return f"{self.attached}/{self.storage.file}/{'empty' if self.storage.is_empty else 'rows'}/{self.name}"
 
     def is_rewritten(self, traits: Mapping[str, str]) -> bool:
         """True if the partition's rows are in another file than according to ``traits``; False if ``traits`` do not
         contain the partition."""
         attached, file, _, _ = traits.get(self.key, "///").split("/", 3)
-        return attached == self.attached and file != self.file
+        return attached == self.attached and file != self.storage.file
 
 
 def followed(
@@ -100,6 +153,15 @@ def followed(
     Raises CaptureError if the table is missing or was created again, or if changes are not in the stream; also raises
     psycopg.Error.
     """
+    with connection.transaction():
+        # The properties must be those of one moment, or the next check would miss what changed in between.
+        connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        return _followed(connection, progress, publication, position)
+
+
+def _followed(
+    connection: Connection[Any], progress: TableProgress, publication: str, position: int
+) -> tuple[TableProgress, SchemaChange | None]:
     name = progress.table
     table = find_table(connection, name, publication)
     if table is None:
@@ -108,12 +170,24 @@ def followed(
     _require_logged(table, progress)
     _require_membership(connection, table, progress, publication)
     traits = _publication_traits(connection, table, progress, publication)
+    if progress.key_order is not None and not progress.is_done:
+        traits[KEY_ORDER] = progress.key_order
     is_parted = table.kind == PARTITIONED
-    rows = connection.execute(_PARTITIONS.encode(), [table.oid]).fetchall() if is_parted else []
-    partitions = [_Partition(*row) for row in rows]
-    change = _replaced_columns(connection, table, progress, traits, partitions, position)
+    rows = connection.execute((_PARTITIONS if is_parted else _OWN_STORAGE).encode(), [table.oid]).fetchall()
+    partitions = [
+        _Partition(attached, command, created, _Storage(*stored))
+        for attached, command, created, *stored in (rows if is_parted else [])
+    ]
+    stores = [each.storage for each in partitions] if is_parted else [_Storage(*row) for row in rows]
+    rewritten = [each.storage for each in partitions if each.is_rewritten(progress.traits)]
+    if not is_parted:
+        rewritten = [each for each in stores if progress.traits.get("file", each.file) != each.file]
+        traits["file"] = stores[0].file
+    change = _replaced_columns(connection, table, progress, traits, rewritten, position)
+    _require_always_logged(table, progress, traits, stores, rewritten)
     if is_parted:
         _partition_traits(connection, table, progress, traits, partitions)
+    traits |= {each.key: each.others for each in stores}
     estimated = progress.rows_estimated if progress.rows_estimated is not None else table.rows_estimated
     made = replace(
         progress,
@@ -150,6 +224,43 @@ def _require_logged(table: CatalogTable, progress: TableProgress) -> None:
             f"table {progress.table} is UNLOGGED: its changes are not in the server's log",
             hint=f"ALTER TABLE {table.statement_name} SET LOGGED; then {AGAIN}",
         )
+
+
+def _require_always_logged(
+    table: CatalogTable,
+    progress: TableProgress,
+    traits: Mapping[str, str],
+    stores: Sequence[_Storage],
+    rewritten: Sequence[_Storage],
+) -> None:
+    """Raises CaptureError if a partition is UNLOGGED, or if the rows were probably UNLOGGED since the previous check.
+    PostgreSQL refuses UNLOGGED only for tables that the publication names.
+
+    An ALTER TABLE ... SET LOGGED rewrites the rows but changes no column. Other commands that do so, such as those of
+    pg_repack, write the index in another transaction than the TOAST table, or change the access method.
+    """
+    for each in stores:
+        if each.persistence != "p":
+            partition = each.name  # quoted, where necessary, by the server
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f"partition {partition} of table {progress.table} is UNLOGGED: its changes are not in the server's log",
+                hint=f"ALTER TABLE {partition} SET LOGGED; then {AGAIN}",
+            )
+    if table.kind != PARTITIONED and not (table.membership or "").endswith("/0"):
+        return
+    known = {key: value for key, value in progress.traits.items() if key.startswith("column ")}
+    if known != {key: value for key, value in traits.items() if key.startswith("column ")}:
+        return
+    for each in rewritten:
+        has_same_method = progress.traits.get(each.key, "").split("/")[-1] == each.others.split("/")[-1]
+        if each.is_by_alter and has_same_method and each.has_other_toast(progress.traits) and not each.is_empty:
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f"the rows of {each.name} were rewritten by ALTER TABLE: if it was UNLOGGED for a time, changes of "
+                f"table {progress.table} are missing",
+                hint=AGAIN,
+            )
 
 
 def _require_membership(
@@ -220,27 +331,32 @@ def _replaced_columns(
     table: CatalogTable,
     progress: TableProgress,
     traits: dict[str, str],
-    partitions: Sequence[_Partition],
+    rewritten: Sequence[_Storage],
     position: int,
 ) -> SchemaChange | None:
     """The columns that were dropped and added again, whose names were exchanged, or whose values an ``ALTER COLUMN …
     TYPE … USING`` computed. Existing rows then have other values, but the stream may not contain them.
 
-    Replaced columns with the same type as before count as dropped and added, others as columns whose type changed.
+    Replaced columns with the same type as before count as dropped and added, others as columns whose type changed. If
+    the rows were rewritten, every column that was altered counts as replaced, because the catalog does not contain
+    which of the alterations rewrote them.
     """
     replaced: dict[str, str] = {}
-    rewritten = {each.altered for each in partitions if each.is_rewritten(progress.traits)}
-    for name, kind, number, altered, file, table_altered in connection.execute(_COLUMNS.encode(), [table.oid]):
-        traits["file"], traits[f"column {name}"] = file, f"{number}/{altered}"
-        if progress.traits.get("file", file) != file:
-            rewritten.add(table_altered)
+    altered_columns: dict[str, str] = {}
+    alters: set[str] = set()
+    for name, kind, number, altered in connection.execute(_COLUMNS.encode(), [table.oid]).fetchall():
+        traits[f"column {name}"] = f"{number}/{altered}"
         before = progress.traits.get(f"column {name}")
         if before is None or name not in progress.columns:
             continue
         known_number, _, known_altered = before.partition("/")
-        # VACUUM FULL and other commands rewrite a table too, but do not alter a column in the same transaction.
-        if known_number != number or (known_altered != altered and altered in rewritten):
+        if known_number != number:
             replaced[name] = kind
+        elif known_altered != altered:
+            altered_columns[name] = kind
+            alters.add(altered)
+    if altered_columns and any(_has_new_values(connection, table, progress, each, alters) for each in rewritten):
+        replaced |= altered_columns
     if not replaced:
         return None
     retyped = {name: kind for name, kind in replaced.items() if progress.columns[name] not in ("", kind)}
@@ -252,6 +368,23 @@ def _replaced_columns(
         dropped={name: progress.columns[name] for name in again},
         retyped=retyped,
         old={name: progress.columns[name] for name in retyped},
+    )
+
+
+def _has_new_values(
+    connection: Connection[Any], table: CatalogTable, progress: TableProgress, storage: _Storage, alters: Set[str]
+) -> bool:
+    """True if an ALTER TABLE rewrote the rows of a table or partition whose file has changed. ``alters`` are the
+    transactions that altered columns."""
+    if storage.key not in progress.traits:
+        return storage.altered in alters
+    if storage.is_empty or storage.is_moved(progress.traits):
+        return False
+    if storage.others.split("/")[0] != "0":
+        return storage.has_other_toast(progress.traits)
+    # Without a TOAST table, the rows show it: ALTER TABLE writes all of them, but VACUUM FULL keeps their xmin.
+    return storage.has_other_toast(progress.traits) or not _has_rows_before(
+        connection, table, storage, storage.rewritten, "0"
     )
 
 
@@ -279,32 +412,40 @@ def _partition_traits(
         # No transaction can write to a partition before the one that created it has attached it. An older transaction
         # can write to it afterwards.
         is_older = each.created != each.attached
-        if is_new and _has_rows_before(connection, table, each, each.attached, each.command, is_older=is_older):
+        storage = each.storage
+        if is_new and _has_rows_before(connection, table, storage, each.attached, each.command, is_older=is_older):
             raise _unlogged(progress.table, f"partition {each.name} was attached with rows")
         # VACUUM FULL and other commands rewrite a partition too, but the rows keep their xmin. An ALTER of a column
         # rewrites partitions too, but changes the column's traits.
-        is_rewritten = each.is_rewritten(progress.traits) and each.altered not in alters and content != "empty"
-        if is_rewritten and not is_whole and not _has_rows_before(connection, table, each, each.altered, "0"):
-            raise _unlogged(progress.table, f"partition {each.name} was truncated")
+        rewriter = storage.rewriter(progress.traits)
+        is_rewritten = each.is_rewritten(progress.traits) and not storage.is_moved(progress.traits)
+        if is_rewritten and content != "empty" and not is_whole and rewriter not in alters:
+            if storage.is_empty:  # After VACUUM FULL of a partition without rows, the catalog is the same.
+                raise _unlogged(progress.table, f"partition {each.name} was truncated, or was empty and rewritten")
+            if not _has_rows_before(connection, table, storage, rewriter, "0"):
+                raise _unlogged(progress.table, f"partition {each.name} was truncated")
 
 
 def _has_rows_before(
     connection: Connection[Any],
     table: CatalogTable,
-    partition: _Partition,
+    storage: _Storage,
     xid: str,
     command: str,
     *,
     is_older: bool = True,
 ) -> bool:
-    """True if a partition has a row that was written by a command of the transaction ``xid`` before ``command``, or,
-    with ``is_older``, by an older transaction."""
-    source = f"ONLY {partition.name}" if partition.is_readable else table.quoted
-    older = "age(p.xmin) > age(%(xid)s::xid) OR " if is_older else ""
+    """True if a table or partition has a row that was written by a command of the transaction ``xid`` before
+    ``command``, or, with ``is_older``, by an older transaction.
+
+    The age of a row that was written more than 2^31 transactions ago is negative.
+    """
+    source = f"ONLY {storage.name}" if storage.is_readable else table.quoted
+    older = "age(p.xmin) > age(%(xid)s::xid) OR age(p.xmin) < 0 OR " if is_older else ""
     row = connection.execute(
         f"SELECT EXISTS (SELECT 1 FROM {source} p WHERE p.tableoid = %(oid)s::oid AND ({older}"
         "(p.xmin = %(xid)s::xid AND p.cmin::text::bigint < %(command)s)))".encode(),
-        {"oid": partition.oid, "xid": xid, "command": int(command)},
+        {"oid": storage.oid, "xid": xid, "command": int(command)},
     ).fetchone()
     return bool(row and row[0])
 
@@ -313,7 +454,8 @@ def _unlogged(table: str, what: str) -> CaptureError:
     return CaptureError(
         UPSTREAM_MISSING,
         f"{what}, and the stream does not contain which rows of table {table} it added or removed",
-        hint=AGAIN,
+        hint=f"{AGAIN}; to read only this table again, drop the tables of rw_sql that read it, and create them again: "
+        f"CREATE TABLE … (*) FROM SOURCE_NAME TABLE '{table}'",
     )
 
 

@@ -15,7 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
-from rw_sql.connectors.changes import BATCH_BYTES, SNAPSHOT, CaptureError, Taken, records_schema, schema_change
+from rw_sql.connectors.changes import (
+    BATCH_BYTES,
+    KEY_ORDER,
+    SNAPSHOT,
+    CaptureError,
+    Taken,
+    records_schema,
+    schema_change,
+)
 from rw_sql.connectors.postgres_cdc import pgoutput
 from rw_sql.connectors.postgres_cdc.connection import connect, lsn_text, unreachable
 from rw_sql.connectors.postgres_cdc.decoder import Decoded, Decoder, KnownTable, convert_cells, json_of, make_batch
@@ -372,6 +380,7 @@ class PostgresReader:
         self._progress[chunk.table] = replace(
             progress,
             next_key=chunk.next_key if not chunk.again else progress.next_key,
+            traits={**progress.traits, KEY_ORDER: chunk.order} if not chunk.again else progress.traits,
             rows_done=progress.rows_done + (0 if chunk.again else count),
             is_done=done,
         )

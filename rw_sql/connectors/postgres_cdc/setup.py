@@ -39,7 +39,18 @@ _UNUSED_SECONDS = 5.0
 """The longest wait, in seconds, until the reader of a slot that is to be dropped has ended."""
 
 
-def prepare(options: Mapping[str, str], tables: Sequence[str], timeout: float) -> Prepared:
+def has_publication(options: Mapping[str, str], timeout: float) -> bool:
+    """See :meth:`rw_sql.connectors.changes.ChangeConnector.has_publication`."""
+    try:
+        with connect(options, timeout) as connection:
+            return not _may_create(options) or _creator(connection, options["publication.name"]) is not None
+    except psycopg.Error as error:
+        raise unreachable(error, options) from error
+
+
+def prepare(
+    options: Mapping[str, str], tables: Sequence[str], timeout: float, *, awaits_publication: bool = False
+) -> Prepared:
     """See :meth:`rw_sql.connectors.changes.ChangeConnector.prepare`."""
     try:
         with connect(options, timeout) as connection:
@@ -51,8 +62,8 @@ def prepare(options: Mapping[str, str], tables: Sequence[str], timeout: float) -
                 start = _make_slot(connection, options["slot.name"])
             else:
                 start = check_slot(facts, options).acknowledged or 0
-                if made_publication:
-                    _wait_for_others(connection, timeout)
+                if made_publication or awaits_publication:
+                    _wait_for_others(connection, options["publication.name"], timeout, is_new=made_publication)
             end = read_facts(options, timeout).end
     except psycopg.Error as error:
         raise unreachable(error, options) from error
@@ -69,10 +80,9 @@ def prepare(options: Mapping[str, str], tables: Sequence[str], timeout: float) -
 
 def _make_publication(connection: Connection[Any], options: Mapping[str, str]) -> bool:
     name = options["publication.name"]
-    found = connection.execute("SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = %s", [name]).fetchone()
-    if found is not None:
+    if _creator(connection, name) is not None:
         return False
-    if options.get("publication.create.enable", "true").strip().lower() == "false":
+    if not _may_create(options):
         raise CaptureError(
             UPSTREAM_MISSING,
             f'publication "{name}" does not exist and auto create is disabled',
@@ -83,8 +93,21 @@ def _make_publication(connection: Connection[Any], options: Mapping[str, str]) -
     return True
 
 
-def _wait_for_others(connection: Connection[Any], timeout: float) -> None:
-    """Waits for the end of all transactions that began before the publication was created.
+def _may_create(options: Mapping[str, str]) -> bool:
+    return options.get("publication.create.enable", "true").strip().lower() != "false"
+
+
+def _creator(connection: Connection[Any], publication: str) -> int | None:
+    """The id of the transaction that created the publication or last altered its options; None if the publication does
+    not exist."""
+    query = "SELECT xmin::text::bigint FROM pg_catalog.pg_publication WHERE pubname = %s"
+    row = connection.execute(query, [publication]).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _wait_for_others(connection: Connection[Any], publication: str, timeout: float, *, is_new: bool) -> None:
+    """Waits for the end of all transactions that began before the publication was created. ``is_new``: the publication
+    was created just now.
 
     The server decodes a change with the publication as it was when the change was made. For a change that is older than
     the publication, the server would find no publication and end the stream. (The creation of a slot waits for such
@@ -92,6 +115,9 @@ def _wait_for_others(connection: Connection[Any], timeout: float) -> None:
     """
     deadline = time.monotonic() + timeout
     (last,) = connection.execute(b"SELECT txid_snapshot_xmax(txid_current_snapshot())").fetchone() or (0,)
+    creator = _creator(connection, publication)
+    if not is_new and creator is not None:
+        last -= (last - creator) % (1 << 32) - 1  # the catalog has only the lower half of the id
     while True:
         row = connection.execute(b"SELECT txid_snapshot_xmin(txid_current_snapshot())").fetchone()
         if row is not None and row[0] >= last:
@@ -115,7 +141,7 @@ def _publish(connection: Connection[Any], options: Mapping[str, str], table: str
     if found.is_published:
         return False
     hint = adding_hint(connection, found, name)
-    if options.get("publication.create.enable", "true").strip().lower() == "false":
+    if not _may_create(options):
         raise CaptureError(UPSTREAM_MISSING, f'publication "{name}" does not cover table {table}', hint=hint)
     lock = adding_lock(found, connection.info.server_version)
     try:

@@ -18,7 +18,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.changes import CaptureError, begins_again, has_other_order
 from rw_sql.connectors.postgres_cdc.connection import (
     NO_ENCODING,
     connect,
@@ -79,12 +79,14 @@ class Chunk:
 
     The chunk is emitted when the stream has passed ``position``, which is after every transaction that the snapshot
     sees. If ``again`` is not empty, the chunk re-reads the rows with these keys, and ``next_key`` does not change.
-    ``is_last``: the table has no further rows.
+    ``order`` is the order of the keys (:attr:`CatalogTable.key_order
+    <rw_sql.connectors.postgres_cdc.tables.CatalogTable.key_order>`). ``is_last``: the table has no further rows.
     """
 
     table: str
     columns: tuple[CatalogColumn, ...]
     key: tuple[str, ...]
+    order: str
     cells: Cells
     snapshot: Snapshot
     position: int
@@ -95,16 +97,23 @@ class Chunk:
 
 @dataclass(slots=True)
 class _Job:
-    """A table whose snapshot is being read. ``sent`` is the number of chunks that were read but not emitted yet."""
+    """A table whose snapshot is being read. ``sent`` is the number of chunks that were read but not emitted yet.
+    ``order`` is the order of the keys in which ``next_key`` is the last key that was read; None if it is not known."""
 
     progress: TableProgress
     next_key: str | None
+    order: str | None
     again: deque[str]
     is_read: bool = False
     sent: int = 0
     rows: int = FIRST_ROWS
     is_sure: bool = False
     rereads: set[str] = field(default_factory=set)
+
+    @staticmethod
+    def begun(progress: TableProgress) -> _Job:
+        """The job that continues from the stored progress."""
+        return _Job(progress, progress.next_key, progress.key_order, deque(progress.again))
 
 
 class _Write:
@@ -142,7 +151,7 @@ class SnapshotThread:
                 del self._jobs[name]
             for name, progress in tables.items():
                 if not progress.is_done and name not in self._jobs:
-                    self._jobs[name] = _Job(progress, progress.next_key, deque(progress.again))
+                    self._jobs[name] = _Job.begun(progress)
             self._ready = deque(chunk for chunk in self._ready if chunk.table in self._jobs)
             self._changed.notify_all()
             if self._jobs and self._thread is None and not self._is_closing:
@@ -198,7 +207,7 @@ class SnapshotThread:
             self._ready = deque(each for each in self._ready if each.table != chunk.table)
             job = self._jobs.get(chunk.table)
             if job is not None:
-                self._jobs[chunk.table] = _Job(job.progress, job.progress.next_key, deque(job.progress.again))
+                self._jobs[chunk.table] = _Job.begun(job.progress)
             self._changed.notify_all()
 
     def trust(self, chunk: Chunk) -> None:
@@ -318,7 +327,7 @@ class SnapshotThread:
             if self._jobs.get(job.progress.table) is not job:
                 return
             if not again:
-                job.next_key = chunk.next_key
+                job.next_key, job.order = chunk.next_key, chunk.order
                 job.is_read = chunk.is_last
             job.sent += 1
             if self._rate:
@@ -336,7 +345,11 @@ class SnapshotThread:
             (text,) = connection.execute(b"SELECT txid_current_snapshot()::text").fetchone() or ("",)
             columns = tuple(column for column in columns_of(connection, table.oid) if not column.is_generated)
             names = [column.name for column in columns]
-            where, limit = self._bounds(table, job.next_key, again)
+            next_key = job.next_key
+            if not again and has_other_order(next_key, job.order, table.key, table.key_order):
+                self._notices.append(begins_again(name))
+                next_key = None
+            where, limit = self._bounds(table, next_key, again)
             order = ", ".join(map(quoted, table.key))
             selected = ", ".join(map(quoted, names))
             query = f"SELECT {selected} FROM {table.quoted}{where} ORDER BY {order}" + (
@@ -348,7 +361,6 @@ class SnapshotThread:
         position = self._position_now(connection)
         cells = split_lines(data, len(names))
         count = len(cells)
-        next_key = job.next_key
         if count and not again:
             texts = {key: cells.value(names.index(key), count - 1) or b"" for key in table.key}
             next_key = json.dumps({key: unescaped(text).decode() for key, text in texts.items()}, ensure_ascii=False)
@@ -356,6 +368,7 @@ class SnapshotThread:
             table=name,
             columns=columns,
             key=table.key,
+            order=table.key_order,
             cells=cells,
             snapshot=Snapshot.parse(text),
             position=position,

@@ -150,11 +150,20 @@ class PostgresCdcConnector(ChangeBase):
         """The requirements that the server does not meet, each with the statement that fixes it."""
         return validation.find_lacks(options, tables, timeout)
 
+    def has_publication(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> bool:
+        """False if the publication does not exist and may be created."""
+        return setup.has_publication(options, timeout)
+
     def prepare(
-        self, options: Mapping[str, str], tables: Sequence[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+        self,
+        options: Mapping[str, str],
+        tables: Sequence[str],
+        *,
+        awaits_publication: bool = False,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Prepared:
         """Creates the slot and the publication if they are missing."""
-        return setup.prepare(options, tables, timeout)
+        return setup.prepare(options, tables, timeout, awaits_publication=awaits_publication)
 
     def release(
         self,

@@ -24,6 +24,10 @@ SELECT c.oid::bigint, c.relkind::text, c.relreplident::text, c.relpersistence::t
         FROM pg_catalog.pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY k (number, at),
             pg_catalog.pg_attribute a
         WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.number), '{}'),
+    coalesce((SELECT string_agg(a.attcollation::text, ',' ORDER BY k.at)
+        FROM pg_catalog.pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY k (number, at),
+            pg_catalog.pg_attribute a
+        WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.number), ''),
     EXISTS (SELECT 1 FROM pg_catalog.pg_index i
         WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate),
     (SELECT array_agg(a.attname::text)
@@ -79,8 +83,9 @@ class CatalogTable:
 
     ``identity`` is the replica identity: d (default), n (nothing), f (full) or i (index); ``identity_columns`` are
     the columns of that index. ``membership`` identifies the publication and the table's entry in it; None if the
-    publication does not exist. ``is_published``: the publication contains the table. ``is_key_deferrable``: the primary
-    key is DEFERRABLE, so PostgreSQL does not use it as the replica identity.
+    publication does not exist. ``is_published``: the publication contains the table. ``key_order`` are the collations
+    of the key's columns. ``is_key_deferrable``: the primary key is DEFERRABLE, so PostgreSQL does not use it as the
+    replica identity.
     """
 
     schema: str
@@ -93,6 +98,7 @@ class CatalogTable:
     is_readable: bool
     is_owned: bool
     key: tuple[str, ...]
+    key_order: str
     is_key_deferrable: bool
     identity_columns: tuple[str, ...]
     rows_estimated: int | None
@@ -140,7 +146,8 @@ def find_table(connection: Connection[Any], table: str, publication: str | None 
     row = connection.execute(query.encode(), {"schema": schema, "name": name, "publication": publication}).fetchone()
     if row is None:
         return None
-    oid, kind, identity, persistence, is_partition, readable, owned, key, late, index, rows, membership, published = row
+    oid, kind, identity, persistence, is_partition, readable, owned, *others = row
+    key, order, late, index, rows, membership, published = others
     return CatalogTable(
         schema=schema,
         name=name,
@@ -152,6 +159,7 @@ def find_table(connection: Connection[Any], table: str, publication: str | None 
         is_readable=readable,
         is_owned=owned,
         key=tuple(key),
+        key_order=order,
         is_key_deferrable=late,
         identity_columns=tuple(index or ()),
         rows_estimated=rows,

@@ -117,7 +117,7 @@ def _keys(request: AnalyzedQuery, query: ViewQuery) -> tuple[str, ...]:
         return written_names(request.query)
     if query.kind not in (GROUPS, ONE_ROW):
         return ()
-    form = query.upserted() or query.exposed()
+    form = query.upserted({}) or query.exposed()
     return form.keys if form is not None and form.keys else (ROW,)
 
 

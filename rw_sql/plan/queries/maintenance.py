@@ -294,7 +294,8 @@ def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -
 def _upserted(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, ...]
 ) -> Maintained | None:
-    form = query.upserted()
+    types = _types_of(inspector, query, query.distinct_arguments(), relations)
+    form = None if types is None else query.upserted(types)
     if form is None:
         return None
     found = inspector.queries.analyze(form.text, relations, form=AS_UPSERT)
@@ -321,7 +322,8 @@ def _following(
         form = query.with_keys(view.keys)
         if form is None:
             return None
-        wider = replace(relation, columns=(*relation.columns, *hidden_columns(view)))
+        keys = tuple(column for column in hidden_columns(view) if column[0] in view.keys)
+        wider = replace(relation, columns=(*relation.columns, *keys))
         found = inspector.queries.analyze(form.text, (wider,), form=WHOLE)
         maintenance = Maintenance(
             strategy=CHANGES,
@@ -336,13 +338,8 @@ def _following(
     arguments = query.signed_arguments()
     if arguments is None:
         return None
-    types: dict[str, str] = {}
-    if arguments:
-        probe = inspector.queries.analyze(query.probe(arguments), (relation,), form=WHOLE)
-        if probe.refusal is not None:
-            return None
-        types = dict(zip(arguments, (kind for _, kind in schema_columns(probe.schema)), strict=True))
-    form = query.signed(types)
+    types = _types_of(inspector, query, arguments, (relation,))
+    form = None if types is None else query.signed(types)
     if form is None:
         return None
     found = inspector.queries.analyze(
@@ -359,17 +356,35 @@ def _following(
     return _fitted(form, found, whole, maintenance)
 
 
+def _types_of(
+    inspector: Inspector, query: ViewQuery, arguments: tuple[str, ...], relations: tuple[Relation, ...]
+) -> dict[str, str] | None:
+    """The types of arguments of a query's aggregates; None if Spark refuses them."""
+    if not arguments:
+        return {}
+    probe = inspector.queries.analyze(query.probe(arguments), relations, form=WHOLE)
+    if probe.refusal is not None:
+        return None
+    return dict(zip(arguments, (kind for _, kind in schema_columns(probe.schema)), strict=True))
+
+
 def _touched(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, ...]
 ) -> Maintained | None:
     """Maintenance that recomputes only the rows that changes affect."""
     if query.kind == DISTINCT and (touched := query.touched_rows()) is not None:
+        rows = inspector.queries.analyze(touched, relations)
+        if rows.refusal is not None or rows.keys:
+            return None
         names = tuple(name for name, _ in schema_columns(whole.schema))
         reason = "the results of changed rows are computed again; a result that no row yields any more is removed"
         maintenance = Maintenance(strategy=KEYS, reason=reason, touched=touched, partition=names)
         return Maintained(schema=nullable_schema(whole.schema), keys=names, maintenance=maintenance)
     if query.kind == JOIN and len(relations) == 2 and (pair := query.partitioned()) is not None:
-        form, touched = pair
+        form, touched, sides = pair
+        pairs = inspector.queries.analyze(sides, relations, form=WHOLE)
+        if not _can_be_united(inspector.queries.analyze(touched, relations), pairs):
+            return None
         found = inspector.queries.analyze(form.text, relations, form=WHOLE)
         maintenance = Maintenance(
             strategy=KEYS,
@@ -391,6 +406,19 @@ def _touched(
     return _fitted(exposed, found, whole, maintenance)
 
 
+def _can_be_united(touched: QueryAnalysis, pairs: QueryAnalysis) -> bool:
+    """True if a stream can return the values of both sides of a join in one column. ``pairs`` has the columns of both
+    sides in turn.
+
+    Of a string and another type, Spark converts the string, which fails for some strings. The rows with these strings
+    may be rows that the view's query leaves out.
+    """
+    if touched.refusal is not None or pairs.refusal is not None:
+        return False
+    types = [kind for _, kind in schema_columns(pairs.schema)]
+    return all(one == other or "STRING" not in one + other for one, other in zip(types[::2], types[1::2], strict=True))
+
+
 def _compared(query: ViewQuery, whole: QueryAnalysis) -> Maintained:
     why = query.why or _WHOLE_BECAUSE[query.kind]
     reason = f"{why}, so the whole result is computed again; only changed rows are written"
@@ -405,11 +433,14 @@ def _fitted(
     maintenance: Maintenance,
     keys: tuple[str, ...] | None = None,
 ) -> Maintained | None:
-    """The maintenance with a rewritten form of the query. None if Spark refuses this form, or if its columns differ
-    from the query's."""
+    """The maintenance with a rewritten form of the query. None if Spark refuses this form, or if its columns are not
+    the query's columns and the form's keys."""
     if found.refusal is not None:
         return None
     fields = json.loads(found.schema)["fields"]
+    names = [field["name"] for field in fields]
+    if len({name.lower() for name in names}) < len(names) or not {*form.keys} <= {*names}:
+        return None
     hidden = [field for field in fields if field["name"].startswith(KEY)]
     visible = [field for field in fields if not field["name"].startswith((KEY, KEEP))]
     wanted = json.loads(whole.schema)["fields"]

@@ -33,7 +33,7 @@ from rw_sql.model.rebuilds import rebuilt
 from rw_sql.model.relations import changes_rows
 from rw_sql.model.resource_groups import in_group
 from rw_sql.model.sink_shape import shape_of
-from rw_sql.model.source_readers import readers_of
+from rw_sql.model.source_readers import is_read, readers_of
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.queries.delta_inputs import left_unread
@@ -45,7 +45,7 @@ from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rw_sql.connectors.base import Connector, SplitState
     from rw_sql.connectors.sink import SinkLook, SinkShape
@@ -182,7 +182,7 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
     """The plan of a DROP: one row per dropped object."""
     ids = [change.id for change in changes if isinstance(change, DropObject)]
     dropped = [snapshot.get(id_) for id_ in ids]
-    changes = [*changes, *(DropObject(id=id_) for id_ in left_unread(snapshot, ids))]
+    changes = [*changes, *(DropObject(id=id_) for id_ in left_unread(snapshot, ids)), *_kept_readers(snapshot, ids)]
     gone = tuple(
         record
         for record in dropped
@@ -204,6 +204,17 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
         ),
         affected=tuple(record.id for record in gone),
     )
+
+
+def _kept_readers(snapshot: Snapshot, dropped: Iterable[int]) -> Iterator[Change]:
+    """The changes that keep the readers of change data capture sources whose last users are dropped. Otherwise, the
+    upstream would keep its log, or remove it unread."""
+    gone = set(dropped)
+    for source in snapshot.all("source"):
+        if source.id in gone or source.keeps_reader or not captures_changes(source.connector):
+            continue
+        if is_read(snapshot, source) and gone.issuperset(user.id for user in snapshot.users_of(source.id)):
+            yield PutObject(record=replace(source, keeps_reader=True))
 
 
 def take_up_new_topics(

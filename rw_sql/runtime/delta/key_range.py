@@ -17,15 +17,24 @@ contains the condition."""
 
 def same_keys(rows: pa.Table, keys: Sequence[str]) -> str:
     """The condition of a merge by delta-rs under which a row ``s`` of ``rows`` and a row ``t`` of the table have the
-    same keys. A NULL equals NULL.
+    same keys. A NULL equals NULL, and NaN equals NaN, whatever the bits of both.
 
     It contains the conditions of :func:`key_range`, which are true for all rows with these keys. Without these, the
     merge would open every file of the table.
     """
     # The parentheses are needed, because DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
-    same = (f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
+    same = (f"({_compared('t', rows, key)} IS NOT DISTINCT FROM {_compared('s', rows, key)})" for key in keys)
     within = (key_range(rows, key) for key in keys)
     return " AND ".join([*same, *(condition for condition in within if condition)]) or "true"
+
+
+def _compared(side: str, rows: pa.Table, key: str) -> str:
+    """A key of one side of the merge, as the values that are compared. DataFusion compares the bits of NaN, but not
+    those of zeros."""
+    kind = rows.schema.field(key).type
+    if pa.types.is_float64(kind):
+        return f"nanvl({side}.`{key}`, CAST('NaN' AS DOUBLE))"
+    return f"nanvl({side}.`{key}`, CAST('NaN' AS FLOAT))" if pa.types.is_float32(kind) else f"{side}.`{key}`"
 
 
 def key_range(rows: pa.Table, key: str) -> str:

@@ -448,9 +448,18 @@ def begin_upstream(
             return state  # The reader then reports the missing object. A new slot would silently skip changes.
         note_made(context.warehouse, source, slot=True)
         fault("ingest.before_slot")
-    prepared = kind.prepare(options, tables)
+    # An earlier attempt may have created the publication and then failed.
+    may_be_younger = is_new and bool(made_upstream(context.warehouse, source).get("publication"))
+    lacks_publication = not kind.has_publication(options)
+    note_made(context.warehouse, source, **({"publication": True} if lacks_publication else {}))
+    try:
+        prepared = kind.prepare(options, tables, awaits_publication=may_be_younger)
+    except CaptureError as error:
+        if lacks_publication and not error.is_temporary and not kind.has_publication(options):
+            # If somebody else creates it now, it is not the source's, and DROP SOURCE leaves it.
+            note_made(context.warehouse, source, publication=False)
+        raise
     fault("ingest.after_slot")
-    note_made(context.warehouse, source, **({"publication": True} if prepared.made_publication else {}))
     made = made_upstream(context.warehouse, source)
     if is_new and made.get("slot") and prepared.state.offset > state.offset:
         return replace(state, offset=prepared.state.offset)

@@ -1,8 +1,8 @@
 """Records which objects the runs of a source have created upstream: a slot or subscription, and a publication.
 
 The record is a file beside the checkpoints. It includes the source's definition, so that the objects can be dropped
-after the source was dropped. The record is written before a slot is created, so that a killed process never leaves an
-unrecorded slot.
+after the source was dropped. The record is written before an object is created, so that an attempt that fails, or a
+killed process, never leaves an unrecorded object.
 
 Another source may use the objects of a dropped source, for example because a source was created again under the same
 names before its slot could be dropped. Such a source inherits the objects: they are dropped after that source is
@@ -102,7 +102,7 @@ def _note(
         told["inherited"] = sorted(kept)
     else:
         told.pop("inherited", None)
-    if told != known and (former or any(_objects(told).values())):
+    if told != known and (known or former or any(_objects(told).values())):
         warehouse.write_text(_path(warehouse, source.id), json.dumps(told), is_durable=True)
 
 

@@ -118,9 +118,16 @@ def _is_same(spark: SparkSession, frame: DataFrame, text: str) -> bool:
     from pyspark.errors import PySparkException
 
     try:
-        return bool(analyzed_plan(frame).sameResult(analyzed_plan(spark.sql(text))))
+        other = spark.sql(text)
     except PySparkException:
         return False
+    return bool(_inlined_plan(frame).sameResult(_inlined_plan(other)))
+
+
+def _inlined_plan(frame: DataFrame) -> Any:
+    """The analyzed plan of a query with its WITH queries as subqueries."""
+    rule = java_class(frame.sparkSession, "org.apache.spark.sql.catalyst.optimizer.InlineCTE")(True, False)
+    return rule.apply(analyzed_plan(frame))
 
 
 def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -> QueryAnalysis:
@@ -141,7 +148,7 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
         varies, varies_in = literal, "Literal"
     found = QueryAnalysis(schema=schema, keys=keys, varies=varies, varies_in=varies_in)
     if request.form == WHOLE:
-        found = replace(found, operators=_operators(analyzed_plan(frame)))
+        found = replace(found, operators=_operators(_inlined_plan(frame)))
     if request.form == UPSERT:
         found = replace(found, aggregates=frozenset(_aggregates(frame)))
     if len({name.lower() for name in frame.columns}) < len(frame.columns):

@@ -13,7 +13,25 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from rw_sql.syntax.query.combined_groups import DecomposedAggregation
-from rw_sql.syntax.query.signed_aggregates import SIGN, count_distinct_by_sets, signable, signed
+from rw_sql.syntax.query.key_columns import (
+    bare,
+    group_keys,
+    inner,
+    is_column,
+    leave_out,
+    output_of,
+    resolve_ordinals,
+    stars_of,
+    stored,
+    unaliased,
+)
+from rw_sql.syntax.query.signed_aggregates import (
+    SIGN,
+    count_distinct_by_sets,
+    distinct_arguments,
+    signable,
+    signed,
+)
 from rw_sql.syntax.query.tables_read import shared_tree
 from rw_sql.syntax.query.trees import (
     DISTINCT,
@@ -23,6 +41,7 @@ from rw_sql.syntax.query.trees import (
     OTHER,
     QUERY_WITHIN,
     ROWS,
+    STAR_WITHIN,
     aggregates_of,
     both,
     copied,
@@ -31,8 +50,10 @@ from rw_sql.syntax.query.trees import (
     expression,
     guarded,
     has_query,
+    has_star_within,
     inlined,
     is_picking,
+    is_plain,
     is_true,
     kind_of,
     only,
@@ -82,34 +103,43 @@ class ViewQuery:
 
     kind: str
     why: str
-    _parsed: exp.Select | None = None
     _chain: tuple[exp.Select, ...] = ()
 
     @property
     def text(self) -> str:
-        """The parsed query as text. It is computed at each call, because most queries are only classified."""
-        return "" if self._parsed is None else spark_sql(self._parsed)
+        """The query as text, with its WITH queries inlined. It is computed at each call, because most queries are only
+        classified."""
+        return spark_sql(self._chain[0]) if self._chain else ""
 
     @property
     def is_direct(self) -> bool:
-        """True if the core reads a single relation and has no subquery."""
+        """True if the core reads all rows and columns of a single relation by their names, and has no subquery."""
         from sqlglot import exp
 
         core = self._chain[-1] if self._chain else None
-        return core is not None and not core.args.get("joins") and isinstance(read_by(core), exp.Table)
+        if core is None or core.args.get("joins") or core.args.get("sample"):
+            return False
+        relation = read_by(core)
+        return isinstance(relation, exp.Table) and is_plain(relation)
 
-    def upserted(self) -> Form | None:
+    def distinct_arguments(self) -> tuple[str, ...]:
+        """The arguments of the aggregates with DISTINCT."""
+        if self.kind not in (GROUPS, ONE_ROW):
+            return ()
+        return tuple(spark_sql(argument) for argument in distinct_arguments(self._chain[-1]))
+
+    def upserted(self, types: Mapping[str, str]) -> Form | None:
         """The form of an aggregation whose result is a stream of changed groups, with KEEP; None if there is no such
-        form."""
+        form. ``types`` are the Spark types of the expressions from :meth:`distinct_arguments`."""
         if self.kind not in (GROUPS, ONE_ROW):
             return None
         chain = copied(self._chain)
-        return self._kept(chain, None) if count_distinct_by_sets(chain[-1]) else None
+        return self._kept(chain, None) if count_distinct_by_sets(chain[-1], types) else None
 
     def signed_arguments(self) -> tuple[str, ...] | None:
         """The arguments of count, sum and avg in an aggregation of a single relation; None if the query has other
         aggregates or is not such an aggregation."""
-        if self.kind not in (GROUPS, ONE_ROW) or not self.is_direct:
+        if self.kind not in (GROUPS, ONE_ROW) or not self.is_direct or has_star_within(self._chain[-1]):
             return None
         found = [signable(call) for call in aggregates_of(self._chain[-1])]
         if not found or None in found:
@@ -134,7 +164,7 @@ class ViewQuery:
         chain = copied(self._chain)
         core = chain[-1]
         if self.kind == GROUPS:
-            _resolve_ordinals(core)
+            resolve_ordinals(core)
         for call in aggregates_of(core):
             replacement = signed(call, types)
             if replacement is None:
@@ -147,13 +177,11 @@ class ViewQuery:
         from sqlglot import exp
 
         core = chain[-1]
-        keys = _group_keys(core) if self.kind == GROUPS else [(exp.Literal.number(0), None)]
+        keys = group_keys(core) if self.kind == GROUPS else [exp.Literal.number(0)]
         keep = both(condition, take(core, "having"))
-        named = [key for key, _ in keys]
         if keep is not None:
             for item in list(core.expressions):
-                inner = item.this if isinstance(item, exp.Alias) else item
-                if not any(inner == key for key in named):
+                if not any(inner(item) == key for key in keys):
                     item.replace(guarded(item, keep))
         names = _add_keys(core, keys)
         if keep is not None:
@@ -168,7 +196,7 @@ class ViewQuery:
             return None
         chain = copied(self._chain)
         core = chain[-1]
-        names = _add_keys(core, _group_keys(core) if self.kind == GROUPS else [(exp.Literal.number(0), None)])
+        names = _add_keys(core, group_keys(core) if self.kind == GROUPS else [exp.Literal.number(0)])
         return _formed(chain, names, has_keep=None)
 
     def decomposed(self, columns: Sequence[str], *, is_signed: bool = False) -> DecomposedAggregation | None:
@@ -180,18 +208,20 @@ class ViewQuery:
             return None
         core = copy_of(self._chain[0])
         names = [item.alias_or_name for item in core.expressions]
-        if core.args.get("having") or _renames(core) or any(item.is_star for item in core.expressions):
+        if core.args.get("having") or any(item.is_star for item in core.expressions):
+            return None
+        if is_signed and has_star_within(core):
             return None
         if self.kind == DISTINCT:
             items = list(zip(core.expressions, names, strict=True))
             return DecomposedAggregation.of(core, names, items, is_signed=is_signed, has_rows=is_signed)
-        groups = [key for key, _ in _group_keys(core)] if self.kind == GROUPS else [exp.Literal.number(0)]
+        groups = group_keys(core) if self.kind == GROUPS else [exp.Literal.number(0)]
         # Only the start of a window is stored, so the key's column can replace only the start.
-        keys = [_stored(_bare(_unaliased(core, key, columns))) for key in groups]
+        keys = [stored(bare(unaliased(core, key, columns))) for key in groups]
         return DecomposedAggregation.of(
             core,
             names,
-            list(zip(keys, _add_keys(core, [(key, None) for key in keys]), strict=True)),
+            list(zip(keys, _add_keys(core, keys), strict=True)),
             is_signed=is_signed,
             has_rows=is_signed and self.kind == GROUPS,
         )
@@ -204,11 +234,11 @@ class ViewQuery:
         """
         from sqlglot import exp
 
-        if self.kind != GROUPS or _renames(self._chain[-1]):
+        if self.kind != GROUPS or not self.is_direct:
             return None
         core = copy_of(self._chain[-1])
-        groups = [_unaliased(core, key, columns) for key, _ in _group_keys(core)]
-        listed = [exp.alias_(_stored(key), name) for key, name in zip(groups, keys, strict=True)]
+        groups = [unaliased(core, key, columns) for key in group_keys(core)]
+        listed = [exp.alias_(stored(key), name) for key, name in zip(groups, keys, strict=True)]
         return spent_sql(only(core, listed))
 
     def touched_rows(self) -> str | None:
@@ -221,25 +251,26 @@ class ViewQuery:
         return spent_sql(core)
 
     def with_keys(self, keys: Sequence[str]) -> Form | None:
-        """The form of a query that filters and projects one relation, including the relation's key columns."""
+        """The form of a query that filters and projects one relation, including the relation's key columns; None for
+        other queries."""
         from sqlglot import exp
 
         if self.kind != ROWS or not self.is_direct:
             return None
         chain = copied(self._chain)
         core = chain[-1]
-        relation = read_by(core).alias_or_name
-        if any(isinstance(item, exp.Star) or item.is_star for item in core.expressions):
-            if len(core.expressions) > 1 or any(_excepted(item) for item in core.expressions):
-                return None
-            names = list(keys)
-        else:
-            names = _add_keys(core, [(exp.column(key, quoted=True), relation) for key in keys])
+        if ROW in keys:
+            for star in stars_of(core):
+                leave_out(star, ROW)  # It is added as a key with the prefix KEY, which marks hidden columns.
+        names: list[str] = []
+        for key in keys:
+            found = output_of(core, key)
+            names.append(found or _add_hidden(core, exp.column(key, quoted=True), len(names)))
         return _formed(chain, names, has_keep=None)
 
-    def partitioned(self) -> tuple[Form, str] | None:
-        """The form of a join of two relations that includes the columns on which they are joined, and a query that
-        selects the values of these columns from both sides.
+    def partitioned(self) -> tuple[Form, str, str] | None:
+        """The form of a join of two relations that includes the columns on which they are joined; a query that selects
+        the values of these columns from both sides; and a query that selects them in pairs, which shows their types.
 
         None for any other query, including a join of more than two relations and a join without such columns.
         """
@@ -250,34 +281,37 @@ class ViewQuery:
         chain = copied(self._chain)
         core = chain[-1]
         joins = core.args["joins"]
-        if len(joins) != 1 or any(item.is_star for item in core.expressions):
+        if len(joins) != 1 or core.args.get("sample") or any(item.is_star for item in core.expressions):
             return None
         (join,) = joins
         left, right = read_by(core), join.this
-        sides = {table.alias_or_name.lower(): table for table in (left, right) if isinstance(table, exp.Table)}
-        side = (join.args.get("side") or "").upper()
-        if len(sides) != 2 or join.args.get("kind") in ("SEMI", "ANTI", "CROSS") or join.args.get("method"):
+        if not all(isinstance(side, exp.Table) and is_plain(side) for side in (left, right)):
             return None
-        pairs = equal_columns(join, left.alias_or_name.lower(), right.alias_or_name.lower())
+        names = [table.alias_or_name.lower() for table in (left, right)]
+        side = (join.args.get("side") or "").upper()
+        if names[0] == names[1] or join.args.get("kind") in ("SEMI", "ANTI", "CROSS") or join.args.get("method"):
+            return None
+        pairs = equal_columns(join, *names)
         if not pairs:
             return None
         partition: list[exp.Expr]
         match side:
             case "RIGHT":
-                partition = [exp.column(b.name, table=b.table) for _, b in pairs]
+                partition = [b.copy() for _, b in pairs]
             case "FULL":
                 partition = [exp.func("COALESCE", a.copy(), b.copy()) for a, b in pairs]
             case _:
                 partition = [a.copy() for a, _ in pairs]
-        names = []
-        for number, column in enumerate(partition):
-            names.append(f"{KEY}{number}")
-            core.append("expressions", exp.alias_(column, names[-1]))
+        keys = [_add_hidden(core, column, number) for number, column in enumerate(partition)]
         touched = []
         for table, columns in ((left, [a for a, _ in pairs]), (right, [b for _, b in pairs])):
-            listed = [exp.alias_(column.copy(), name) for column, name in zip(columns, names, strict=True)]
+            listed = [exp.alias_(column.copy(), name) for column, name in zip(columns, keys, strict=True)]
             touched.append(spent_sql(exp.select(*listed).from_(table.copy())))
-        return _formed(chain, names, has_keep=None), " UNION ALL ".join(touched)
+        paired = [column.copy() for pair in pairs for column in pair]
+        paired = [column.copy() for pair in pairs for column in pair]
+        each = [exp.alias_(column, f"a{number}") for number, column in enumerate(paired)]
+        types = exp.select(*each).from_(left.copy()).join(right.copy(), join_type="cross")
+        return _formed(chain, keys, has_keep=None), " UNION ALL ".join(touched), spent_sql(types)
 
 
 NOT_TAKEN_APART = ViewQuery(OTHER, "its form is not supported for this")
@@ -297,19 +331,22 @@ def read_view_query(text: str) -> ViewQuery:
         return ViewQuery(OTHER, "it combines several queries")
     if not isinstance(tree, exp.Select):
         return NOT_TAKEN_APART
-    parsed, tree = tree, copy_of(tree)
-    if not inlined(tree):
-        return ViewQuery(OTHER, "it has a WITH query that is not used exactly once, or is not a plain SELECT")
-    chain = [tree]
-    while is_picking(chain[-1]):
+    chain = [copy_of(tree)]
+    while True:
+        if not inlined(chain[-1]):
+            return ViewQuery(OTHER, "it has a WITH query that is not used exactly once, or is not a plain SELECT")
         below = read_by(chain[-1])
-        if not isinstance(below, exp.Subquery) or not isinstance(below.this, exp.Select):
+        if not (is_picking(chain[-1]) and isinstance(below, exp.Subquery) and is_plain(below)):
+            break
+        if not isinstance(below.this, exp.Select):
             break
         chain.append(below.this)
     if any(has_query(select) for select in chain):
-        return ViewQuery(OTHER, QUERY_WITHIN, parsed, tuple(chain))
+        return ViewQuery(OTHER, QUERY_WITHIN, tuple(chain))
     kind, why = kind_of(chain[-1])
-    return ViewQuery(kind, why, parsed, tuple(chain))
+    if any(has_star_within(select) for select in (chain if kind == ROWS else chain[:-1])):
+        return ViewQuery(OTHER, STAR_WITHIN, tuple(chain))
+    return ViewQuery(kind, why, tuple(chain))
 
 
 def renamed_columns(text: str, names: Sequence[str], columns: Sequence[str]) -> str:
@@ -325,101 +362,22 @@ def _backquoted(name: str) -> str:
 # Keys
 
 
-def _resolve_ordinals(core: exp.Select) -> None:
-    """Replaces the ordinals in GROUP BY: ``1`` becomes the expression of the first select item."""
-    from sqlglot import exp
-
-    group = core.args["group"]
-    keys = []
-    for key in group.expressions:
-        if isinstance(key, exp.Literal) and not key.is_string and key.name.isdecimal():
-            item = core.expressions[int(key.name) - 1]
-            keys.append((item.this if isinstance(item, exp.Alias) else item).copy())
-        else:
-            keys.append(key)
-    group.set("expressions", keys)
-
-
-def _unaliased(core: exp.Select, key: exp.Expr, columns: Sequence[str]) -> exp.Expr:
-    """A group key in which the expressions of select items replace the items' names. As in Spark, a name that is also a
-    column of the input means that column."""
-    from sqlglot import exp
-
-    known = {column.lower() for column in columns}
-    items = {item.alias.lower(): item.this for item in reversed(core.expressions) if isinstance(item, exp.Alias)}
-
-    def replaced(node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Column) or node.table or node.name.lower() in known:
-            return node
-        item = items.get(node.name.lower())
-        return node if item is None else exp.paren(item.copy())
-
-    return key.copy().transform(replaced)
-
-
-def _renames(core: exp.Select) -> bool:
-    """True if the FROM clause renames the columns of its relation, or has a PIVOT, which replaces them."""
-    relation = read_by(core)
-    alias = relation.args.get("alias")
-    return bool(relation.args.get("pivots") or (alias is not None and alias.args.get("columns")))
-
-
-def _bare(key: exp.Expr) -> exp.Expr:
-    """A key without the parentheses that enclose all of it."""
-    from sqlglot import exp
-
-    while isinstance(key, exp.Paren):
-        key = key.this
-    return key
-
-
-def _group_keys(core: exp.Select) -> list[tuple[exp.Expr, str | None]]:
-    _resolve_ordinals(core)
-    return [(key.copy(), None) for key in core.args["group"].expressions]
-
-
-def _add_keys(core: exp.Select, keys: Sequence[tuple[exp.Expr, str | None]]) -> list[str]:
-    """Adds the keys that a select does not contain to it as hidden columns. Returns the names that all keys have as
-    columns of the select.
-
-    Each key is paired with its relation's name or with None. If there is a name, a select item also counts as the key
-    if it is a column with the key's name that has no qualifier or that name as its qualifier.
-    """
-    from sqlglot import exp
-
+def _add_keys(core: exp.Select, keys: Sequence[exp.Expr]) -> list[str]:
+    """Adds the grouping keys that a select does not contain to it as hidden columns. Returns the names that all keys
+    have as columns of the select."""
     names: list[str] = []
-    for key, relation in keys:
-        for item in core.expressions:
-            inner = item.this if isinstance(item, exp.Alias) else item
-            if inner == key or (relation is not None and _is_column(inner, key, relation)):
-                names.append(item.alias_or_name)
-                break
-        else:
-            hidden = f"{KEY}{len(names)}"
-            core.append("expressions", exp.alias_(_stored(key), hidden))
-            names.append(hidden)
+    for key in keys:
+        found = next((item for item in core.expressions if inner(item) == key), None)
+        names.append(_add_hidden(core, stored(key), len(names)) if found is None else found.alias_or_name)
     return names
 
 
-def _is_column(inner: exp.Expr, key: exp.Expr, relation: str) -> bool:
+def _add_hidden(select: exp.Select, key: exp.Expr, number: int) -> str:
+    """Adds a key to a select as a hidden column; returns the column's name."""
     from sqlglot import exp
 
-    if not isinstance(inner, exp.Column) or inner.table.lower() not in ("", relation.lower()):
-        return False
-    return inner.name.lower() == key.name.lower()
-
-
-def _stored(key: exp.Expr) -> exp.Expr:
-    """A key as stored in the table.
-
-    For a time window, the start is stored, because all windows have the same length.
-    """
-    from sqlglot import exp
-
-    is_call = isinstance(key, exp.Anonymous) and key.name.lower() == "window"
-    if is_call or (isinstance(key, exp.Column) and key.name.lower() == "window"):
-        return exp.Dot(this=key.copy(), expression=exp.to_identifier("start"))
-    return key.copy()
+    select.append("expressions", exp.alias_(key, f"{KEY}{number}"))
+    return f"{KEY}{number}"
 
 
 def _formed(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> Form:
@@ -436,54 +394,27 @@ def _carry(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool 
 
     carried = list(names)
     for select in reversed(chain[:-1]):
-        stars = [item for item in select.expressions if item.is_star]
         keep = None
         if has_keep is not None:
             keep = take(select, "where")
-            inner = exp.column(KEEP) if has_keep else None
-            if keep is not None and inner is not None:
+            below = exp.column(KEEP) if has_keep else None
+            if keep is not None and below is not None:
                 keep = expression(f"CASE WHEN {KEEP} THEN {spark_sql(is_true(keep))} ELSE FALSE END")
-            keep = keep if keep is not None else inner
+            keep = keep if keep is not None else below
         if keep is not None:
             for item in list(select.expressions):
-                if not item.is_star and not _is_plain(item):
+                if not item.is_star and not is_column(item):
                     item.replace(guarded(item, keep))
         outer: list[str] = []
         for name in carried:
-            found = next((item for item in select.expressions if _is_plain(item) and _column_of(item) == name), None)
-            if found is not None:
-                outer.append(found.alias_or_name)
-            elif stars:
-                outer.append(name)
-            else:
-                hidden = name if name.startswith(KEY) else f"{KEY}{len(outer)}"
-                select.append("expressions", exp.alias_(exp.column(name, quoted=True), hidden))
-                outer.append(hidden)
+            # A hidden key keeps its number, which is its position among the keys.
+            found = output_of(select, name)
+            outer.append(found or _add_hidden(select, exp.column(name, quoted=True), len(outer)))
         if keep is not None:
             if has_keep:
-                for star in stars:
-                    inner_star = star if isinstance(star, exp.Star) else star.this
-                    inner_star.set("except_", [*(inner_star.args.get("except_") or []), exp.to_identifier(KEEP)])
+                for star in stars_of(select):
+                    leave_out(star, KEEP)
             select.append("expressions", exp.alias_(is_true(keep), KEEP))
             has_keep = True
         carried = outer
     return tuple(carried)
-
-
-def _is_plain(item: exp.Expr) -> bool:
-    from sqlglot import exp
-
-    return isinstance(item.this if isinstance(item, exp.Alias) else item, exp.Column) and not item.is_star
-
-
-def _column_of(item: exp.Expr) -> str:
-    from sqlglot import exp
-
-    return str((item.this if isinstance(item, exp.Alias) else item).name)
-
-
-def _excepted(item: exp.Expr) -> bool:
-    from sqlglot import exp
-
-    star = item if isinstance(item, exp.Star) else item.this
-    return bool(star.args.get("except_") or star.args.get("replace") or star.args.get("rename"))

@@ -15,8 +15,20 @@ SIGN = "_rw_sign"
 """The column that is 1 for a row that was added to an input and -1 for a removed row."""
 
 
-def count_distinct_by_sets(core: exp.Select) -> bool:
-    """Rewrites count(DISTINCT …) as the size of a set; returns False if another aggregate uses DISTINCT."""
+def distinct_arguments(core: exp.Select) -> list[exp.Expr]:
+    """The arguments of the aggregates with DISTINCT."""
+    from sqlglot import exp
+
+    calls = (found.this if isinstance(found, exp.Filter) else found for found in aggregates_of(core))
+    return [argument for call in calls if isinstance(call.this, exp.Distinct) for argument in call.this.expressions]
+
+
+def count_distinct_by_sets(core: exp.Select, types: Mapping[str, str]) -> bool:
+    """Rewrites count(DISTINCT …) as the size of a set; returns False if another aggregate uses DISTINCT, or if the set
+    may contain equal values.
+
+    ``types`` are the Spark types of the arguments.
+    """
     from sqlglot import exp
 
     for found in aggregates_of(core):
@@ -24,14 +36,15 @@ def count_distinct_by_sets(core: exp.Select) -> bool:
         distinct = call.this
         if not isinstance(distinct, exp.Distinct):
             continue
-        if not isinstance(call, exp.Count):
+        given = [(part, types.get(spark_sql(part), "")) for part in distinct.expressions]
+        if not isinstance(call, exp.Count) or any("<" in kind and _has_floats(kind) for _, kind in given):
             return False
-        values = distinct.expressions
+        values = [_one_zero(part) if _has_floats(kind) else part.copy() for part, kind in given]
         if len(values) == 1:
-            value = values[0].copy()
+            (value,) = values
         else:
-            present = exp.and_(*(exp.Not(this=exp.Is(this=part.copy(), expression=exp.Null())) for part in values))
-            struct = exp.Anonymous(this="struct", expressions=[part.copy() for part in values])
+            present = exp.and_(*(exp.Not(this=exp.Is(this=part.copy(), expression=exp.Null())) for part, _ in given))
+            struct = exp.Anonymous(this="struct", expressions=values)
             value = exp.Case(ifs=[exp.If(this=present, true=struct)])
         collected: exp.Expr = exp.Anonymous(this="collect_set", expressions=[value])
         if isinstance(found, exp.Filter):
@@ -39,6 +52,19 @@ def count_distinct_by_sets(core: exp.Select) -> bool:
         size = exp.Anonymous(this="size", expressions=[collected])
         found.replace(exp.cast(size, "BIGINT", dialect="spark"))
     return True
+
+
+def _has_floats(kind: str) -> bool:
+    return "DOUBLE" in kind or "FLOAT" in kind
+
+
+def _one_zero(value: exp.Expr) -> exp.Expr:
+    """A floating-point value as text; values that DISTINCT regards as equal have equal texts.
+
+    Up to Spark 4.1, a set may contain NaN several times.
+    """
+    text = spark_sql(value)
+    return expression(f"CASE WHEN ({text}) = 0 THEN '0' ELSE CAST(({text}) AS STRING) END")
 
 
 def signable(found: exp.Expr) -> exp.Expr | None:

@@ -17,6 +17,10 @@ QUERY_WITHIN = "it has a query within an expression"
 """The reason why a query with an inner query is recomputed as a whole: the inner query may read rows of other groups or
 join keys."""
 
+STAR_WITHIN = "it has a * within an expression"
+"""The reason why a query is recomputed as a whole if the value of an expression depends on all columns of the input:
+the input cannot have hidden columns."""
+
 _UNORDERED = ("order", "limit", "offset", "sort", "cluster", "distribute", "qualify", "windows", "laterals", "pivots")
 _GROUPINGS = ("rollup", "cube", "grouping_sets", "totals", "all")
 
@@ -29,38 +33,45 @@ def read_by(select: exp.Select) -> exp.Expr:
 
 
 def inlined(tree: exp.Select) -> bool:
-    """Inlines WITH queries; returns False if one of them is recursive, is not a plain select, or is not used exactly
-    once.
+    """Inlines the WITH queries of a select; returns False if one of them is recursive, is not a plain select or is not
+    used exactly once, or if a subquery has WITH queries too.
     """
     from sqlglot import exp
 
     clause = tree.args.get("with_")
     if clause is None:
         return True
-    if clause.args.get("recursive"):
-        return False
-    parts = {part.alias.lower(): part for part in clause.expressions}
+    if clause.args.get("recursive") or any(other is not clause for other in tree.find_all(exp.With)):
+        return False  # Within a subquery with its own WITH, a name may have another meaning.
     tree.set("with_", None)
-    for name, part in reversed(parts.items()):
-        holders = [tree, *(other.this for other in parts.values() if other is not part)]
+    # An earlier WITH query does not see the later ones. It is not part of the tree yet when these are inlined.
+    for part in reversed(clause.expressions):
         uses = [
-            table
-            for holder in holders
-            for table in holder.find_all(exp.Table)
-            if table.name.lower() == name and not table.db and table.parent is not None
+            table for table in tree.find_all(exp.Table) if table.name.lower() == part.alias.lower() and not table.db
         ]
         if len(uses) != 1 or part.args["alias"].columns or not isinstance(part.this, exp.Select):
             return False
         (use,) = uses
+        if not is_plain(use):
+            return False
         use.replace(exp.Subquery(this=part.this, alias=exp.TableAlias(this=exp.to_identifier(use.alias or part.alias))))
     return True
+
+
+def is_plain(relation: exp.Expr) -> bool:
+    """True if an input in a FROM clause is only a relation or a query with or without an alias. A sample, a PIVOT, a
+    join in parentheses, a version or an alias with column names gives it other rows or columns."""
+    alias = relation.args.get("alias")
+    if alias is not None and alias.args.get("columns"):
+        return False
+    return {name for name, value in relation.args.items() if value} <= {"this", "db", "catalog", "alias"}
 
 
 def is_picking(select: exp.Select) -> bool:
     """True if a select only picks columns and rows of a single input."""
     from sqlglot import exp
 
-    if any(select.args.get(name) for name in (*_UNORDERED, "joins", "group", "having", "distinct")):
+    if any(select.args.get(name) for name in (*_UNORDERED, "sample", "joins", "group", "having", "distinct")):
         return False
     return not aggregates_of(select) and not any(True for _ in _own(select, exp.Window))
 
@@ -94,6 +105,21 @@ def has_query(select: exp.Select) -> bool:
     from sqlglot import exp
 
     return any(True for part in _parts(select) for _ in part.find_all(exp.Query))
+
+
+def has_star_within(select: exp.Select) -> bool:
+    """True if an expression of a select contains a ``*`` for the columns of the input, as in ``struct(*)``.
+
+    The value of such an expression depends on all columns of the input, including hidden ones. The ``*`` of
+    ``count(*)`` does not.
+    """
+    from sqlglot import exp
+
+    for star in (star for part in _parts(select) for star in part.find_all(exp.Star)):
+        whole = star.parent if isinstance(star.parent, exp.Column) else star
+        if whole.parent is not select and not (whole is star and isinstance(star.parent, exp.Count)):
+            return True
+    return False
 
 
 def _parts(select: exp.Select) -> list[exp.Expr]:
@@ -239,7 +265,8 @@ def equal_columns(join: exp.Join, left: str, right: str) -> list[tuple[exp.Colum
         if not isinstance(part, exp.EQ):
             continue
         a, b = part.this, part.expression
-        if not isinstance(a, exp.Column) or not isinstance(b, exp.Column):
+        # With more than one qualifier, a column may be a field of a struct.
+        if not isinstance(a, exp.Column) or not isinstance(b, exp.Column) or a.db or b.db:
             continue
         if (a.table.lower(), b.table.lower()) == (right, left):
             a, b = b, a

@@ -205,3 +205,30 @@ def test_a_network_that_loses_every_packet_ends_a_wait_for_rows(
         with pytest.raises(pymysql.Error):
             connection.rows_of(used, f"SELECT count(*) FROM {table}")
         assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_snapshot_begins_again_if_the_collation_of_the_key_changes(mariadb: MysqlInfo, is_stopped: bool) -> None:
+    """In the order of the old collation, the letters alternate, and each chunk ends with a lower-case letter."""
+    database = f"d_{uuid.uuid4().hex[:8]}"
+    name = f"{database}.t"
+    words = [chr(at) for at in range(65, 91)] + [f"{chr(at)}x" for at in range(97, 123)]
+    listed = ", ".join(f"('{word}')" for word in words)
+    mariadb.run(
+        f"CREATE DATABASE {database}",
+        f"CREATE TABLE {name} (word VARCHAR(10) COLLATE utf8mb4_general_ci PRIMARY KEY) ENGINE = InnoDB",
+        f"INSERT INTO {name} VALUES {listed}",
+    )
+    replica = Replica(cdc_options(mariadb, database), [name], chunk_rows=6)
+    replica.open().set_rate_limit(6)
+    wait_until(lambda: replica.step(most=6, wait=0.1).records.num_rows > 0, "a chunk")
+    if is_stopped:
+        replica.close()
+    mariadb.run(f"ALTER TABLE {name} CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+    if not is_stopped:
+        assert replica.reader is not None
+        replica.reader.set_rate_limit(None)
+    replica.catch_up()
+    assert replica.differences() == {}
+    replica.close()
+    mariadb.run(f"DROP DATABASE {database}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from rw_sql.connectors.changes import CaptureError, SchemaChange
+from rw_sql.connectors.changes import KEY_ORDER, CaptureError, SchemaChange
 from rw_sql.connectors.postgres_cdc import reader
 from tests.support.captured import reason
 from tests.support.postgres import PASSWORD
@@ -356,4 +357,44 @@ def test_a_primary_key_in_another_order(postgres: PostgresInfo, table: str) -> N
     plain = table.partition(".")[2]
     postgres.run(f"ALTER TABLE {table} DROP CONSTRAINT {plain}_pkey, ADD PRIMARY KEY (b, a)")
     assert "(b, a)" in reason(replica)
+    replica.drop()
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_snapshot_begins_again_if_the_collation_of_the_key_changes(
+    postgres: PostgresInfo, name: str, is_stopped: bool
+) -> None:
+    """In the order of the old collation, the letters alternate, and each chunk ends with a lower-case letter."""
+    postgres.run(f'CREATE TABLE {name} (id INT, word TEXT COLLATE "en-x-icu", PRIMARY KEY (word, id))')
+    postgres.run(f"INSERT INTO {name} SELECT 1, chr(i) FROM generate_series(65, 90) i")
+    postgres.run(f"INSERT INTO {name} SELECT 1, chr(i) || 'x' FROM generate_series(97, 122) i")
+    replica = Replica(cdc_options(postgres), [name], chunk_rows=6)
+    replica.open().set_rate_limit(6)
+    wait_until(lambda: replica.step(most=6, wait=0.1).records.num_rows > 0, "a chunk")
+    if is_stopped:
+        replica.close()
+    postgres.run(f'ALTER TABLE {name} ALTER word TYPE TEXT COLLATE "C"')
+    if not is_stopped:
+        assert replica.reader is not None
+        replica.reader.set_rate_limit(None)
+    replica.catch_up(postgres)
+    assert replica.differences() == {}
+    replica.drop()
+
+
+def test_a_snapshot_whose_stored_progress_lacks_the_order_of_the_key_continues(
+    postgres: PostgresInfo, table: str
+) -> None:
+    postgres.run(f"INSERT INTO {table} SELECT 2, i, i, i FROM generate_series(1, 50) i")
+    replica = Replica(cdc_options(postgres), [table], chunk_rows=5)
+    replica.open().set_rate_limit(5)
+    wait_until(lambda: replica.step(most=5, wait=0.1).records.num_rows > 0, "a chunk")
+    replica.close()
+    stored = replica.progress[table]
+    assert stored.key_order == "0,0"
+    without = {key: value for key, value in stored.traits.items() if key != KEY_ORDER}
+    replica.progress[table] = replace(stored, traits=without)
+    replica.catch_up(postgres)
+    assert replica.differences() == {}
+    assert replica.progress[table].rows_done == 53
     replica.drop()

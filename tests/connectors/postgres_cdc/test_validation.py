@@ -253,8 +253,8 @@ def test_a_table_that_is_being_written_on_a_server_that_needs_a_lock(
 def test_which_versions_need_a_lock(version: int, is_needed: bool) -> None:
     found = tables.CatalogTable(
         schema="s", name="t", oid=1, kind="r", identity="d", persistence="p", is_partition=False, is_readable=True,
-        is_owned=True, key=("id",), is_key_deferrable=False, identity_columns=(), rows_estimated=None, membership=None,
-        is_published=False,
+        is_owned=True, key=("id",), key_order="", is_key_deferrable=False, identity_columns=(), rows_estimated=None,
+        membership=None, is_published=False,
     )  # fmt: skip
     wanted = 'LOCK TABLE ONLY "s"."t" IN SHARE ROW EXCLUSIVE MODE' if is_needed else None
     assert tables.adding_lock(found, version) == wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from datetime import date
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
             *["x" * MOST_CHARACTERS, "x" * (MOST_CHARACTERS - 1) + "y", "\U0010ffff" * 40],
         ],
     ),
-    "double": (pa.float64(), [None, -1.5, 0.0, 3.25, 1e300]),
+    "double": (pa.float64(), [None, -1.5, -0.0, 0.0, 3.25, 1e300]),
 }
 
 
@@ -93,6 +94,22 @@ def test_merges_equal_a_dict(name: str, columns: int, tmp_path: Path) -> None:
         found = output.table.to_pyarrow_table().to_pylist()
         assert {tuple(row[each] for each in keys): row["n"] for row in found} == expected
         assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored"), [("double", (pa.uint64(), pa.float64())), ("float", (pa.uint32(), pa.float32()))]
+)
+def test_all_nan_are_one_key(kind: str, stored: tuple[pa.DataType, pa.DataType], tmp_path: Path) -> None:
+    """As in Spark. The processor's own NaN has a sign bit; the NaN of most languages has none."""
+    bits, floats = stored
+    ordinary = {"double": 0x7FF8 << 48, "float": 0x7FC0 << 16}[kind]
+    with_sign = ordinary | 1 << (bits.bit_width - 1)
+    output = opened(tmp_path, kind, 1)
+    for batch, given in enumerate((ordinary, with_sign, ordinary)):
+        buffer = pa.py_buffer(struct.pack({"double": "<Q", "float": "<I"}[kind], given))
+        key = pa.Array.from_buffers(floats, 1, [None, buffer])
+        output.upsert_rows(pa.table({"k0": key, "n": pa.array([batch], LONG)}), ["k0"], batch)
+        assert output.table.to_pyarrow_table()["n"].to_pylist() == [batch]
 
 
 def test_files_without_the_keys_are_not_opened(tmp_path: Path) -> None:

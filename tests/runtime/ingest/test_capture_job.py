@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from rw_sql.connectors.registry import connector
 from rw_sql.metastore import Metastore
+from rw_sql.metastore.records import TableRecord
 from rw_sql.model.job_specs import IngestSpec, desired_jobs
 from rw_sql.runtime.delta.delta_log import latest_version
+from rw_sql.runtime.ingest import change_feed
 from rw_sql.runtime.ingest import job as job_module
 from rw_sql.runtime.ingest import warm_start as warm_start_module
 from rw_sql.runtime.ingest.job import Ingest
@@ -104,6 +107,30 @@ def test_each_change_is_in_the_log_once_over_several_runs(log: Log, context: Con
     with running(log, context):
         wait_until(lambda: len(words(log)) == 5, "the last row")
     assert words(log) == ["a", "b", "c", "d", "e"]
+
+
+def test_the_slot_goes_on_after_the_last_table_is_dropped(
+    log: Log, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_feed, "QUIET_SECONDS", 0.1)
+    table, created = table_of(log), log.world.snapshot.find("table", "t")
+    assert isinstance(created, TableRecord)
+    log.postgres.run(f"INSERT INTO {table} VALUES (1, 'a')")
+    with running(log, context) as job:
+        wait_until(lambda: words(log) == ["a"], "the row that existed before")
+    log.world.run("DROP TABLE t")
+    log.postgres.run(f"INSERT INTO {table} VALUES (2, 'b')")
+    with running(log, context, job) as job:
+        for number in (3, 4):
+            log.postgres.run(f"INSERT INTO {table} VALUES ({number}, 'c')")
+            (seen,) = connector("postgres-cdc").look(log.options).splits.values()
+            wait_until(lambda: confirmed(log) >= seen.end, "the slot moves")  # noqa: B023 - called at once
+        assert job.failure() is None
+    assert words(log) == ["a"]
+    log.world.run(created.definition)
+    context.applied.tell(log.world.snapshot.epoch, [])
+    with running(log, context, job):
+        wait_until(lambda: sorted(words(log)) == ["a", "a", "b", "c", "c"], "the rows of the new table")
 
 
 def test_a_reader_that_loses_its_connection_ends_with_the_reason(log: Log, context: Context) -> None:

@@ -1,0 +1,107 @@
+"""The errors that end the stream of a binary log: which are temporary, and what to type."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pymysql
+import pytest
+
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.mysql_cdc.statements import Effect
+from rw_sql.connectors.mysql_cdc.stream import Stream, Watched, _stream_error
+from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_UNREACHABLE
+from tests.support.captured import read_on
+from tests.support.mysql_changes import Replica, cdc_options
+
+if TYPE_CHECKING:
+    from tests.support.mysql import MysqlInfo
+
+AT_A_PLACE = "; the first event 'log.000002' at 4, the last event read from 'log.000002' at 528"
+
+
+def error_of(text: str) -> CaptureError:
+    return _stream_error(pymysql.OperationalError(1236, text), {"server.id": "7", "password": "x"}, "000002:528")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Could not find first log file name in binary log index file",
+        "could not find next log" + AT_A_PLACE,
+        "Client requested master to start replication from position > file size",
+        "Client requested master to start replication from impossible position" + AT_A_PLACE,
+        "Cannot replicate because the master purged required binary logs.",
+    ],
+)
+def test_a_log_that_is_missing_has_to_be_skipped(text: str) -> None:
+    error = error_of(text)
+    assert (error.kind, error.is_temporary) == (OFFSET_OUT_OF_RANGE, False)
+    assert (error.hint or "").startswith("the changes after 000002:528 are missing: RESET SOURCE SPLITS")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "binlog truncated in the middle of event; consider out of disk space on master" + AT_A_PLACE,
+        "I/O error reading log event",
+        "memory allocation failed reading log event",
+        "bogus data in log event",
+    ],
+)
+def test_a_log_that_cannot_be_read_now_is_requested_again(text: str) -> None:
+    error = error_of(text)
+    assert (error.kind, error.is_temporary, error.hint) == (UPSTREAM_UNREACHABLE, True, None)
+    assert text in error.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A slave with the same server_uuid/server_id as this slave has connected to the master" + AT_A_PLACE,
+        "A replica with the same server_uuid/server_id as this replica has connected to the source",
+    ],
+)
+def test_a_number_that_another_reader_has_too_is_named(text: str) -> None:
+    error = error_of(text)
+    assert (error.kind, error.is_temporary) == (UPSTREAM_UNREACHABLE, True)
+    assert "server.id 7" in (error.hint or "")
+    assert "ALTER SOURCE SOURCE_NAME CONNECTOR WITH (server.id = '…')" in (error.hint or "")
+
+
+@pytest.mark.mysql
+def test_two_readers_with_one_number(mariadb: MysqlInfo) -> None:
+    database = f"d_{uuid.uuid4().hex[:8]}"
+    name = f"{database}.t"
+    mariadb.run(f"CREATE DATABASE {database}", f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+    options = cdc_options(mariadb, database, **{"server.id": "7"})
+    first, second = Replica(options, [name]), Replica(options, [name])
+    first.catch_up()
+    second.open()
+    with pytest.raises(CaptureError) as caught:
+        read_on(first)
+    assert caught.value.is_temporary
+    assert "server.id 7" in (caught.value.hint or "")
+    second.catch_up()
+    mariadb.run(f"INSERT INTO {name} VALUES (1)")
+    first.close()
+    first.catch_up()
+    assert first.differences() == {}
+    first.close()
+    second.close()
+    mariadb.run(f"DROP DATABASE {database}")
+
+
+def test_the_case_of_names_is_ignored_if_the_server_ignores_it() -> None:
+    stream = Stream({}, 1, is_mariadb=True, timeout=1.0)
+    for is_folded in (False, True):
+        stream._watched = Watched(
+            tables=frozenset({("shop", "orders")}), databases=frozenset({"shop"}), is_folded=is_folded
+        )
+        for effect, text in (
+            (Effect("database", "Shop"), "DROP DATABASE Shop"),
+            (Effect("changed", "Other"), "UPDATE Shop.Orders SET a = 1"),
+            (Effect("changed", "SHOP"), "SELECT f()"),
+        ):
+            assert stream._is_wanted(effect, text) == is_folded

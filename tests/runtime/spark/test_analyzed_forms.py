@@ -1,0 +1,103 @@
+"""Spark's analysis of a view's query and of its forms: subqueries over streams, equal plans, and counts of sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.model.relations import Relation
+from rw_sql.plan.ports.queries import STREAM, UPSERT, WHOLE, AnalyzedQuery, QueryAnalysis
+from rw_sql.runtime.spark.query_analysis import analyze
+from rw_sql.runtime.spark.sessions import SparkSessions
+from rw_sql.syntax.query.maintained_form import read_view_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+RELATIONS = (
+    Relation(name="r", columns=(("k", "BIGINT"), ("v", "DOUBLE"), ("kind", "STRING"))),
+    Relation(name="t", columns=(("id", "BIGINT"),)),
+)
+
+
+@pytest.fixture(scope="module")
+def sessions(spark: SparkSession) -> SparkSessions:
+    return SparkSessions(spark)
+
+
+def analyzed(sessions: SparkSessions, query: str, form: str, same_as: str = "") -> QueryAnalysis:
+    return analyze(sessions, AnalyzedQuery(query=query, relations=RELATIONS, form=form, same_as=same_as))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT k FROM r WHERE v > (SELECT avg(v) FROM r)",
+        "SELECT k FROM r WHERE k IN (SELECT id FROM t)",
+        "SELECT k FROM r WHERE EXISTS (SELECT 1 FROM t WHERE id = k)",
+        "SELECT k, (SELECT max(id) FROM t) AS m FROM r",
+        "WITH x AS (SELECT k, v FROM r WHERE k IN (SELECT id FROM t)) SELECT v FROM x",
+        "SELECT k FROM r WHERE v > (SELECT max(m) FROM (SELECT (SELECT max(id) FROM t) AS m))",
+    ],
+)
+def test_a_stream_within_an_expression_is_refused(sessions: SparkSessions, query: str) -> None:
+    refused = analyzed(sessions, query, STREAM)
+    assert refused.refusal is not None
+    assert "Streaming query is not allowed in subquery expressions" in refused.refusal
+    assert analyzed(sessions, query, WHOLE).refusal is None
+    aggregated = query.replace("SELECT k FROM r", "SELECT count(*) AS n FROM r")
+    assert aggregated == query or analyzed(sessions, aggregated, UPSERT).refusal == refused.refusal
+
+
+def test_a_subquery_over_constant_rows_is_a_stream(sessions: SparkSessions) -> None:
+    found = analyzed(sessions, "SELECT k FROM r WHERE k IN (SELECT * FROM VALUES (1L), (2L))", STREAM)
+    assert found.refusal is None
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "is_same"),
+    [
+        ("WITH x AS (SELECT k, v FROM r) SELECT k FROM x", None, True),
+        (
+            "WITH x AS (SELECT k, v FROM r), y AS (SELECT k FROM x WHERE v > 1) SELECT k + 1 AS n FROM y AS z",
+            None,
+            True,
+        ),
+        ("WITH x AS (SELECT k FROM r) SELECT k, count(*) AS c FROM x GROUP BY k", None, True),
+        ("SELECT k FROM (WITH x AS (SELECT k, v FROM r) SELECT k FROM x WHERE v > 1) AS y", None, True),
+        (
+            "WITH x AS (SELECT k FROM r) SELECT count(*) AS c FROM x TABLESAMPLE (10 PERCENT)",
+            "SELECT count(*) AS c FROM (SELECT k FROM r) AS x",
+            False,
+        ),
+        (
+            "WITH x AS (SELECT k FROM r) SELECT count(*) AS n FROM (x JOIN t ON x.k = t.id)",
+            "SELECT count(*) AS n FROM (SELECT k FROM r) AS x",
+            False,
+        ),
+    ],
+)
+def test_a_query_with_inlined_with_queries_is_the_same(
+    sessions: SparkSessions, query: str, text: str | None, is_same: bool
+) -> None:
+    found = analyzed(sessions, query, WHOLE, text or read_view_query(query).text)
+    assert found.refusal is None
+    assert found.is_same is is_same
+    assert not any("CTE" in operator for operator in found.operators)
+
+
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT"])
+def test_a_set_counts_the_different_values_as_distinct_does(spark: SparkSession, kind: str) -> None:
+    values = "VALUES ('NaN', 1), ('NaN', 1), ('0.0', 1), ('-0.0', 1), ('1.5', 2), (NULL, 1) AS t(v, b)"
+    data = f"(SELECT CAST(v AS {kind}) AS v, b FROM {values} UNION ALL SELECT -CAST('NaN' AS {kind}), 1) AS t"
+    counted = "count(DISTINCT v) AS n, count(DISTINCT v, b) AS m, count(DISTINCT v) FILTER (WHERE b = 1) AS o"
+    query = f"SELECT {counted} FROM {data}"
+    form = read_view_query(query).upserted({"v": kind, "b": "INT"})
+    assert form is not None
+    expected = spark.sql(query).collect()[0]
+    assert tuple(expected) == (3, 3, 2)
+    found = spark.sql(form.text).select("n", "m", "o").collect()[0]
+    assert tuple(found) == tuple(expected)
