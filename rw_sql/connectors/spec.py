@@ -43,7 +43,6 @@ _UNITS = {
     "h": 3600.0, "hour": 3600.0, "hours": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0,
 }  # fmt: skip
 
-
 SINK_SUFFIX = ".sink.toml"
 """The suffix of sink specs."""
 
@@ -74,10 +73,10 @@ class OptionSpec:
     connection, if the two names differ; the spec of the connection's type then defines the option. ``is_alterable``:
     ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option.)
     ``is_address``: the value is a URL, of which the part before ``?`` names the target. A change of that part is
-    unsafe, even if the option is alterable. ``is_ignored``: the option is accepted for compatibility but has no effect.
-    ``also`` are names of the option in other systems: they are not accepted, but a hint suggests this option instead.
-    ``instead`` are alternative options: only one of them may be set, and an ALTER that sets this option removes the
-    alternatives.
+    unsafe, even if the option is alterable. ``default_port`` is the port of such a URL that has none.
+    ``is_ignored``: the option is accepted but has no effect. ``also`` are names of the option in other systems: they
+    are not accepted, but a hint suggests this option instead. ``instead`` are alternative options: only one of them may
+    be set, and an ALTER that sets this option removes the alternatives.
     """
 
     key: str
@@ -88,6 +87,7 @@ class OptionSpec:
     is_secret: bool = False
     is_alterable: bool = False
     is_address: bool = False
+    default_port: int | None = None
     is_of_connection: bool = False
     connection_key: str | None = None
     is_ignored: bool = False
@@ -106,10 +106,8 @@ class OptionSpec:
         return "*" in self.key
 
     def is_default(self, value: str) -> bool:
-        """True if the value is the option's default, so that setting it has no effect.
-
-        Always False for durations, where an explicit value may have an effect.
-        """
+        """True if the value is the option's default. Always False for durations, because an explicit value may have
+        an effect."""
         if self.default is None or self.type == "duration":
             return False
         fold = str.lower if self.choices else str
@@ -374,7 +372,7 @@ def parse_spec(text: str) -> ConnectorSpec:
 
 _OPTION_WORDS = frozenset({
     "doc", "type", "required", "default", "secret", "alterable", "connection", "connection_key", "ignored", "client",
-    "spark", "java", "choices", "minimum", "maximum", "also", "instead", "address",
+    "spark", "java", "choices", "minimum", "maximum", "also", "instead", "address", "default_port",
 })  # fmt: skip
 
 
@@ -392,6 +390,7 @@ def _parse_option(key: str, table: dict[str, Any]) -> OptionSpec:
         is_secret=table.get("secret", False),
         is_alterable=table.get("alterable", False),
         is_address=table.get("address", False),
+        default_port=table.get("default_port"),
         is_of_connection=table.get("connection", False),
         connection_key=table.get("connection_key"),
         is_ignored=table.get("ignored", False),
@@ -485,8 +484,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _made_alike(key: str, wanted: str) -> str | None:
-    """The pattern ``key`` with its wildcard replaced by the middle parts of ``wanted``; None if the first parts of the
-    two keys differ."""
+    """The pattern ``key`` with the middle parts of ``wanted`` as its wildcard; None if the first parts differ."""
     if "*" not in key:
         return key
     first, *middle = wanted.split(".")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
@@ -224,7 +225,7 @@ class IcebergWriter:
             except SinkError:
                 raise
             except (OverflowError, UnicodeDecodeError) as error:
-                if self._omits_all_bounds:
+                if self._omits_all_bounds or attempt == _ATTEMPTS:
                     raise SinkError(self._told(error)) from error
                 # A delete rewrites a file of the table that has values that Python cannot represent.
                 self._omits_all_bounds = True
@@ -297,21 +298,31 @@ class IcebergWriter:
         return [field.name for field in self._table.schema().fields if field.required and field.name in given]
 
     def _require_values(self, rows: pa.Table) -> None:
-        """Raises RefusedRowsError for nulls in a NOT NULL column, and for keys and values of partition columns that
-        Python cannot represent, because pyiceberg must compare them.
+        """Raises RefusedRowsError for keys that Python cannot represent, and, in rows to be written, for such values of
+        partition columns and for nulls in a NOT NULL column.
 
-        Such values are dates and times outside the years 1 to 9999 and strings that are not UTF-8.
+        pyiceberg must compare keys and values of partition columns. Python cannot represent dates and times outside the
+        years 1 to 9999 and strings that are not UTF-8.
         """
-        keys = self._shape.keys if self._shape.type == UPSERT else ()
-        for name in dict.fromkeys((*keys, *self._partition_columns())):
+        for name in self._shape.keys if self._shape.type == UPSERT else ():
             python_values(rows.column(name), name)
+        partition_columns, required = self._partition_columns(), self._required()
+        if not (partition_columns or required):
+            return
+        numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
+        changed, _ = split_by_op(last_per_key(numbered, self._shape.keys), DELETE)
+        indexes = changed.column(_INDEX)
         found: dict[int, Refusal] = {}
-        if required := self._required():
-            numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
-            changed, _ = split_by_op(last_per_key(numbered, self._shape.keys), DELETE)
-            for name in required:
-                for at in changed.filter(changed.column(name).is_null()).column(_INDEX).to_pylist():
-                    found.setdefault(at, Refusal(index=at, column=name, reason="the table does not allow NULL"))
+        for name in partition_columns:
+            try:
+                python_values(changed.column(name), name)
+            except RefusedRowsError as error:
+                for each in error.refusals:
+                    at = indexes[each.index].as_py()
+                    found.setdefault(at, replace(each, index=at))
+        for name in required:
+            for at in indexes.filter(changed.column(name).is_null()).to_pylist():
+                found.setdefault(at, Refusal(index=at, column=name, reason="the table does not allow NULL"))
         if found:
             raise RefusedRowsError([found[at] for at in sorted(found)])
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 QUERY_TIMEOUT = "jdbc.query.timeout"
 _PREFIX = "jdbc:"
+_PORT = 5432
 _PARAMETERS = {
     "sslmode": "sslmode",
     "sslrootcert": "sslrootcert",
@@ -55,9 +56,8 @@ def conninfo(options: Mapping[str, str]) -> dict[str, str]:
             key="jdbc.url",
             hint="write a port from 1 to 65535 after the host: jdbc:postgresql://host:5432/database",
         ) from error
-    made = {"host": parts.hostname, "dbname": unquote(parts.path[1:])}
-    if port is not None:
-        made["port"] = str(port)
+    # Without a port, libpq would use the variable PGPORT of this process.
+    made = {"host": parts.hostname, "port": str(port or _PORT), "dbname": unquote(parts.path[1:])}
     if parts.password is not None or "password" in dict(parse_qsl(parts.query)):
         held = OptionError(
             INVALID_PROPERTY,

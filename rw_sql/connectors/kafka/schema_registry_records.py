@@ -25,7 +25,7 @@ from rw_sql.connectors.sink import (
     SinkLook,
     TargetUnfitError,
 )
-from rw_sql.connectors.support.sink_values import json_rows, plain_keys, python_values, to_json
+from rw_sql.connectors.support.sink_values import json_rows, plain_keys, python_values, to_json, without_deleted_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -156,7 +156,8 @@ class RegisteredRecords:
         self._register_if_due()
         shape = self._shape
         operations = rows.column(OP).to_pylist()
-        values, *given_keys = (self._rows(rows, list(schema.columns)) for schema in self._schemas.both)
+        given = without_deleted_values(rows, shape.keys)
+        values, *given_keys = (self._rows(given, list(schema.columns)) for schema in self._schemas.both)
         keys: Iterator[Any]
         if shape.key_encode is not None:
             keys = iter(plain_keys(rows, shape.keys[0]))

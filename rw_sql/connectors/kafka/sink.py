@@ -30,7 +30,7 @@ from rw_sql.connectors.sink import (
 )
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec, load_spec
 from rw_sql.connectors.support.debezium_json import change_record
-from rw_sql.connectors.support.sink_values import json_rows, plain_keys, to_json
+from rw_sql.connectors.support.sink_values import json_rows, plain_keys, to_json, without_deleted_values
 from rw_sql.errors import INVALID_PROPERTY
 
 if TYPE_CHECKING:
@@ -190,10 +190,10 @@ def numbered_records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterat
         keys = iter(plain_keys(rows, shape.keys[0]))
     else:
         keys = (to_json(key) if shape.keys else None for key in json_rows(rows, shape.keys))
-    values = json_rows(rows, columns)
     if shape.type == DEBEZIUM:
-        yield from _debezium(shape, operations, values, now_ms)
+        yield from _debezium(shape, operations, json_rows(rows, columns), now_ms)
         return
+    values = json_rows(without_deleted_values(rows, shape.keys), columns)
     for index, (operation, key, value) in enumerate(zip(operations, keys, values, strict=True)):
         if operation == UPDATE_BEFORE or (operation == DELETE and shape.type == APPEND_ONLY):
             continue

@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.sink import OP, Refusal, RefusedRowsError
+from rw_sql.connectors.sink import DELETE, OP, Refusal, RefusedRowsError
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
@@ -191,6 +191,20 @@ def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     # Finds the last row by the maximum index, because several threads add the rows to their groups in any order.
     last = numbered.group_by(list(keys)).aggregate([(at, "max")]).column(f"{at}_max")
     return rows if len(last) == rows.num_rows else rows.take(last.take(pc.sort_indices(last)))
+
+
+def without_deleted_values(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The rows with NULL instead of the values of deleted rows, except in the columns ``keys``. A deleted row is then
+    not refused because of a value that the target does not get."""
+    is_gone = pc.equal(rows.column(OP), DELETE)
+    if not pc.any(is_gone).as_py():
+        return rows
+    for at, name in enumerate(rows.column_names):
+        if name != OP and name not in keys:
+            field = rows.schema.field(at)
+            values = pc.if_else(is_gone, pa.scalar(None, field.type), rows.column(at))
+            rows = rows.set_column(at, field.with_nullable(True), values)
+    return rows
 
 
 def split_by_op(rows: pa.Table, op: str) -> tuple[pa.Table, pa.Table]:

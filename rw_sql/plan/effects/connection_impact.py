@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from rw_sql.connectors.connection_types import connection_source, is_of_sources
 from rw_sql.model.definitions import definition_of
@@ -68,14 +69,21 @@ def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
     return any(
         (known := spec.option(key)) is None
         or not known.is_alterable
-        or (known.is_address and _address(old) != _address(new))
+        or (known.is_address and _address(old, known.default_port) != _address(new, known.default_port))
         for key, old, new in changed
     )
 
 
-def _address(url: str) -> str:
-    """A URL without its parameters."""
-    return url.partition("?")[0]
+def _address(url: str, default_port: int | None) -> tuple[str | int | None, ...]:
+    """The scheme, host, port and path of a URL, equal for all spellings of the same address; the text before ``?`` if
+    it is no valid URL with a host."""
+    scheme, _, rest = url.partition("://")
+    try:
+        parts = urlsplit(f"//{rest}")
+        port = default_port if parts.port is None else parts.port
+    except ValueError:
+        return (url.partition("?")[0],)
+    return (scheme, parts.hostname, port, unquote(parts.path)) if parts.hostname else (url.partition("?")[0],)
 
 
 def may_be_elsewhere(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions) -> bool:

@@ -152,17 +152,15 @@ def discard_from(warehouse: Warehouse, path: str, batch: int) -> None:
 
 
 def carry_over(warehouse: Warehouse, old: str, new: str, batch: int) -> None:
-    """Copies the rows of the batches up to ``batch`` from the table of rejected rows ``old`` to the table ``new``,
-    unless ``new`` has rows. Creates ``new`` if needed; does nothing if ``old`` does not exist."""
+    """Copies the rows of the batches up to ``batch`` from the table of rejected rows ``old`` to the table ``new``, in
+    which they replace the rows of these batches. Creates ``new`` if needed; does nothing if ``old`` does not exist."""
     if latest_version(warehouse, old) < 0:
         return
     table = DeltaTable(old)
     create_table(new, table.schema(), {STATISTICS: BATCH})
-    if rejected_count(new):
-        return
     rows = table.to_pyarrow_dataset().to_table(filter=pc.field(BATCH) <= batch)
     if rows.num_rows:
-        write_deltalake(new, rows, mode="append")
+        write_deltalake(new, rows, mode="overwrite", predicate=f"{BATCH} <= {batch}")
 
 
 def _newest_batch(actions: Iterable[dict[str, Any]]) -> int:

@@ -221,9 +221,7 @@ class Sink:
                 streaming=StreamingRun(spec.job, context.note_batch),
             )
             rejected = context.warehouse.rejected(spec.sink_id, spec.generation)
-            repeated = newest_planned(context.warehouse, checkpoint)
-            if repeated > max(job.done, newest_completed(context.warehouse, checkpoint)):
-                discard_from(context.warehouse, rejected, repeated)
+            job._discard_unfinished(rejected)
             if options.get(ON_ERROR) == SKIP:
                 job.rejected = RejectedRows.open(rejected, spec.shape)
             for input_id, version in spec.starts:
@@ -239,6 +237,15 @@ class Sink:
             writer.close()
             raise
         return job
+
+    def _discard_unfinished(self, rejected: str) -> None:
+        """Removes the rows of the batch that this run repeats from the table of rejected rows. Raises FencedError if
+        another run has taken over."""
+        warehouse = self.context.warehouse
+        repeated = newest_planned(warehouse, self.checkpoint)
+        if repeated > max(self.done, newest_completed(warehouse, self.checkpoint)):
+            self.progress.require_turn(repeated)
+            discard_from(warehouse, rejected, repeated)
 
     def _start_query(self) -> None:
         spark = self.session = self.context.sessions.new(parallelism=self.spec.parallelism)

@@ -299,6 +299,10 @@ def dated(*ids: int, op: str = UPDATE) -> pa.Table:
     )
 
 
+def with_ids(rows: pa.Table, *ids: int) -> pa.Table:
+    return rows.set_column(0, "id", pa.array(ids, pa.int32()))
+
+
 def lake_rows(lake: Lake) -> pa.Table:
     return lake.table().scan().to_arrow().sort_by("id").cast(dated(1).schema.remove(4))
 
@@ -339,6 +343,40 @@ def test_partitions_for_which_python_has_no_value(lake: Lake, column: str) -> No
     assert [(each.index, each.column) for each in refused.value.refusals] == [(1, column)]
     writer.write(dated(1, 3), 0)
     assert lake.table().scan().to_arrow()["id"].to_pylist() == [1, 3]
+
+
+def test_a_row_is_deleted_although_python_has_no_value_for_its_partition(lake: Lake) -> None:
+    """Only rows that are written belong to a partition."""
+    of = SinkShape(name="k", type="upsert", schema=DATED, keys=("id",))
+    opened(lake, of, 1)
+    with lake.table().update_spec() as update:
+        update.add_identity("a day")
+    writer, _ = opened(lake, of, 2)
+    good = dated(1, 3)
+    for number, id_ in ((0, 1), (1, 2)):
+        writer.write(with_ids(good, id_, 5), number)
+    # A later row of the batch replaces a refused one; rows are numbered as in the given batch.
+    rows = pa.concat_tables([with_ids(dated(2, op=DELETE), 2), with_ids(dated(4), 7), with_ids(dated(1), 7), dated(8)])
+    with pytest.raises(RefusedRowsError, match="outside of the years 1 to 9999") as refused:
+        writer.write(rows, 2)
+    assert [(each.index, each.column) for each in refused.value.refusals] == [(3, "a day")]
+    writer.write(rows.slice(0, 3), 2)
+    assert sorted(lake.table().scan().to_arrow()["id"].to_pylist()) == [1, 5, 7]
+
+
+def test_values_that_are_found_in_the_last_attempt_of_a_commit_are_an_error(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, the batch would count as written."""
+    of = SinkShape(name="k", type="upsert", schema=DATED, keys=("id",))
+    writer, _ = opened(lake, of, 1)
+    writer.write(dated(1, 2), 0)
+    monkeypatch.setattr("rw_sql.connectors.iceberg.sink._ATTEMPTS", 1)
+    with pytest.raises(SinkError):
+        writer.write(dated(1), 1)
+    monkeypatch.undo()
+    writer.write(dated(1), 1)
+    assert lake_rows(lake).equals(dated(1, 2).drop_columns([OP]))
 
 
 def test_keys_for_which_python_has_no_value(lake: Lake) -> None:

@@ -330,11 +330,11 @@ def test_rights_and_passwords_are_tried(postgres: PostgresInfo, table: str) -> N
 @pytest.mark.parametrize(
     ("url", "made"),
     [
-        ("jdbc:postgresql://db/shop", {"host": "db", "dbname": "shop"}),
+        ("jdbc:postgresql://db/shop", {"host": "db", "port": "5432", "dbname": "shop"}),
         ("jdbc:postgresql://[::1]:5433/a%20b", {"host": "::1", "port": "5433", "dbname": "a b"}),
         (
             "jdbc:postgresql://db/shop?sslmode=require&user=me",
-            {"host": "db", "dbname": "shop", "sslmode": "require", "user": "me"},
+            {"host": "db", "port": "5432", "dbname": "shop", "sslmode": "require", "user": "me"},
         ),
     ],
 )

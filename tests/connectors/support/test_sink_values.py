@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from rw_sql.connectors.kafka.schema_registry_records import RegisteredRecords
 from rw_sql.connectors.kafka.sink import records
-from rw_sql.connectors.sink import DELETE, UPDATE, UPDATE_BEFORE, RefusedRowsError
-from rw_sql.connectors.support.sink_values import json_rows, last_per_key, to_json
+from rw_sql.connectors.schemas.client import RegistryClient
+from rw_sql.connectors.sink import DELETE, OP, UPDATE, UPDATE_BEFORE, RefusedRowsError
+from rw_sql.connectors.support.sink_values import json_rows, last_per_key, to_json, without_deleted_values
 from tests.support.sink_batches import batch, shape
 
 
@@ -110,3 +112,56 @@ def test_a_text_that_is_not_utf_8_is_a_refused_row() -> None:
     assert [(told.index, told.column, told.reason) for told in caught.value.refusals] == [
         (1, "word", "a text is not UTF-8")
     ]
+
+
+def test_a_deletion_is_a_record_although_python_has_no_value_for_the_deleted_row() -> None:
+    """Otherwise, the row that was written before would stay."""
+    words = pa.array([b"good", b"\xff", b"\xff"]).view(pa.string())
+    rows = pa.table({"id": pa.array([1, 1, 2], pa.int32()), "word": words, OP: [UPDATE, DELETE, DELETE]})
+    assert decoded(list(records(rows, shape("upsert", "id"), now_ms=0))) == [
+        ({"id": 1}, {"id": 1, "word": "good"}),
+        ({"id": 1}, None),
+        ({"id": 2}, None),
+    ]
+    with pytest.raises(RefusedRowsError) as refused:
+        list(records(rows.set_column(2, OP, pa.array([UPDATE, DELETE, UPDATE])), shape("upsert", "id"), now_ms=0))
+    assert [(each.index, each.column) for each in refused.value.refusals] == [(2, "word")]
+    with pytest.raises(RefusedRowsError) as refused:
+        list(records(rows, shape("upsert", "word"), now_ms=0))
+    assert [each.index for each in refused.value.refusals] == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF", "JSON"])
+def test_a_deletion_with_a_schema_registry_needs_only_the_key(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RegistryClient, "register", lambda *_, **__: 1)
+    options = {"message": "shop.Row"} if kind == "PROTOBUF" else {}
+    of = shape("upsert", "id", encode=kind, **options)
+    made = RegisteredRecords({"schema.registry": "http://localhost:1"}, of, "t")
+    words = pa.array([b"good", b"\xff"]).view(pa.string())
+    rows = pa.table({"id": pa.array([1, 1], pa.int32()), "word": words, OP: [UPDATE, DELETE]})
+    (_, (key, value)), (index, deletion) = made.numbered(rows)
+    assert key is not None
+    assert value is not None
+    assert (index, deletion) == (1, (key, None))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.binary(), b"x"),
+        (pa.decimal128(4, 1), Decimal("1.5")),
+        (pa.timestamp("us", "UTC"), datetime(2026, 1, 31, 8, tzinfo=UTC)),
+        (pa.list_(pa.date32()), [date(2026, 1, 1), None]),
+        (pa.map_(pa.string(), pa.int32()), [("a", 1)]),
+        (pa.struct([("at", pa.date32())]), {"at": date(2026, 1, 1)}),
+    ],
+)
+def test_a_deleted_row_has_only_its_key(kind: pa.DataType, value: object) -> None:
+    values = pa.chunked_array([pa.array([value], kind), pa.array([None, value, value], kind)])
+    rows = pa.table({"id": [1, 2, 3, 4], "value": values, OP: [UPDATE, UPDATE, DELETE, UPDATE]})
+    left = without_deleted_values(rows, ["id"])
+    assert left.schema == rows.schema
+    assert left["value"].to_pylist() == [value, None, None, value]
+    assert left.drop_columns(["value"]).equals(rows.drop_columns(["value"]))
+    kept = rows.filter(pa.array([True, True, False, True]))
+    assert without_deleted_values(kept, ["id"]) is kept

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
+import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from rw_sql.connectors.sink import Refusal, SinkShape
 from rw_sql.runtime.delta.rejected_rows import (
@@ -95,6 +96,23 @@ def test_a_new_generation_has_the_rows_of_the_batches_that_are_not_read_again(tm
     assert rejected_count(other) == 0
 
 
+def test_two_owners_that_copy_rejected_rows_at_once_copy_them_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = Warehouse.at(str(tmp_path))
+    old, new = str(tmp_path / "rejected-1"), str(tmp_path / "rejected-2")
+    reject(old, 3, 5, 7)
+
+    def write(*given: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        carry_over(warehouse, old, new, 5)  # the other owner
+        write_deltalake(*given, **options)
+
+    monkeypatch.setattr("rw_sql.runtime.delta.rejected_rows.write_deltalake", write)
+    carry_over(warehouse, old, new, 5)
+    assert ids(new) == [3, 5]
+
+
 def test_a_reason_names_the_row_and_what_to_type() -> None:
     rows = batch((1, "a"), (None, "b" * 100))
     skip = "ALTER SINK k CONNECTOR WITH (on_error = 'skip')"
@@ -152,6 +170,7 @@ def test_values_that_python_does_not_have_are_named_and_kept(tmp_path: Path) -> 
         assert kept.total == RejectedRows.open(kept.path, of).total == 2
         discard_from(warehouse, kept.path, 1)
         copy = str(tmp_path / f"copy of {name}")
-        carry_over(warehouse, kept.path, copy, 0)
+        for _ in range(2):
+            carry_over(warehouse, kept.path, copy, 0)
         assert rejected_count(kept.path) == rejected_count(copy) == 1
         assert DeltaTable(copy).to_pyarrow_table()[name].equals(pa.chunked_array([values.slice(0, 1)]))
