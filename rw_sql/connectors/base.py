@@ -66,8 +66,9 @@ class UpstreamSplit:
     ``is_endless``: records are generated as they are read. Such a split has no lag and is never read to its end;
     ``end`` only limits the offsets that may be requested. All positions from ``end - slack`` to ``end`` denote the end
     of the log. ``is_empty``: the split has no record now, and its end is unknown, so every position that is at least
-    ``start`` is valid. ``has_open_start``: the position 0 is before every record, and stays valid when records are
-    removed. ``term`` is the current term of the split's log; None if unknown.
+    ``start`` is valid; ``incarnation`` is None if the split may still have records that cannot be read now.
+    ``has_open_start``: the position 0 is before every record, and stays valid when records are removed. ``term`` is the
+    current term of the split's log; None if unknown.
     """
 
     split: str

@@ -142,6 +142,13 @@ def names_upstream(name: str) -> NamingConnector | None:
     return found if isinstance(found, NamingConnector) else None
 
 
+def names_split(name: str, options: Mapping[str, str], split: str) -> bool:
+    """False if the options leave the split out by its id, as a pattern for file names does; the split need not
+    exist."""
+    test = getattr(connector(name), "names_split", None)
+    return test is None or bool(test(options, split))
+
+
 @cache
 def has_wide_offsets(name: str) -> bool:
     """True if the connector exists and its offsets do not fit into 64 bits."""

@@ -295,7 +295,9 @@ class CannedPositions(Port):
         kind = registry.connector(source.connector)
         return {row.split: kind.decode_state(row.split, row.state) for row in stood}
 
-    def committed_ranges(self, source_id: int, fragment: str | None = None) -> tuple[CommittedRanges, ...]:
+    def committed_ranges(
+        self, source_id: int, fragment: str | None = None, *, down_to: int = 0
+    ) -> tuple[CommittedRanges, ...]:
         return tuple(self.world.commits)
 
     def watermarks(self, view_ids: tuple[int, ...]) -> Mapping[int, int]:

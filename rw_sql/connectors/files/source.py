@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import fnmatch
 import importlib.util
 import json
 from abc import abstractmethod
@@ -91,6 +92,11 @@ class FileConnector(RangedConnector):
 
     def _files(self, options: Mapping[str, str], timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Iterator[FoundFile]:
         return self.store(options, timeout=timeout).files(options.get(PATTERN))
+
+    def names_split(self, options: Mapping[str, str], split: str) -> bool:
+        """True if the pattern in the options matches the file's path."""
+        pattern = options.get(PATTERN)
+        return not pattern or fnmatch.fnmatchcase(split, pattern)
 
     def end_of(self, state: SplitState) -> int | None:
         """The file's size, which is part of the incarnation in ``state``."""

@@ -279,7 +279,9 @@ class _StoredPositions:
     ) -> Mapping[str, SplitState]:
         raise Unanswerable(OPERATIONS)
 
-    def committed_ranges(self, source_id: int, fragment: str | None = None) -> tuple[CommittedRanges, ...]:
+    def committed_ranges(
+        self, source_id: int, fragment: str | None = None, *, down_to: int = 0
+    ) -> tuple[CommittedRanges, ...]:
         return ()
 
     def watermarks(self, view_ids: tuple[int, ...]) -> Mapping[int, int]:

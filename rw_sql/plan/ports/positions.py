@@ -82,9 +82,15 @@ class PositionPort(Protocol):
         """
         ...
 
-    def committed_ranges(self, source_id: int, fragment: str | None = None) -> tuple[CommittedRanges, ...]:
+    def committed_ranges(
+        self, source_id: int, fragment: str | None = None, *, down_to: int = 0
+    ) -> tuple[CommittedRanges, ...]:
         """The ranges that were read, one entry per commit of the source's log or, for a direct reader, of its view;
-        oldest first."""
+        oldest first.
+
+        For a shared reader, ``down_to`` limits the result to the commits from that version of the log on, so that
+        fewer commits are read. An entry that joins several commits may contain earlier ones.
+        """
         ...
 
     def watermarks(self, view_ids: tuple[int, ...]) -> Mapping[int, int]:

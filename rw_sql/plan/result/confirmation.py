@@ -171,9 +171,12 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> UnconfirmedEr
         f"in this session, or rw-sql run --confirm {question.token} in a script"
     )
     if question.unallowed:
-        hint += (
-            f"; a confirmation in advance, such as --yes, needs ALLOW {', '.join(question.unallowed)} in the statement"
+        where = (
+            f"a RESET, INJECT or UNSAFE SET of the block on source {', '.join(plan.unallowed_sources)}"
+            if plan.unallowed_sources
+            else "the statement"
         )
+        hint += f"; a confirmation in advance, such as --yes, needs ALLOW {', '.join(question.unallowed)} in {where}"
     if question.assertion:
         said = (
             ", unless the statement has WITH (ASSUME_STOPPED = true)"

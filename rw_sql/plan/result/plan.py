@@ -77,6 +77,7 @@ class Plan:
     ``affected`` are the ids of the objects on whose epochs a confirmation depends; ``fingerprint`` identifies the other
     facts on which the confirmation depends. ``session`` is a parameter to set in this session. ``unallowed`` are the
     words that the statement's ALLOW lacks for the predicted effects: a confirmation in advance does not cover these.
+    ``unallowed_sources`` are, for a block, the names of the sources whose statements lack them.
     ``assertion`` is a fact that the user also asserts by confirming; it cannot be confirmed in advance either.
     ``effect`` is an action outside the catalog, to be carried out after the commit. ``notes`` are the first lines of
     EXPLAIN, about how the statement is carried out. ``graph`` is the picture for a statement that shows one.
@@ -91,6 +92,7 @@ class Plan:
     is_unsafe: bool = False
     affected: tuple[int, ...] = ()
     unallowed: tuple[str, ...] = ()
+    unallowed_sources: tuple[str, ...] = ()
     assertion: str = ""
     fingerprint: str = ""
     effect: Effect | None = None

@@ -231,13 +231,15 @@ class _ReaderPositions:
             return read_fragment_positions_before(warehouse, self._snapshot, source, fragment, epoch, stood)
         return read_positions_before(warehouse, source, epoch, stood)
 
-    def committed_ranges(self, source_id: int, fragment: str | None = None) -> tuple[CommittedRanges, ...]:
+    def committed_ranges(
+        self, source_id: int, fragment: str | None = None, *, down_to: int = 0
+    ) -> tuple[CommittedRanges, ...]:
         source = self._snapshot.get(source_id)
         if not isinstance(source, SourceRecord):
             return ()
         if fragment is not None and not source.is_shared:
             return read_fragment_ranges(self._context.warehouse, self._snapshot, source, fragment)
-        return read_committed_ranges(self._context.warehouse, source)
+        return read_committed_ranges(self._context.warehouse, source, down_to=down_to)
 
     def watermarks(self, view_ids: tuple[int, ...]) -> Mapping[int, int]:
         warehouse, found = self._context.warehouse, {}

@@ -164,17 +164,22 @@ def _take(
             del waiting[split]
 
 
-def read_committed_ranges(warehouse: Warehouse, source: SourceRecord) -> tuple[CommittedRanges, ...]:
+def read_committed_ranges(
+    warehouse: Warehouse, source: SourceRecord, *, down_to: int = 0
+) -> tuple[CommittedRanges, ...]:
     """The ranges that the commits of a source's log have read, in log order, without those that a REWIND reverted.
 
-    Contiguous ranges of cleaned-up commits are merged.
+    Contiguous ranges of cleaned-up commits are merged. Commits before the version ``down_to`` are not read.
     """
     version, stretches = noted_stretches(warehouse, source)
-    told = [CommittedRanges(epoch=each.epoch, ranges=each.ranges, lives=each.lives) for each in stretches]
+    told = [
+        CommittedRanges(epoch=each.epoch, ranges=each.ranges, lives=each.lives)
+        for each in stretches
+        if max(each.at.values(), default=-1) >= down_to
+    ]
     found: list[CommittedRanges] = []
-    for at, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
-        if at <= version:
-            break
+    table = warehouse.data(source.id, source.generation)
+    for _, commit in standing_commits(warehouse, table, down_to=max(version + 1, down_to)):
         if commit.ranges:
             found.append(CommittedRanges(epoch=commit.epoch, ranges=commit.ranges, lives=commit.lives))
     return (*told, *reversed(found))

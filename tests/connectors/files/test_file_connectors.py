@@ -15,7 +15,7 @@ from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.files.reader import dealt
 from rw_sql.connectors.files.source import FileConnector
 from rw_sql.connectors.ranged import batch_ends, batch_offset
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.registry import connector, names_split
 from rw_sql.connectors.snapshots import SnapshotReader
 from rw_sql.connectors.support.private_files import SecretText
 from rw_sql.connectors.support.records.range_stream import take
@@ -65,6 +65,18 @@ def test_a_folder_is_seen_by_paths_below_it(tmp_path: Path) -> None:
     }
     assert {found.cluster for found in splits.values()} == {f"posix_fs:{tmp_path}"}
     assert seen({"posix_fs.root": str(tmp_path), "match_pattern": "2026/*/b.*"}).keys() == {"2026/01/b.csv"}
+
+
+@pytest.mark.parametrize("name", ["posix_fs", "s3", "gcs", "azblob"])
+def test_a_pattern_names_a_file_also_after_the_file_is_deleted(name: str) -> None:
+    for pattern, path, is_named in (
+        ("*.csv", "2026/01/b.csv", True),
+        ("*.csv", "b.CSV", False),
+        ("2026/*/b.*", "2025/01/b.csv", False),
+    ):
+        assert names_split(name, {"match_pattern": pattern}, path) == is_named
+    assert names_split(name, {}, "junk.tmp")
+    assert names_split("kafka", {"topic": "t"}, "u:0")
 
 
 def test_another_version_of_a_file_is_another_incarnation(tmp_path: Path) -> None:

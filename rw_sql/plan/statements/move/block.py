@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_IN_A_BLOCK, SqlError
 from rw_sql.metastore.records import (
+    FORGOTTEN,
     ConnectionRecord,
     Operation,
     PauseRecord,
@@ -20,6 +21,7 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.metastore.snapshot import effect_of
 from rw_sql.model.job_ids import fragment_source
+from rw_sql.model.job_specs import named_splits
 from rw_sql.model.pauses import pauses_of
 from rw_sql.plan.effects.impact_of_changes import (
     all_answers,
@@ -151,6 +153,7 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector
     parts += [move.preview for move in moves]
     sinks = sink_impacts_of(snapshot, then, inspector, effect.objects)
     parts += [sink.preview for sink in sinks]
+    unallowed = _unallowed(collected, moves)
     title = f"{BEGIN_TO_COMMIT}, {len(statement.statements)} statements"
     told = tuple(f"{row.object}: {row.change.lower()}" for row in holds)
     preview = in_one(title, tuple(parts), told)
@@ -182,7 +185,8 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector
         preview=preview,
         is_unsafe=True,
         affected=affected,
-        unallowed=_unallowed(collected, moves),
+        unallowed=tuple(word for word in WORDS if any(word in words for words in unallowed.values())),
+        unallowed_sources=tuple(unallowed),
         fingerprint=_positions(snapshot, collected.changes),
     )
 
@@ -204,25 +208,41 @@ def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
     )
 
 
-def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> tuple[str, ...]:
-    """The words that the predicted effect of the whole block on a source requires, and that the statements which affect
-    the source do not allow.
+def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> dict[str, set[str]]:
+    """Maps the name of a source to the words that the predicted effect of the whole block on the source requires, and
+    that the statements which affect the source do not allow. Sources without such words are absent.
 
     A statement that itself predicts the effect must have the word in its own ALLOW. An effect that only the whole block
     predicts needs the word in any of these statements: ALTER CONNECTION accepts no ALLOW, and a RESET after it does not
     know what the source leaves behind in the old upstream.
     """
-    missing: set[str] = set()
+    missing: dict[str, set[str]] = {}
     for move in moves:
         plans = [plan for plan in collected.plans if move.source.id in plan.affected]
         lacking = {word for plan in plans for word in plan.unallowed}
         allowed = {word for plan in plans for word in _allow(plan.statement)}
         rows = move.preview.splits
-        # Effects that earlier operations left behind remain, although the block does not move these splits.
-        moved = [row for row in _without_skipped(rows, move, plans) if row.old != row.new]
-        missing.update(word for word in predicted_words(rows) if word in lacking)
-        missing.update(word for word in predicted_words(moved) if word not in allowed)
-    return tuple(word for word in WORDS if word in missing)
+        # Effects that earlier operations left behind remain, although the block does not move these splits. If the
+        # upstream lacks a split that stays assigned, the source stalls and leaves nothing behind.
+        stays = _still_read(collected.then, move)
+        moved = [
+            row
+            for row in _without_skipped(rows, move, plans)
+            if row.old != row.new and not (row.new is None and row.split in stays)
+        ]
+        words = {word for word in predicted_words(rows) if word in lacking}
+        words |= {word for word in predicted_words(moved) if word not in allowed}
+        if words:
+            missing.setdefault(move.source.name, set()).update(words)
+    return missing
+
+
+def _still_read(then: Snapshot, move: SourceImpact) -> frozenset[str]:
+    """The splits that a reader reads in the catalog ``then``."""
+    source = then.get(move.source.id)
+    if not isinstance(source, SourceRecord):
+        return frozenset()
+    return frozenset(named_splits(then, source, then.splits(move.reader.fragment)))
 
 
 def _allow(statement: ast.Statement) -> tuple[str, ...]:
@@ -238,17 +258,32 @@ def _allow(statement: ast.Statement) -> tuple[str, ...]:
 def _without_skipped(
     rows: Sequence[SplitPreview], move: SourceImpact, plans: Sequence[Plan]
 ) -> tuple[SplitPreview, ...]:
-    """The rows without the gaps of SKIP RECORD, which needs no ALLOW because it names its record."""
+    """The rows without the effects of SKIP RECORD, which needs no ALLOW because it names its record.
+
+    The counts of a split that only SKIP RECORD moves are 0: apart from the skipped records, they are effects that
+    earlier operations left behind.
+    """
     kind = connector(move.source.connector)
     skipped: dict[str, int] = {}
+    reached = {row.split: row.old for row in rows}
+    others: set[str] = set()
     for plan in plans:
-        if isinstance(plan.statement, ast.SkipRecord) and plan.operation is not None:
-            for change in plan.operation.changes:
-                if isinstance(change, PutSplitStates) and change.fragment == move.reader.fragment:
-                    for split, state in change.states.items():
-                        offset = kind.decode_state(split, state).offset
-                        skipped[split] = skipped.get(split, 0) + offset - plan.statement.offset
-    return tuple(replace(row, gaps=max(0, row.gaps - skipped.get(row.split, 0))) for row in rows)
+        for change in plan.operation.changes if plan.operation is not None else ():
+            if not isinstance(change, PutSplitStates) or change.fragment != move.reader.fragment:
+                continue
+            for split, state in change.states.items():
+                offset = None if state == FORGOTTEN else kind.decode_state(split, state).offset
+                if isinstance(plan.statement, ast.SkipRecord) and offset is not None:
+                    skipped[split] = skipped.get(split, 0) + offset - plan.statement.offset
+                elif offset != reached.get(split):
+                    others.add(split)
+                reached[split] = offset
+    return tuple(
+        replace(row, gaps=0, duplicates=0)
+        if row.split in skipped.keys() - others and row.new == reached[row.split]
+        else replace(row, gaps=max(0, row.gaps - skipped.get(row.split, 0)))
+        for row in rows
+    )
 
 
 def _located(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector: Inspector, lower: Lower) -> Collected:

@@ -356,7 +356,7 @@ def _plan(
             if captures_changes(source.connector)
             else f"INJECT SOURCE OFFSETS {sql_name(source.name)} moves it to records that the upstream still has",
         )
-    if lost := records_lost_by_rewind(snapshot, then, inspector, move, moved, statement.operation):
+    if lost := records_lost_by_rewind(snapshot, then, inspector, move, moved, point):
         listed = ", ".join(found.describe() for found in lost[:8])
         raise _refused(
             statement,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import SplitState
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.registry import connector, names_split
 from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.offset_ranges import with_span, within
-from rw_sql.model.options import source_options
+from rw_sql.model.options import source_options, visible
 from rw_sql.model.split_status import EXPIRED, OK, identity_status, is_known_same, split_order
 from rw_sql.plan.effects.connection_impact import may_be_elsewhere
 from rw_sql.plan.effects.discovery import discover
@@ -19,20 +19,29 @@ from rw_sql.plan.effects.verdicts import shown_offset
 if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector, UpstreamSplit
     from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import RewindPoint
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.offset_ranges import Spans
     from rw_sql.plan.effects.impact_of_changes import SourceImpact
     from rw_sql.plan.ports.inspector import Inspector
+
+MAY_BE_EXPIRED = "MAY BE EXPIRED"
+"""The status of a split that was read from its beginning, and of which the first records may have been removed."""
 
 _Reading = tuple[str, str | None, str | None]
 """A split with the cluster and the incarnation from which it was read."""
 
 
 def records_lost_by_rewind(
-    snapshot: Snapshot, then: Snapshot, inspector: Inspector, impact: SourceImpact, moved: SourceRecord, operation: int
+    snapshot: Snapshot,
+    then: Snapshot,
+    inspector: Inspector,
+    impact: SourceImpact,
+    moved: SourceRecord,
+    point: RewindPoint,
 ) -> tuple[Unreadable, ...]:
-    """The splits with records that were read since the operation, that the restored source should read again, and that
-    it could not read again. Each has the offset of the first such record.
+    """The splits with records that were read since the rewind point, that the restored source should read again, and
+    that it could not read again. Each has the offset of the first such record.
 
     ``then`` is the catalog after the REWIND, with the source ``moved``. Records of an upstream that the restored
     definition does not name are left out: the REWIND removes their rows on purpose. Empty if the upstream does not
@@ -46,7 +55,7 @@ def records_lost_by_rewind(
         return ()
     left = inspector.upstreams.look(source.connector, present_options)
     is_elsewhere = may_be_elsewhere(kind.spec, present_options, options)
-    removed = _removed(inspector, source, operation)
+    removed = _removed(inspector, source, point)
     named = frozenset(named_splits(then, moved, {split for split, _, _ in removed}))
     later = _later_beginnings(inspector, then, kind, moved, impact, {split for split, _, _ in removed} & named)
     lost: dict[str, Unreadable] = {}
@@ -56,8 +65,9 @@ def records_lost_by_rewind(
         if split not in named or (cluster and upstream.cluster and cluster != upstream.cluster):
             continue
         if seen is None:
-            # A split of the present upstream that the restored definition leaves out, for example by its pattern.
-            if split in left.splits or (is_elsewhere and not (cluster and upstream.cluster)):
+            # The restored definition leaves out the split, for example by its pattern.
+            is_left_out = split in left.splits or not names_split(source.connector, visible(options), split)
+            if is_left_out or (is_elsewhere and not (cluster and upstream.cluster)):
                 continue
         elif is_elsewhere and not is_known_same(state, seen):
             continue
@@ -76,11 +86,11 @@ def records_lost_by_rewind(
     return tuple(lost[split] for split in sorted(lost, key=split_order))
 
 
-def _removed(inspector: Inspector, source: SourceRecord, operation: int) -> dict[_Reading, Spans]:
-    """The offsets that the log's commits have read since an operation. Their rows are those that a REWIND removes."""
+def _removed(inspector: Inspector, source: SourceRecord, point: RewindPoint) -> dict[_Reading, Spans]:
+    """The offsets that the log's commits have read since a rewind point. Their rows are those that a REWIND removes."""
     found: dict[_Reading, Spans] = {}
-    for commit in inspector.positions.committed_ranges(source.id):
-        if commit.epoch < operation:
+    for commit in inspector.positions.committed_ranges(source.id, down_to=point.log_version + 1):
+        if commit.epoch < point.operation:
             continue
         for split, (start, end) in commit.ranges.items():
             if end > start:
@@ -121,10 +131,14 @@ def _first_lost(
     identity = identity_status(read, seen)
     if identity != OK:
         return identity, start
-    # Position 0 of a split with an open start is valid even if every record after it was removed.
-    is_emptied = seen.has_open_start and (seen.is_empty or seen.start >= end)
+    # A split that exists but may hide its records, such as one between two leaders, reports no incarnation.
+    is_emptied = seen.is_empty and (seen.has_open_start or seen.incarnation is not None)
     if seen.has_lost(start) or is_emptied:
         return EXPIRED, start
+    if seen.start > start:
+        # Position 0 of a split with an open start is valid even if records after it were removed: nothing shows whether
+        # the first existing record is the first that was read.
+        return (EXPIRED if seen.start >= end else MAY_BE_EXPIRED), start
     if begins is not None and begins > start:
         return f"BEGINS AT {shown_offset(kind, begins)}", start
     return None

@@ -421,14 +421,19 @@ def _latest(
     ends = {split.split: split for split in born}
     kind = connector(source.connector)
     lives = {(kind.split_topic(split.split), split.cluster, split.incarnation) for split in born}
+    vague = {known for known in lives if None in known}
     starts = dict(began)
     for split, now in seen.items():
-        then = ends.get(split)
+        then, topic = ends.get(split), kind.split_topic(split)
         # The upstream may no longer report the identity that the position has.
         life = (now.cluster or positions[split].cluster, now.incarnation or positions[split].incarnation)
-        if then is not None and (then.cluster, then.incarnation) == life:
-            starts[split] = cuts.get(split, then.start)
-        elif then is None and (kind.split_topic(split), *life) in lives:
+        if then is not None:
+            if same_incarnation(then.cluster, then.incarnation, *life):
+                starts[split] = cuts.get(split, then.start)
+        elif (topic, *life) in lives or any(
+            known == topic and same_incarnation(cluster, incarnation, *life)
+            for known, cluster, incarnation in (lives if None in life else vague)
+        ):
             starts[split] = min(began[split], now.start)
     return starts
 

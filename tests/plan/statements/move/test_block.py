@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.plan.lower import lower
+from rw_sql.plan.result.confirmation import question_of, refusal
 from rw_sql.plan.result.explain import explain_lines
 from rw_sql.plan.result.plan import Plan
 from rw_sql.plan.result.preview_text import render_preview
@@ -152,6 +153,54 @@ def test_a_skipped_record_needs_no_word_in_a_block(is_shared: bool) -> None:
     beyond = "INJECT SOURCE OFFSETS s VALUES ('0' = 45)"
     assert planned(world, *skips, beyond).unallowed == ("GAPS",)
     assert planned(world, *skips, f"{beyond} ALLOW GAPS").unallowed == ()
+
+
+def skipping_world(read_to: int, injected: str) -> CannedWorld:
+    """A paused source ``s`` that has read the partition ``old:0`` up to an offset, and was then moved elsewhere."""
+    world = CannedWorld()
+    world.put_topic("old", (0, 50))
+    world.run(create_source("s", "old"), "CREATE MATERIALIZED VIEW v AS SELECT id FROM s")
+    world.read_on("s", old_0=read_to)
+    world.run("PAUSE SOURCE s", injected)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("read_to", "earlier", "at"),
+    [
+        (10, "SKIP RECORD AT '0' 10 ON SOURCE s", 11),
+        (10, "INJECT SOURCE OFFSETS s VALUES ('0' = 5) ALLOW DUPLICATES", 5),
+    ],
+)
+def test_a_skip_in_a_block_needs_no_word_for_what_earlier_operations_left(read_to: int, earlier: str, at: int) -> None:
+    world = skipping_world(read_to, earlier)
+    skip = f"SKIP RECORD AT '0' {at} ON SOURCE s"
+    assert world.plan(skip).unallowed == ()
+    assert planned(world, skip, "RESUME SOURCE s").unallowed == ()
+    moved = planned(world, skip, "INJECT SOURCE OFFSETS s VALUES ('0' = 45)", "RESUME SOURCE s")
+    assert moved.unallowed == ("GAPS",)
+
+
+def test_a_split_that_stays_assigned_is_not_left_although_another_cluster_lacks_it() -> None:
+    """The source stalls on it, and UNDO restores it."""
+    world = connected_world((0, 50), (0, 50))
+    assert world.plan(ALTER_CONNECTION).unallowed == ()
+    plan = planned(world, ALTER_CONNECTION, "RESUME SOURCE s")
+    assert plan.preview is not None
+    assert "GAP 500 (left unread)" in render_preview(plan.preview)
+    assert "so the source stalls until RESET SOURCE SPLITS s" in render_preview(plan.preview)
+    assert plan.unallowed == ()
+
+
+def test_the_hint_of_a_refused_block_names_the_source_and_the_statements_that_take_allow() -> None:
+    world = connected_world((0, 50), (0, 50))
+    plan = planned(world, ALTER_CONNECTION, "RESET SOURCE SPLITS s", "RESUME SOURCE s")
+    hint = refusal(question_of(world.snapshot, plan), plan, was_asked=False).hint
+    assert hint is not None
+    assert hint.endswith(
+        "; a confirmation in advance, such as --yes, needs ALLOW GAPS in a RESET, INJECT or UNSAFE SET of the block on "
+        "source s"
+    )
 
 
 def test_what_an_earlier_operation_left_out_needs_no_word_again() -> None:

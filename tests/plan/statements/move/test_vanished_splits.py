@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,7 @@ from rw_sql.plan.ports.positions import CommittedRanges
 from rw_sql.plan.ports.rewinds import RewindLook, TableBack
 from rw_sql.plan.statements.common import take_up_new_topics
 from tests.plan.canned import CannedWorld, create_source, refused
+from tests.plan.canned_inspector import CannedPositions
 from tests.plan.statements.move.test_block import planned
 
 if TYPE_CHECKING:
@@ -204,6 +205,22 @@ def test_rows_of_files_that_only_a_later_definition_names_are_removed(world: Can
     assert "no longer read: c.json" in plan.preview.notices
 
 
+def test_rows_of_deleted_files_that_only_a_mistaken_pattern_names_are_removed(
+    world: CannedWorld, tmp_path: Path
+) -> None:
+    world.run("ALTER SOURCE f UNSAFE SET (match_pattern = '*.json')")
+    operation = moved(world, "f", "VALUES ('a.json' = 0) ALLOW DUPLICATES")
+    write(tmp_path, "c.json", 30)
+    write(tmp_path, "junk.tmp", 30)
+    world.run("ALTER SOURCE f UNSAFE SET (match_pattern = '*')")
+    read(world, "f", "junk.tmp", 30)
+    read(world, "f", "c.json", 30)
+    (tmp_path / "junk.tmp").unlink()
+    assert rewound(world, "f", operation).preview is not None
+    (tmp_path / "c.json").unlink()
+    assert refused_rewind(world, "f", operation).message.endswith(f"{REMOVES}c.json at 0 (GONE)")
+
+
 def test_rows_of_another_folder_are_removed_although_its_files_are_deleted(world: CannedWorld, tmp_path: Path) -> None:
     operation = moved(world, "f", "VALUES ('a.json' = 0) ALLOW DUPLICATES")
     other = tmp_path.parent / f"{tmp_path.name}-other"
@@ -232,6 +249,45 @@ def test_a_partition_found_since_the_operation_must_still_have_all_that_was_read
         )
     else:
         assert rewound(world, "s", operation).preview is not None
+
+
+@pytest.mark.parametrize(
+    ("seen", "lost"),
+    [
+        # A Kinesis shard whose records have all expired.
+        ({"is_empty": True, "end": 0}, "EXPIRED"),
+        # A RabbitMQ stream whose leader is new reports neither records nor identity.
+        ({"is_empty": True, "end": 0, "incarnation": None}, None),
+        # A Pulsar partition that was empty when the source found it.
+        ({"has_open_start": True, "start": 5}, "MAY BE EXPIRED"),
+        ({"has_open_start": True, "start": 40, "end": 60}, "EXPIRED"),
+        ({"has_open_start": True, "is_empty": True, "end": 0, "incarnation": None}, "EXPIRED"),
+        ({"has_open_start": True}, None),
+    ],
+)
+def test_rows_of_a_split_that_may_have_lost_its_first_records_are_not_removed(
+    seen: dict[str, Any], lost: str | None
+) -> None:
+    world = CannedWorld()
+    world.put_topic("old", (0, 50))
+    world.run(create_source("s", "old"))
+    read(world, "s", "old:0", 50)
+    operation = moved(world, "s", "VALUES ('0' = 15)")
+    world.put_topic("old", (0, 50), (0, 40))
+    find(world, "s")
+    read(world, "s", "old:1", 40)
+    key, (first, second) = next(iter(world.topics.items()))
+    world.topics[key] = (first, replace(second, **seen))
+    if lost is None:
+        assert rewound(world, "s", operation).preview is not None
+    else:
+        assert f"{REMOVES}old:1 at 0 ({lost}, the upstream has [" in refused_rewind(world, "s", operation).message
+
+
+def test_a_rewind_reads_only_the_commits_since_its_rewind_point(world: CannedWorld) -> None:
+    operation = moved(world, "f", "VALUES ('a.json' = 0) ALLOW DUPLICATES")
+    rewound(world, "f", operation)
+    assert [asked["down_to"] for asked in world.asked_of(CannedPositions.committed_ranges)] == [8]
 
 
 def test_a_partition_whose_position_was_discarded_then_must_not_begin_later() -> None:

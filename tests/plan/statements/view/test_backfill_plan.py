@@ -220,6 +220,19 @@ def test_latest_is_the_moment_of_create_source_although_the_upstream_no_longer_s
     assert spans(history) == {"t:0": ((100, 150),), "t:1": ((100, 150),)}
 
 
+def test_latest_is_the_moment_of_create_source_although_the_brokers_reported_no_topic_id_then() -> None:
+    found = CannedWorld()
+    found.put_topic("t", (0, 100))
+    named = found.topics[HERE, "t"]
+    found.topics[HERE, "t"] = tuple(replace(split, incarnation=None) for split in named)
+    found.run(create_source("s", "t"))
+    found.put_topic("t", (0, 150), (7, 30))
+    found.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('0' = 40)", "RESET SOURCE SPLITS s", "RESUME SOURCE s")
+    found.read_on("s", t_0=150, t_1=30)
+    history = history_of(found, "scan.startup.mode = 'latest'")
+    assert spans(history) == {"t:0": ((100, 150),), "t:1": ((7, 30),)}
+
+
 def test_latest_is_the_moment_of_create_source_also_where_the_reader_is_not_there_yet() -> None:
     found = world((0, 50), (0, 80))
     found.put_topic("t", (0, 200), (0, 200), (0, 30))
