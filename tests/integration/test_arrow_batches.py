@@ -155,6 +155,7 @@ HISTORIES = {
 reads. A view with groups reads a staging table, whose rows are those of the log."""
 
 
+@pytest.mark.long
 def test_a_backfill_has_the_rows_of_spark(
     session: AttachedSession, broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,7 @@ def test_changes_of_other_tables_need_no_batch_each(database: Database, monkeypa
     assert database.is_equal("a", COLUMNS)
 
 
+@pytest.mark.long
 def test_a_truncation_and_unchanged_values_are_left_to_a_query(database: Database) -> None:
     session, writer = database.session, Writer(database, seed=3)
     database.create_source()

@@ -130,6 +130,7 @@ def test_a_thread_follows_a_backfill(session: AttachedSession, records: Records)
     wait_until(lambda: has_thread(session, "v") and has_thread(session, "one"), "the threads have begun")
 
 
+@pytest.mark.long
 def test_a_query_combines_large_batches(
     session: AttachedSession, records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +252,7 @@ def require_over(session: AttachedSession) -> None:
         assert sorted(map(repr, session.rows_of(name))) == sorted(map(repr, wanted)), name
 
 
+@pytest.mark.long
 def test_a_thread_follows_groups_that_change(
     session: AttachedSession, records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,7 +276,7 @@ def test_a_thread_follows_groups_that_change(
     assert session.sql("SELECT count(*) FROM days")[0][0] > 0
 
 
-@pytest.mark.parametrize("by_spark", [False, True])
+@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_groups_whose_last_row_goes_are_removed(
     session: AttachedSession, broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch, by_spark: bool
 ) -> None:

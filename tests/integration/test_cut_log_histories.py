@@ -59,6 +59,7 @@ def test_a_backfill_does_not_read_another_log(session: AttachedSession, own_brok
     assert ids(session) == [*range(12), *range(100, 130)]
 
 
+@pytest.mark.long
 def test_a_backfill_has_the_newest_reading_of_each_offset_once(
     session: AttachedSession, own_broker: BrokerInfo
 ) -> None:

@@ -228,7 +228,9 @@ def test_the_same_query_again_gives_a_view_the_columns_that_its_table_got(
     assert answer.detail == "it already has this definition"
 
 
-@pytest.mark.parametrize("keeps", ["id INT", "id INT PRIMARY KEY"], ids=["appends", "replaces"])
+@pytest.mark.parametrize(
+    "keeps", ["id INT", pytest.param("id INT PRIMARY KEY", marks=pytest.mark.long)], ids=["appends", "replaces"]
+)
 def test_a_column_is_renamed_below_views_and_sinks(
     session: AttachedSession, broker: BrokerInfo, topic_name: str, tmp_path: Path, keeps: str
 ) -> None:

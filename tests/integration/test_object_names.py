@@ -26,12 +26,12 @@ def number_rows(session: AttachedSession, relation: str) -> int:
     return int(session.sql(f"SELECT count(*) AS n FROM {relation}")[0].n)
 
 
-@pytest.mark.long
 def other_case(name: str) -> str:
     """The name in upper case, unless Unicode writes it with other letters there (``ß``)."""
     return name.upper() if name.upper().lower() == name.lower() and len(name.upper()) == len(name) else name
 
 
+@pytest.mark.long
 def test_objects_with_odd_names_are_read_by_name(session: AttachedSession) -> None:
     for at, name in enumerate(NAMES):
         word = quoted(name)

@@ -139,7 +139,7 @@ def test_a_large_append_is_what_spark_wrote_and_delta_rs_committed(child: Child)
     assert not [path for path in found if "/written/" in path and "_delta_log" in path]
 
 
-@pytest.mark.parametrize("feed", [False, True])
+@pytest.mark.parametrize("feed", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_large_merge_replaces_deletes_and_adds(child: Child, feed: bool) -> None:
     table = f"merged-{feed}"
     child.make(table, feed=feed)
