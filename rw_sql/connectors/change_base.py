@@ -84,9 +84,9 @@ class ChangeBase(PlainConnector):
             f"it is {now.cluster}/{now.incarnation}, but the position belongs to {before.cluster}/{before.incarnation}"
         )
 
-    def has_publication(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> bool:
-        """Returns True: no publication is created."""
-        return True
+    def owns_publication(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> bool | None:
+        """Returns False: no publication is created."""
+        return False
 
     def count_changes(
         self,

@@ -395,8 +395,9 @@ class ChangeConnector(Protocol):
         """
         ...
 
-    def has_publication(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> bool:
-        """False if :meth:`prepare` would create a publication. Raises CaptureError."""
+    def owns_publication(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> bool | None:
+        """True if :meth:`prepare` has created the publication for this source, according to a mark on the server; None
+        if :meth:`prepare` would create it; otherwise False. Raises CaptureError."""
         ...
 
     def prepare(

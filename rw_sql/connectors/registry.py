@@ -129,6 +129,13 @@ def captures_changes(name: str) -> bool:
 
 
 @cache
+def has_slot(name: str) -> bool:
+    """True if the connector exists and its upstream keeps its log until the reader of a replication slot has read
+    it."""
+    return captures_changes(name) and _load(name).spec.option("slot.name") is not None
+
+
+@cache
 def sends_once(name: str) -> bool:
     """True if the connector exists and its upstream sends each record only once, so that earlier records can be read
     only from the source's log."""

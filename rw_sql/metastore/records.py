@@ -28,7 +28,7 @@ class SourceRecord:
     ``resource_group`` is the group whose owner runs its job. ``group_since`` is the epoch of the statement that put the
     source into this group; 0 if it was created there. ``keeps_reader``: the shared reader of a change data capture
     source runs even if nothing reads the source, because the upstream keeps its log until the reader acknowledges it.
-    The statement that drops the last object that reads the source sets this field.
+    The operation after which no object reads the source sets this field, if the upstream has a slot.
     """
 
     id: int

@@ -67,9 +67,9 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
 
 
 def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
-    """An earlier record of an object, with the epoch at which the object joined its present group. Raises ValueError if
-    the object was in another group at that time, because restoring the record would move the job without the consent of
-    the other group's owner."""
+    """An earlier record of an object, with the epoch at which the object joined its present group, and with a reader
+    that runs on without tables if it does so now. Raises ValueError if the object was in another group at that time,
+    because restoring the record would move the job without the consent of the other group's owner."""
     present = snapshot.get(record.id)
     if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):
         return record
@@ -77,6 +77,8 @@ def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
         raise ValueError(
             f"it was in resource group {record.resource_group} then, and is in {present.resource_group} now"
         )
+    if isinstance(record, SourceRecord) and isinstance(present, SourceRecord):
+        return replace(record, group_since=present.group_since, keeps_reader=present.keeps_reader)
     return replace(record, group_since=present.group_since)
 
 

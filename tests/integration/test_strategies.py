@@ -83,7 +83,9 @@ QUERIES = {
     "all_of_groups": ("changes", "SELECT * FROM combined WHERE items > 0"),
     "all_and_more": ("changes", "SELECT *, twice + 1 AS odd FROM filtered"),
     "all_of_digests": ("changes", "SELECT * FROM first_two"),
-    "column_texts": ("diff", "SELECT to_json(struct(*)) AS j FROM great_means"),
+    "column_texts": ("changes", "SELECT to_json(struct(*)) AS j FROM great_means"),
+    "texts_of_digests": ("diff", "SELECT to_json(struct(*)) AS j FROM first_two"),
+    "counted_columns": ("keys", "SELECT n, count(* EXCEPT (item)) AS known FROM best GROUP BY n"),
 }
 WITHIN = {
     "above_mean": (

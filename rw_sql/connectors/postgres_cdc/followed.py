@@ -10,21 +10,27 @@ previous check.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import KEY_ORDER, CaptureError, SchemaChange, other_key
+from rw_sql.connectors.postgres_cdc.relation_files import own_storage, partitions_of, with_sizes
 from rw_sql.connectors.postgres_cdc.server import AGAIN
 from rw_sql.connectors.postgres_cdc.tables import PARTITIONED, adding_hint, find_table, missing_table
 from rw_sql.errors import UPSTREAM_MISSING
+from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set
 
+    import psycopg
     from psycopg import Connection
 
     from rw_sql.connectors.changes import TableProgress
+    from rw_sql.connectors.postgres_cdc.relation_files import Partition, Storage
     from rw_sql.connectors.postgres_cdc.tables import CatalogTable
+else:
+    psycopg = deferred("psycopg")
 
 _WITH_FILTERS = 150_000
 
@@ -37,112 +43,18 @@ SELECT to_json(t)->>'rowfilter',
 FROM pg_catalog.pg_publication_tables t WHERE t.pubname = %s AND t.schemaname = %s AND t.tablename = %s
 """
 _COLUMNS = """
-SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnum::text, a.xmin::text
-FROM pg_catalog.pg_attribute a WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
+SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnum::text, a.xmin::text,
+    a.atthasmissing, coalesce(d.oid::bigint, 0)::text
+FROM pg_catalog.pg_attribute a
+LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
 """
-"""Queries the columns of a table with their numbers, which are never reused, and the transactions that last altered
-each column. (It does not query the columns' defaults: in some versions, such a query waits for locks.)"""
+"""Queries the columns of a table with their numbers, which are never reused; the transactions that last altered each
+column; whether rows from before the column have a constant that is only in the catalog; and the ids of the defaults.
+(It does not query the defaults' texts: in some versions, such a query waits for locks.)"""
 
-_STORAGE = """c.oid::bigint, c.oid::regclass::text, c.relpersistence::text, c.relfilenode::text, c.xmin::text,
-    c.reltoastrelid::text || '/' || coalesce(i.relfilenode::bigint, 0) || '/' || c.relam::text,
-    (SELECT x::text FROM (VALUES (c.xmin), (i.xmin), (o.xmin)) v (x) WHERE x IS NOT NULL ORDER BY age(x) DESC LIMIT 1),
-    i.xmin::text = (SELECT a.xmin::text FROM pg_catalog.pg_attribute a WHERE a.attrelid = o.oid AND a.attnum = -1),
-    coalesce(pg_catalog.pg_relation_size(c.oid), 0) = 0,
-    pg_catalog.has_table_privilege(c.oid, 'SELECT') AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
-"""
-_STORAGE_TABLES = """pg_catalog.pg_class c
-LEFT JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
-LEFT JOIN pg_catalog.pg_class i ON i.oid = k.indexrelid
-LEFT JOIN pg_catalog.pg_class o ON o.oid = c.reltoastrelid
-"""
-_OWN_STORAGE = f"SELECT {_STORAGE} FROM {_STORAGE_TABLES} WHERE c.oid = %s::oid AND c.relkind = 'r'"
-
-_PARTITIONS = f"""
-WITH RECURSIVE part (id, attached, command) AS (
-    SELECT i.inhrelid, i.xmin, i.cmin FROM pg_catalog.pg_inherits i WHERE i.inhparent = %s::oid
-    UNION ALL
-    SELECT i.inhrelid, CASE WHEN age(i.xmin) < age(part.attached) THEN i.xmin ELSE part.attached END,
-        CASE WHEN age(i.xmin) < age(part.attached) THEN i.cmin ELSE part.command END
-    FROM pg_catalog.pg_inherits i JOIN part ON i.inhparent = part.id)
-SELECT part.attached::text, part.command::text,
-    (SELECT a.xmin::text FROM pg_catalog.pg_attribute a WHERE a.attrelid = part.id AND a.attnum = -1),
-    {_STORAGE}
-FROM part, {_STORAGE_TABLES} WHERE c.oid = part.id AND c.relkind = 'r'
-"""
-"""Queries the partitions of a table that contain rows, each with the last transaction that attached the partition or
-one of the partitioned tables above it, and with the transaction that created it: no later command changes a system
-column's row in the catalog."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Storage:
-    """The files of a table or a partition.
-
-    ``altered`` is the transaction that last changed the relation's row in the catalog; ``rewritten`` is the oldest such
-    transaction of the relation, its TOAST table and the index of its primary key. All commands that rewrite the rows
-    change these three rows, and few later commands change all of them. ``others`` are the TOAST table, the file of the
-    index, and the access method. ``is_by_alter``: the transaction that created the TOAST table also wrote the index.
-    """
-
-    oid: int
-    name: str
-    persistence: str
-    file: str
-    altered: str
-    others: str
-    rewritten: str
-    is_by_alter: bool | None
-    is_empty: bool
-    is_readable: bool
-
-    @property
-    def key(self) -> str:
-        """The name of the trait with the value ``others``."""
-        return f"storage {self.oid}"
-
-    def is_moved(self, traits: Mapping[str, str]) -> bool:
-        """True if the rows are the same as according to ``traits``, in another tablespace: then the index is the
-        same."""
-        return self.key in traits and traits[self.key].split("/")[1] == self.others.split("/")[1]
-
-    def has_other_toast(self, traits: Mapping[str, str]) -> bool:
-        """True if the relation has another TOAST table than according to ``traits``: an ALTER TABLE that rewrites the
-        rows creates one, but VACUUM FULL, CLUSTER and TRUNCATE do not."""
-        return self.key in traits and traits[self.key].split("/")[0] != self.others.split("/")[0]
-
-    def rewriter(self, traits: Mapping[str, str]) -> str:
-        """The transaction that last rewrote the rows, or a later one."""
-        return self.rewritten if self.key in traits else self.altered
-
-
-@dataclass(frozen=True, slots=True)
-class _Partition:
-    attached: str
-    command: str
-    created: str
-    storage: _Storage
-
-    @property
-    def name(self) -> str:
-        """The partition's name, for SQL."""
-        return self.storage.name
-
-    @property
-    def key(self) -> str:
-        """The name of the partition's trait."""
-        return f"partition {self.storage.oid}"
-
-    @property
-    def trait(self) -> str:
-        """The value of the partition's trait: the transaction that attached the partition, the file of its rows,
-        whether this file is empty, and the partition's name."""
-        return f"{self.attached}/{self.storage.file}/{'empty' if self.storage.is_empty else 'rows'}/{self.name}"
-
-    def is_rewritten(self, traits: Mapping[str, str]) -> bool:
-        """True if the partition's rows are in another file than according to ``traits``; False if ``traits`` do not
-        contain the partition."""
-        attached, file, _, _ = traits.get(self.key, "///").split("/", 3)
-        return attached == self.attached and file != self.storage.file
+_WITH_CONSTANTS = 110_000
+"""The first version with ``atthasmissing``."""
 
 
 def followed(
@@ -153,10 +65,15 @@ def followed(
     Raises CaptureError if the table is missing or was created again, or if changes are not in the stream; also raises
     psycopg.Error.
     """
-    with connection.transaction():
-        # The properties must be those of one moment, or the next check would miss what changed in between.
-        connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        return _followed(connection, progress, publication, position)
+    try:
+        with connection.transaction():
+            # The properties must be those of one moment, or the next check would miss what changed in between.
+            connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            return _followed(connection, progress, publication, position)
+    except psycopg.errors.LockNotAvailable:
+        if not progress.traits:
+            raise
+        return progress, None  # Maintenance of one table must not stop the others; the next check compares the same.
 
 
 def _followed(
@@ -173,16 +90,16 @@ def _followed(
     if progress.key_order is not None and not progress.is_done:
         traits[KEY_ORDER] = progress.key_order
     is_parted = table.kind == PARTITIONED
-    rows = connection.execute((_PARTITIONS if is_parted else _OWN_STORAGE).encode(), [table.oid]).fetchall()
-    partitions = [
-        _Partition(attached, command, created, _Storage(*stored))
-        for attached, command, created, *stored in (rows if is_parted else [])
-    ]
-    stores = [each.storage for each in partitions] if is_parted else [_Storage(*row) for row in rows]
-    rewritten = [each.storage for each in partitions if each.is_rewritten(progress.traits)]
-    if not is_parted:
-        rewritten = [each for each in stores if progress.traits.get("file", each.file) != each.file]
+    partitions: Sequence[Partition] = ()
+    if is_parted:
+        partitions = partitions_of(connection, table.oid)
+        stores = [each.storage for each in partitions]
+        rewritten = [each.storage for each in partitions if each.is_rewritten(progress.traits)]
+    else:
+        stores = [own_storage(connection, table.oid)]
         traits["file"] = stores[0].file
+        rewritten = [each for each in stores if progress.traits.get("file", each.file) != each.file]
+        rewritten = with_sizes(connection, rewritten) if rewritten else []
     change = _replaced_columns(connection, table, progress, traits, rewritten, position)
     _require_always_logged(table, progress, traits, stores, rewritten)
     if is_parted:
@@ -230,14 +147,15 @@ def _require_always_logged(
     table: CatalogTable,
     progress: TableProgress,
     traits: Mapping[str, str],
-    stores: Sequence[_Storage],
-    rewritten: Sequence[_Storage],
+    stores: Sequence[Storage],
+    rewritten: Sequence[Storage],
 ) -> None:
     """Raises CaptureError if a partition is UNLOGGED, or if the rows were probably UNLOGGED since the previous check.
     PostgreSQL refuses UNLOGGED only for tables that the publication names.
 
-    An ALTER TABLE ... SET LOGGED rewrites the rows but changes no column. Other commands that do so, such as those of
-    pg_repack, write the index in another transaction than the TOAST table, or change the access method.
+    An ALTER TABLE ... SET LOGGED rewrites the rows but changes no column, except that it stores a constant of a column
+    in the rows. Other commands that do so, such as those of pg_repack, write the index in another transaction than the
+    TOAST table, or change the access method.
     """
     for each in stores:
         if each.persistence != "p":
@@ -249,12 +167,16 @@ def _require_always_logged(
             )
     if table.kind != PARTITIONED and not (table.membership or "").endswith("/0"):
         return
-    known = {key: value for key, value in progress.traits.items() if key.startswith("column ")}
-    if known != {key: value for key, value in traits.items() if key.startswith("column ")}:
-        return
+    alters = [
+        int(value.split("/")[1])
+        for key, value in traits.items()
+        if key.startswith("column ") and progress.traits.get(key) != value and not _constant(progress.traits.get(key))
+    ]
     for each in rewritten:
+        if each.alter is None or any((altered - int(each.alter)) % (1 << 32) < 1 << 31 for altered in alters):
+            continue  # The ALTER TABLE, or a later one, also changed a column.
         has_same_method = progress.traits.get(each.key, "").split("/")[-1] == each.others.split("/")[-1]
-        if each.is_by_alter and has_same_method and each.has_other_toast(progress.traits) and not each.is_empty:
+        if has_same_method and each.has_other_toast(progress.traits) and not each.is_empty:
             raise CaptureError(
                 UPSTREAM_MISSING,
                 f"the rows of {each.name} were rewritten by ALTER TABLE: if it was UNLOGGED for a time, changes of "
@@ -331,7 +253,7 @@ def _replaced_columns(
     table: CatalogTable,
     progress: TableProgress,
     traits: dict[str, str],
-    rewritten: Sequence[_Storage],
+    rewritten: Sequence[Storage],
     position: int,
 ) -> SchemaChange | None:
     """The columns that were dropped and added again, whose names were exchanged, or whose values an ``ALTER COLUMN …
@@ -344,15 +266,23 @@ def _replaced_columns(
     replaced: dict[str, str] = {}
     altered_columns: dict[str, str] = {}
     alters: set[str] = set()
-    for name, kind, number, altered in connection.execute(_COLUMNS.encode(), [table.oid]).fetchall():
-        traits[f"column {name}"] = f"{number}/{altered}"
+    query = _COLUMNS
+    if connection.info.server_version < _WITH_CONSTANTS:
+        query = query.replace("a.atthasmissing", "false")
+    for name, kind, number, altered, has_constant, default in connection.execute(
+        query.encode(), [table.oid]
+    ).fetchall():
+        traits[f"column {name}"] = f"{number}/{altered}" + (f"/{default}" if has_constant else "")
         before = progress.traits.get(f"column {name}")
         if before is None or name not in progress.columns:
             continue
-        known_number, _, known_altered = before.partition("/")
+        known_number, known_altered = before.split("/")[:2]
+        # Every command that rewrites the rows stores the constant in them. An ALTER of the type also creates the
+        # default again.
+        is_only_stored = not has_constant and default != "0" and _constant(before) == default
         if known_number != number:
             replaced[name] = kind
-        elif known_altered != altered:
+        elif known_altered != altered and not is_only_stored:
             altered_columns[name] = kind
             alters.add(altered)
     if altered_columns and any(_has_new_values(connection, table, progress, each, alters) for each in rewritten):
@@ -371,8 +301,13 @@ def _replaced_columns(
     )
 
 
+def _constant(trait: str | None) -> str | None:
+    """The id of the default of a column whose constant is only in the catalog, from the column's trait."""
+    return None if trait is None else next(iter(trait.split("/")[2:]), None)
+
+
 def _has_new_values(
-    connection: Connection[Any], table: CatalogTable, progress: TableProgress, storage: _Storage, alters: Set[str]
+    connection: Connection[Any], table: CatalogTable, progress: TableProgress, storage: Storage, alters: Set[str]
 ) -> bool:
     """True if an ALTER TABLE rewrote the rows of a table or partition whose file has changed. ``alters`` are the
     transactions that altered columns."""
@@ -382,9 +317,13 @@ def _has_new_values(
         return False
     if storage.others.split("/")[0] != "0":
         return storage.has_other_toast(progress.traits)
-    # Without a TOAST table, the rows show it: ALTER TABLE writes all of them, but VACUUM FULL keeps their xmin.
-    return storage.has_other_toast(progress.traits) or not _has_rows_before(
-        connection, table, storage, storage.rewritten, "0"
+    if storage.has_other_toast(progress.traits):
+        return True
+    # Without a TOAST table, the rows show it: ALTER TABLE writes all of them, but VACUUM FULL keeps their xmin. Rows
+    # that were written later are in the stream.
+    last = str(1 << 32)
+    return _has_rows_before(connection, table, storage, storage.rewritten, last, is_older=False) and not (
+        _has_rows_before(connection, table, storage, storage.rewritten, "0")
     )
 
 
@@ -393,11 +332,11 @@ def _partition_traits(
     table: CatalogTable,
     progress: TableProgress,
     traits: dict[str, str],
-    partitions: Sequence[_Partition],
+    partitions: Sequence[Partition],
 ) -> None:
     """Adds the partitions' traits to ``traits``. Raises CaptureError if rows were added or removed together with a
     partition, because the stream does not contain these rows."""
-    alters = {value.partition("/")[2] for key, value in traits.items() if key.startswith("column ")}
+    alters = {value.split("/")[1] for key, value in traits.items() if key.startswith("column ")}
     known = {key: value.split("/", 3) for key, value in progress.traits.items() if key.startswith("partition ")}
     traits |= {each.key: each.trait for each in partitions}
     if progress.identity is None or not progress.traits:
@@ -429,7 +368,7 @@ def _partition_traits(
 def _has_rows_before(
     connection: Connection[Any],
     table: CatalogTable,
-    storage: _Storage,
+    storage: Storage,
     xid: str,
     command: str,
     *,

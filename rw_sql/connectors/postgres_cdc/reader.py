@@ -61,8 +61,8 @@ _CHECK_SECONDS = 10.0
 """The minimum interval in seconds between two checks that the stream has all changes to the tables (:mod:`followed
 <rw_sql.connectors.postgres_cdc.followed>`)."""
 
-_LOCK_SECONDS = 10
-"""The maximum time in seconds that a check of the tables waits for a partition that an ALTER TABLE has locked."""
+_LOCK_SECONDS = 2
+"""The maximum time in seconds that the check of a table waits for a lock. The table is then checked again later."""
 
 _CHECK_SHARE = 20
 """The interval between two checks is at least this many times the duration of a check, which may be long for a source

@@ -39,13 +39,25 @@ _UNUSED_SECONDS = 5.0
 """The longest wait, in seconds, until the reader of a slot that is to be dropped has ended."""
 
 
-def has_publication(options: Mapping[str, str], timeout: float) -> bool:
-    """See :meth:`rw_sql.connectors.changes.ChangeConnector.has_publication`."""
+def owns_publication(options: Mapping[str, str], timeout: float) -> bool | None:
+    """See :meth:`rw_sql.connectors.changes.ChangeConnector.owns_publication`."""
     try:
         with connect(options, timeout) as connection:
-            return not _may_create(options) or _creator(connection, options["publication.name"]) is not None
+            row = connection.execute(
+                "SELECT pg_catalog.obj_description(oid, 'pg_publication') FROM pg_catalog.pg_publication "
+                "WHERE pubname = %s",
+                [options["publication.name"]],
+            ).fetchone()
     except psycopg.Error as error:
         raise unreachable(error, options) from error
+    if row is None:
+        return None if _may_create(options) else False
+    return bool(row[0] == _mark(options))
+
+
+def _mark(options: Mapping[str, str]) -> str:
+    """The comment on a publication that the source of this slot has created. No other source can have the slot."""
+    return f"created by rw_sql for the replication slot {options['slot.name']}"
 
 
 def prepare(
@@ -89,7 +101,9 @@ def _make_publication(connection: Connection[Any], options: Mapping[str, str]) -
             hint=f"CREATE PUBLICATION {quoted(name)} FOR TABLE …, or publication.create.enable = 'true'",
         )
     root = " WITH (publish_via_partition_root = true)" if connection.info.server_version >= _WITH_ROOT else ""
-    connection.execute(f"CREATE PUBLICATION {quoted(name)}{root}".encode())
+    with connection.transaction():
+        connection.execute(f"CREATE PUBLICATION {quoted(name)}{root}".encode())
+        connection.execute(f"COMMENT ON PUBLICATION {quoted(name)} IS {literal(_mark(options))}".encode())
     return True
 
 

@@ -150,9 +150,9 @@ class PostgresCdcConnector(ChangeBase):
         """The requirements that the server does not meet, each with the statement that fixes it."""
         return validation.find_lacks(options, tables, timeout)
 
-    def has_publication(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> bool:
-        """False if the publication does not exist and may be created."""
-        return setup.has_publication(options, timeout)
+    def owns_publication(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> bool | None:
+        """True if the source created the publication; None if the publication does not exist and may be created."""
+        return setup.owns_publication(options, timeout)
 
     def prepare(
         self,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from rw_sql.plan.ports.queries import STREAM, QueryAnalysis
 from rw_sql.plan.queries.analysis.functions import GENERATOR, builtins
-from rw_sql.syntax.query.maintained_form import ROW, read_view_query
+from rw_sql.syntax.query.maintained_form import ROW, read_outermost, read_view_query
 from rw_sql.syntax.query.tables_read import aliases_of, output_names, plain_tree
-from rw_sql.syntax.query.trees import DISTINCT, GROUPS, ONE_ROW, ROWS
+from rw_sql.syntax.query.trees import DISTINCT, GROUPS, ONE_ROW, OTHER, ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -113,6 +113,8 @@ def _columns(request: AnalyzedQuery, known: QueryColumns) -> tuple[tuple[str, st
 def _keys(request: AnalyzedQuery, query: ViewQuery) -> tuple[str, ...]:
     """The key columns, by which rows are replaced, including hidden columns for groups that the query does not
     select."""
+    if query.kind == OTHER:
+        query = read_outermost(request.query)
     if query.kind == DISTINCT:
         return written_names(request.query)
     if query.kind not in (GROUPS, ONE_ROW):

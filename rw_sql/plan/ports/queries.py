@@ -33,6 +33,7 @@ class AnalyzedQuery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAnalysis:
     """The result of an analysis: the schema as Spark's JSON, the key columns (empty: rows are appended), or a refusal.
+    If the only reason for the refusal is a type that a table cannot store, the schema is given too.
 
     A ``refusal`` comes with a ``hint``, a ``kind`` (None: Spark accepts the query, but it cannot be kept up to date),
     the ``word`` of the query at which Spark points, and the ``relation`` that does not exist. ``operators`` are Spark's

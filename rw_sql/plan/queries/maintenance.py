@@ -363,8 +363,8 @@ def _types_of(
     if not arguments:
         return {}
     probe = inspector.queries.analyze(query.probe(arguments), relations, form=WHOLE)
-    if probe.refusal is not None:
-        return None
+    if not probe.schema:
+        return None  # An argument, unlike a column, may be of a type that a table cannot store.
     return dict(zip(arguments, (kind for _, kind in schema_columns(probe.schema)), strict=True))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import captures_changes, connector
+from rw_sql.connectors.registry import captures_changes, connector, has_slot
 from rw_sql.connectors.support.startup_mode import MODE, TIME
 from rw_sql.errors import (
     CONCURRENT_CHANGE,
@@ -24,6 +24,7 @@ from rw_sql.metastore.records import (
     PutObject,
     PutSplitStates,
     RebuildRecord,
+    SourceRecord,
 )
 from rw_sql.model.definitions import listed_options
 from rw_sql.model.job_ids import reader_fragment
@@ -40,7 +41,7 @@ from rw_sql.plan.queries.delta_inputs import left_unread
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import predicted, prediction_to_json
 from rw_sql.plan.result.preview_text import render_preview
-from rw_sql.plan.result.steps import steps_of
+from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import sql_name
 
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.sink import SinkLook, SinkShape
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import Change, ObjectRecord, SecretRecord, SinkRecord, SourceRecord
+    from rw_sql.metastore.records import Change, ObjectRecord, SecretRecord, SinkRecord
     from rw_sql.model.source_readers import Reader
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.ports.positions import Positions
@@ -182,7 +183,8 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
     """The plan of a DROP: one row per dropped object."""
     ids = [change.id for change in changes if isinstance(change, DropObject)]
     dropped = [snapshot.get(id_) for id_ in ids]
-    changes = [*changes, *(DropObject(id=id_) for id_ in left_unread(snapshot, ids)), *_kept_readers(snapshot, ids)]
+    changes = [*changes, *(DropObject(id=id_) for id_ in left_unread(snapshot, ids))]
+    changes = [*changes, *kept_readers(snapshot, after(snapshot, tuple(changes)))]
     gone = tuple(
         record
         for record in dropped
@@ -206,14 +208,14 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
     )
 
 
-def _kept_readers(snapshot: Snapshot, dropped: Iterable[int]) -> Iterator[Change]:
-    """The changes that keep the readers of change data capture sources whose last users are dropped. Otherwise, the
-    upstream would keep its log, or remove it unread."""
-    gone = set(dropped)
-    for source in snapshot.all("source"):
-        if source.id in gone or source.keeps_reader or not captures_changes(source.connector):
+def kept_readers(snapshot: Snapshot, then: Snapshot) -> Iterator[Change]:
+    """The changes that keep the readers of sources with a replication slot that nothing reads in the catalog ``then``,
+    unlike in ``snapshot``. Without a reader, the upstream would keep its log for the slot without a limit."""
+    for source in then.all("source"):
+        if not has_slot(source.connector) or is_read(then, source):
             continue
-        if is_read(snapshot, source) and gone.issuperset(user.id for user in snapshot.users_of(source.id)):
+        before = snapshot.get(source.id)
+        if isinstance(before, SourceRecord) and is_read(snapshot, before):
             yield PutObject(record=replace(source, keeps_reader=True))
 
 

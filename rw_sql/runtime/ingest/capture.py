@@ -448,17 +448,19 @@ def begin_upstream(
             return state  # The reader then reports the missing object. A new slot would silently skip changes.
         note_made(context.warehouse, source, slot=True)
         fault("ingest.before_slot")
-    # An earlier attempt may have created the publication and then failed.
-    may_be_younger = is_new and bool(made_upstream(context.warehouse, source).get("publication"))
-    lacks_publication = not kind.has_publication(options)
-    note_made(context.warehouse, source, **({"publication": True} if lacks_publication else {}))
-    try:
-        prepared = kind.prepare(options, tables, awaits_publication=may_be_younger)
-    except CaptureError as error:
-        if lacks_publication and not error.is_temporary and not kind.has_publication(options):
-            # If somebody else creates it now, it is not the source's, and DROP SOURCE leaves it.
-            note_made(context.warehouse, source, publication=False)
-        raise
+    # An earlier attempt may have created the publication and then failed, or may have failed before somebody else
+    # created the publication.
+    is_own = kind.owns_publication(options)
+    known = made_upstream(context.warehouse, source)
+    if is_own is None:
+        note_made(context.warehouse, source, publication=True, is_marked=True)
+    else:
+        is_others = known.get("is_marked") and not is_own
+        note_made(context.warehouse, source, **({"publication": False} if is_others else {}))
+    may_be_younger = is_new and bool(known.get("publication"))
+    prepared = kind.prepare(options, tables, awaits_publication=may_be_younger)
+    if is_own is None and not prepared.made_publication:
+        note_made(context.warehouse, source, publication=False)
     fault("ingest.after_slot")
     made = made_upstream(context.warehouse, source)
     if is_new and made.get("slot") and prepared.state.offset > state.offset:

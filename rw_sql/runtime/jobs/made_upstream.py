@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import HoldingConnector
-from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.changes import CaptureError, ChangeConnector
 from rw_sql.connectors.registry import captures_changes, connector
 from rw_sql.errors import SqlError
 from rw_sql.model.definitions import connector_of, option_text, source_definition
@@ -64,6 +64,9 @@ clock, and the delay after that try. An upstream that no longer exists must not 
 def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
     """The record of a source's objects upstream. ``slot`` and ``publication`` are true if a run has created them.
 
+    ``is_marked``: the publication is only the source's if the server has the source's mark on it, because the attempt
+    to create it may have failed, and somebody else may have created it then.
+
     ``inherited`` lists those that a run of a source that was dropped has created.
     """
     return _read(warehouse, source.id)
@@ -91,7 +94,8 @@ def _note(
             former += [before] if before not in former else []
         elif (old := _place(before)) != (new := _place(source.definition)):
             left = _objects(known)
-            former += [{"definition": before, **left}] if any(left.values()) else []
+            marked = {"is_marked": True} if known.get("is_marked") else {}
+            former += [{"definition": before, **left, **marked}] if any(left.values()) else []
             for what, name in _OBJECTS.items():
                 if any(old.get(key) != new.get(key) for key in ("database.name", name)):
                     told[what] = made.get(what, False)
@@ -171,7 +175,11 @@ def _released(context: Context, catalog: Callable[[], Snapshot], made: dict[str,
     try:
         snapshot = catalog()
         options = context.resolve(plan_options(snapshot, statement), snapshot)
-        left = _without_used(context.warehouse, catalog(), kind, statement, _objects(made))
+        left = _objects(made)
+        is_unsure = made.get("is_marked") and "publication" not in made.get("inherited", ())
+        if left["publication"] and is_unsure and isinstance(kind, ChangeConnector):
+            left["publication"] = bool(kind.owns_publication(options, timeout=_SECONDS))
+        left = _without_used(context.warehouse, catalog(), kind, statement, left)
         if not any(left.values()):
             return True
         notices = kind.release(options, slot=left["slot"], publication=left["publication"], timeout=_SECONDS)

@@ -132,14 +132,15 @@ def _inlined_plan(frame: DataFrame) -> Any:
 
 def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -> QueryAnalysis:
     """The result for a query that Spark accepts, unless a Delta table cannot store its rows."""
+    schema = frame.schema.json()
     for column in frame.schema.fields:
         kind = _unstorable(column.dataType)
         if kind is not None:
             return QueryAnalysis(
                 refusal=f'column "{column.name}" is of type {kind.simpleString()}, which Delta Lake cannot store',
                 hint=f"CAST({column.name} AS STRING), or to another type that can be stored",
+                schema=schema,
             )
-    schema = frame.schema.json()
     with whole_texts(frame.sparkSession):
         varies = _varying(frame)
         varies_in = _varying_step(analyzed_plan(frame)) if varies is not None else None

@@ -97,8 +97,9 @@ class ViewQuery:
     """A parsed query.
 
     The *core* is the query itself, or the innermost query inside selects that only choose columns and rows. ``kind``
-    classifies the core; ``why`` is the reason if the kind is OTHER. The forms are derived from :attr:`text`, so they
-    have the meaning of the original query only if :attr:`text` has it.
+    classifies the core. ``why`` is the reason if the kind is OTHER, or if the query may have no form because its
+    expressions would see hidden columns. The forms are derived from :attr:`text`, so they have the meaning of the
+    original query only if :attr:`text` has it.
     """
 
     kind: str
@@ -173,7 +174,7 @@ class ViewQuery:
         lives = expression(f"COALESCE(SUM({SIGN}), 0) > 0") if self.kind == GROUPS else None
         return self._kept(chain, lives)
 
-    def _kept(self, chain: list[exp.Select], condition: exp.Expr | None) -> Form:
+    def _kept(self, chain: list[exp.Select], condition: exp.Expr | None) -> Form | None:
         from sqlglot import exp
 
         core = chain[-1]
@@ -189,7 +190,7 @@ class ViewQuery:
         return _formed(chain, names, has_keep=keep is not None)
 
     def exposed(self) -> Form | None:
-        """The form of an aggregation in which all grouping keys are output columns; None for other kinds of queries."""
+        """The form of an aggregation in which all grouping keys are output columns; None for other queries."""
         from sqlglot import exp
 
         if self.kind not in (GROUPS, ONE_ROW):
@@ -259,6 +260,8 @@ class ViewQuery:
             return None
         chain = copied(self._chain)
         core = chain[-1]
+        if _has_hidden(keys) and has_star_within(core):
+            return None
         if ROW in keys:
             for star in stars_of(core):
                 leave_out(star, ROW)  # It is added as a key with the prefix KEY, which marks hidden columns.
@@ -303,15 +306,17 @@ class ViewQuery:
             case _:
                 partition = [a.copy() for a, _ in pairs]
         keys = [_add_hidden(core, column, number) for number, column in enumerate(partition)]
+        form = _formed(chain, keys, has_keep=None)
+        if form is None:
+            return None
         touched = []
         for table, columns in ((left, [a for a, _ in pairs]), (right, [b for _, b in pairs])):
             listed = [exp.alias_(column.copy(), name) for column, name in zip(columns, keys, strict=True)]
             touched.append(spent_sql(exp.select(*listed).from_(table.copy())))
         paired = [column.copy() for pair in pairs for column in pair]
-        paired = [column.copy() for pair in pairs for column in pair]
         each = [exp.alias_(column, f"a{number}") for number, column in enumerate(paired)]
         types = exp.select(*each).from_(left.copy()).join(right.copy(), join_type="cross")
-        return _formed(chain, keys, has_keep=None), " UNION ALL ".join(touched), spent_sql(types)
+        return form, " UNION ALL ".join(touched), spent_sql(types)
 
 
 NOT_TAKEN_APART = ViewQuery(OTHER, "its form is not supported for this")
@@ -345,8 +350,24 @@ def read_view_query(text: str) -> ViewQuery:
         return ViewQuery(OTHER, QUERY_WITHIN, tuple(chain))
     kind, why = kind_of(chain[-1])
     if any(has_star_within(select) for select in (chain if kind == ROWS else chain[:-1])):
-        return ViewQuery(OTHER, STAR_WITHIN, tuple(chain))
+        why = why or STAR_WITHIN
     return ViewQuery(kind, why, tuple(chain))
+
+
+def read_outermost(text: str) -> ViewQuery:
+    """The outermost select of a query by itself. Its kind does not depend on whether the view has a form, so its forms
+    show only which columns are keys."""
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = shared_tree(text)
+    except (SqlglotError, RecursionError):
+        return NOT_TAKEN_APART
+    if not isinstance(tree, exp.Select):
+        return NOT_TAKEN_APART
+    core = copy_of(tree)
+    return ViewQuery(*kind_of(core, may_have_queries=True), (core,))
 
 
 def renamed_columns(text: str, names: Sequence[str], columns: Sequence[str]) -> str:
@@ -380,20 +401,27 @@ def _add_hidden(select: exp.Select, key: exp.Expr, number: int) -> str:
     return f"{KEY}{number}"
 
 
-def _formed(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> Form:
+def _has_hidden(keys: Sequence[str]) -> bool:
+    return any(key.startswith((KEY, ROW)) for key in keys)
+
+
+def _formed(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> Form | None:
     keys = _carry(chain, names, has_keep=has_keep)
-    return Form(chain[0], keys)
+    return None if keys is None else Form(chain[0], keys)
 
 
-def _carry(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> tuple[str, ...]:
+def _carry(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> tuple[str, ...] | None:
     """Adds the keys and KEEP to the selects around a core, from the inside out; returns the final names of the keys.
 
-    If ``has_keep`` is None, conditions of the selects are left unchanged.
+    If ``has_keep`` is None, conditions of the selects are left unchanged. None if a hidden column would be in the value
+    of an expression.
     """
     from sqlglot import exp
 
     carried = list(names)
     for select in reversed(chain[:-1]):
+        if (has_keep or _has_hidden(carried)) and has_star_within(select):
+            return None
         keep = None
         if has_keep is not None:
             keep = take(select, "where")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.syntax.query.trees import aggregates_of, expression, spark_sql
+from rw_sql.syntax.query.trees import aggregates_of, counts_rows, expression, spark_sql
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,7 @@ def signable(found: exp.Expr) -> exp.Expr | None:
         return None
     match call:
         case exp.Count():
-            return exp.Null()
+            return None if isinstance(argument, exp.Star) and not counts_rows(call) else exp.Null()
         case exp.CountIf():
             return exp.Null()
         case exp.Sum() | exp.Avg():
@@ -103,7 +103,7 @@ def signed(found: exp.Expr, types: Mapping[str, str]) -> exp.Expr | None:
     condition = f" AND {spark_sql(exp.paren(found.expression.this.copy()))}" if isinstance(found, exp.Filter) else ""
     argument = spark_sql(exp.paren(call.this.copy()))
     match call:
-        case exp.Count() if isinstance(call.this, exp.Star):
+        case exp.Count() if counts_rows(call):
             return expression(f"COALESCE(SUM(CASE WHEN TRUE{condition} THEN {SIGN} END), 0)")
         case exp.Count():
             return expression(f"COALESCE(SUM(CASE WHEN {argument} IS NOT NULL{condition} THEN {SIGN} END), 0)")

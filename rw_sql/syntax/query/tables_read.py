@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark
 from rw_sql.syntax.query.spark_tokens import dialect_of, spark_tokens
+from rw_sql.syntax.query.trees import counts_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,14 +146,14 @@ def may_use_column(query: str, column: str) -> bool:
     """True if a query may use a column of its input. That is assumed if the query contains the column's name (ignoring
     case) or ``*``.
 
-    A ``*`` in count() is ignored. The query must be valid.
+    The ``*`` of ``count(*)`` is ignored. The query must be valid.
     """
     from sqlglot import exp
 
     tree = _tree(query)
     if any(join.method.upper() == "NATURAL" for join in tree.find_all(exp.Join)):
         return True
-    if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
+    if any(not counts_rows(star.parent) for star in tree.find_all(exp.Star)):
         return True
     return column.lower() in (name.name.lower() for name in tree.find_all(exp.Identifier))
 

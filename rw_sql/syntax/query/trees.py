@@ -18,8 +18,8 @@ QUERY_WITHIN = "it has a query within an expression"
 join keys."""
 
 STAR_WITHIN = "it has a * within an expression"
-"""The reason why a query is recomputed as a whole if the value of an expression depends on all columns of the input:
-the input cannot have hidden columns."""
+"""The reason why a query is recomputed as a whole if the value of an expression depends on all columns of the input and
+the input would have hidden columns."""
 
 _UNORDERED = ("order", "limit", "offset", "sort", "cluster", "distribute", "qualify", "windows", "laterals", "pivots")
 _GROUPINGS = ("rollup", "cube", "grouping_sets", "totals", "all")
@@ -33,16 +33,25 @@ def read_by(select: exp.Select) -> exp.Expr:
 
 
 def inlined(tree: exp.Select) -> bool:
-    """Inlines the WITH queries of a select; returns False if one of them is recursive, is not a plain select or is not
-    used exactly once, or if a subquery has WITH queries too.
+    """Inlines the WITH queries of a select, and those within them and its subqueries; returns False if one of them is
+    recursive, is not a plain select or is not used exactly once. A select without WITH queries of its own is left
+    unchanged.
     """
     from sqlglot import exp
 
-    clause = tree.args.get("with_")
-    if clause is None:
+    if tree.args.get("with_") is None:
         return True
-    if clause.args.get("recursive") or any(other is not clause for other in tree.find_all(exp.With)):
-        return False  # Within a subquery with its own WITH, a name may have another meaning.
+    # Within a query with its own WITH, a name may have another meaning, so the innermost queries come first.
+    return all(_inlined(clause) for clause in reversed(list(tree.find_all(exp.With))))
+
+
+def _inlined(clause: exp.With) -> bool:
+    """Inlines the queries of a WITH clause; no other clause is within the clause or its query."""
+    from sqlglot import exp
+
+    tree = clause.parent
+    if tree is None or clause.args.get("recursive"):
+        return False
     tree.set("with_", None)
     # An earlier WITH query does not see the later ones. It is not part of the tree yet when these are inlined.
     for part in reversed(clause.expressions):
@@ -76,7 +85,9 @@ def is_picking(select: exp.Select) -> bool:
     return not aggregates_of(select) and not any(True for _ in _own(select, exp.Window))
 
 
-def kind_of(core: exp.Select) -> tuple[str, str]:
+def kind_of(core: exp.Select, *, may_have_queries: bool = False) -> tuple[str, str]:
+    """The kind of a select, and the reason if it is OTHER. ``may_have_queries``: also if it has a query within an
+    expression, the kind is that of the select without this query."""
     from sqlglot import exp
 
     if any(_own(core, exp.Window)) or core.args.get("qualify") or core.args.get("windows"):
@@ -85,7 +96,7 @@ def kind_of(core: exp.Select) -> tuple[str, str]:
         return OTHER, "it has a LIMIT or an OFFSET"
     if any(core.args.get(name) for name in _UNORDERED):
         return OTHER, "it orders its rows or produces several rows from one"
-    if has_query(core):
+    if has_query(core) and not may_have_queries:
         return OTHER, QUERY_WITHIN
     group, calls = core.args.get("group"), aggregates_of(core)
     several = (exp.Rollup, exp.Cube, exp.GroupingSets)
@@ -111,15 +122,24 @@ def has_star_within(select: exp.Select) -> bool:
     """True if an expression of a select contains a ``*`` for the columns of the input, as in ``struct(*)``.
 
     The value of such an expression depends on all columns of the input, including hidden ones. The ``*`` of
-    ``count(*)`` does not.
+    ``count(*)`` does not; ``count(* EXCEPT (a))`` counts the rows without NULL in the other columns.
     """
     from sqlglot import exp
 
     for star in (star for part in _parts(select) for star in part.find_all(exp.Star)):
         whole = star.parent if isinstance(star.parent, exp.Column) else star
-        if whole.parent is not select and not (whole is star and isinstance(star.parent, exp.Count)):
+        if whole.parent is not select and not counts_rows(star.parent):
             return True
     return False
+
+
+def counts_rows(call: exp.Expr | None) -> bool:
+    """True for ``count(*)``."""
+    from sqlglot import exp
+
+    if not isinstance(call, exp.Count) or not isinstance(call.this, exp.Star) or call.expressions:
+        return False
+    return not any(call.this.args.values())
 
 
 def _parts(select: exp.Select) -> list[exp.Expr]:

@@ -198,3 +198,62 @@ def test_other_commands_do_not_count_as_unlogged(postgres: PostgresInfo, name: s
     replica.catch_up(postgres)
     assert replica.differences() == {}
     replica.drop()
+
+
+@pytest.mark.parametrize("between", ["ALTER TABLE {t} ADD COLUMN more INT", "SELECT 1"])
+def test_a_table_with_a_new_or_a_constant_column_that_was_unlogged_for_a_time(
+    postgres: PostgresInfo, name: str, between: str
+) -> None:
+    replica = made(postgres, name, WITH_TOAST, publication="FOR ALL TABLES")
+    run(replica, postgres, "ALTER TABLE {t} ADD COLUMN flag BOOLEAN DEFAULT true")
+    replica.catch_up(postgres)
+    replica.close()
+    run(
+        replica,
+        postgres,
+        "ALTER TABLE {t} SET UNLOGGED",
+        between,
+        "UPDATE {t} SET word = 'not in the log'",
+        "ALTER TABLE {t} SET LOGGED",
+    )
+    assert f"if it was UNLOGGED for a time, changes of table {name} are missing" in reason(replica)
+    replica.drop()
+
+
+@pytest.mark.parametrize("columns", [PLAIN, WITH_TOAST])
+def test_a_constant_column_whose_constant_is_stored_in_the_rows_has_its_values(
+    postgres: PostgresInfo, name: str, columns: str
+) -> None:
+    replica = made(postgres, name, columns)
+    run(replica, postgres, "ALTER TABLE {t} ADD COLUMN flag BOOLEAN DEFAULT true", "ALTER TABLE {t} ADD COLUMN n INT")
+    replica.catch_up(postgres)
+    replica.read_anew(name)
+    replica.catch_up(postgres)
+    replica.close()
+    run(replica, postgres, "ALTER TABLE {t} ADD COLUMN token UUID DEFAULT gen_random_uuid()", "UPDATE {t} SET c = 7")
+    change = first_change(replica)
+    assert (set(change.added), dict(change.dropped)) == ({"token"}, {})
+    replica.drop()
+
+
+def test_an_altered_constant_column_is_noticed(postgres: PostgresInfo, name: str) -> None:
+    replica = made(postgres, name, WITH_TOAST)
+    run(replica, postgres, "ALTER TABLE {t} ADD COLUMN flag BOOLEAN DEFAULT true")
+    replica.read_anew(name)
+    replica.catch_up(postgres)
+    replica.close()
+    run(replica, postgres, "ALTER TABLE {t} ALTER flag TYPE BOOLEAN USING NOT flag")
+    assert set(first_change(replica).dropped) == {"flag"}
+    replica.drop()
+
+
+def test_a_table_without_a_toast_table_whose_rows_were_all_written_after_it_was_rewritten(
+    postgres: PostgresInfo, name: str
+) -> None:
+    replica = made(postgres, name, PLAIN)
+    run(replica, postgres, "VACUUM FULL {t}", "ALTER TABLE {t} ALTER c SET DEFAULT 5", "UPDATE {t} SET c = 7")
+    changes = [change for _ in range(5) for change in replica.step(wait=0.2).changes]
+    assert changes == []
+    replica.catch_up(postgres)
+    assert replica.differences() == {}
+    replica.drop()

@@ -167,3 +167,19 @@ def test_another_query_of_a_view_that_others_read(text: str, expected: list[str]
     assert len(found) == len(expected), found
     for line, part in zip(found, expected, strict=True):
         assert part in line
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("SELECT id, to_json(struct(*)) AS j FROM (SELECT id, count(*) AS n FROM a GROUP BY id) AS x", []),
+        ("WITH x AS (WITH y AS (SELECT id FROM a) SELECT id FROM y) SELECT id, count(*) AS c FROM x GROUP BY id", []),
+        ("WITH x AS (SELECT id FROM a) SELECT id, count(*) AS c FROM x TABLESAMPLE (9 PERCENT) GROUP BY id", []),
+        ("SELECT id, count(*) AS c FROM a WHERE id IN (SELECT k FROM VALUES (1) AS t (k)) GROUP BY id", []),
+        ("WITH x AS (SELECT id FROM a) SELECT DISTINCT id FROM x TABLESAMPLE (9 PERCENT)", []),
+        ("WITH x AS (SELECT id FROM a) SELECT id FROM x TABLESAMPLE (9 PERCENT)", ["3: RW207"]),
+    ],
+)
+def test_a_view_of_groups_has_keys_whatever_else_its_query_has(query: str, found: list[str]) -> None:
+    sink = "CREATE SINK s FROM m WITH (connector = 'deltalake', location = '/x', type = 'upsert');"
+    assert lines(f"{SOURCE}CREATE MATERIALIZED VIEW m AS {query};\n{sink}") == found

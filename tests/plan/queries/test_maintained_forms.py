@@ -93,6 +93,8 @@ ORDERS = view(1, "orders", ("id",), id="long", customer=CUSTOMER, total="long")
         ("WITH o AS (SELECT id, customer FROM orders) SELECT customer.id FROM o", CHANGES, ("_rw_key_0",)),
         ("SELECT * EXCEPT (id) FROM (SELECT * FROM orders) AS o", CHANGES, ("_rw_key_0",)),
         ("SELECT o.id, o.total FROM (SELECT * FROM orders) AS o", CHANGES, ("id",)),
+        ("SELECT to_json(struct(*)) AS j FROM orders", CHANGES, ("_rw_key_0",)),
+        ("SELECT total, count(* EXCEPT (id)) AS n FROM orders GROUP BY total", KEYS, ("total",)),
     ],
 )
 def test_a_view_over_changing_rows_has_their_keys(query: str, strategy: str, keys: tuple[str, ...]) -> None:
@@ -161,6 +163,15 @@ def test_a_join_of_unlike_columns_is_compared_as_a_whole(left: str, right: str, 
     assert found.maintenance.strategy == strategy
 
 
+@pytest.mark.parametrize(("keys", "hidden"), [((ROW,), ROW), (("_rw_key_0",), "_rw_key_0")])
+def test_a_value_with_all_columns_of_a_view_with_hidden_keys_is_compared_as_a_whole(
+    keys: tuple[str, ...], hidden: str
+) -> None:
+    found = decided("SELECT to_json(struct(*)) AS j FROM v", view(1, "v", keys, schema(**{hidden: "string"}), a="long"))
+    assert found.maintenance.strategy == DIFF
+    assert found.maintenance.reason.startswith("it has a * within an expression, so the whole result")
+
+
 @pytest.mark.parametrize("answer", [QueryAnalysis(refusal="no"), QueryAnalysis(schema=schema(x="double"), keys=("x",))])
 def test_a_distinct_whose_rows_are_not_a_stream_is_compared_as_a_whole(answer: QueryAnalysis) -> None:
     """Without DISTINCT, ``explode`` still returns rows, but a PIVOT aggregates."""
@@ -187,3 +198,16 @@ def test_the_argument_of_a_count_of_distinct_values_is_analyzed_for_its_type() -
     assert found.maintenance.strategy == UPSERT
     assert "SELECT x AS a0 FROM r" in asked
     assert "collect_set(CASE WHEN (x) = 0 THEN '0' ELSE CAST((x) AS STRING) END)" in found.maintenance.query
+
+
+def test_the_argument_of_a_count_of_distinct_values_may_be_of_a_type_that_a_table_cannot_store() -> None:
+    r = view(1, "r", (), started="timestamp", ended="timestamp")
+
+    def unstorable(request: AnalyzedQuery) -> QueryAnalysis:
+        if request.query == "SELECT ended - started AS a0 FROM r":
+            return QueryAnalysis(refusal="of type interval", schema=schema(a0="interval day to second"))
+        return QueryAnalysis(refusal="not streamed") if request.form == "stream" else analyzed(request)
+
+    found = decided("SELECT count(DISTINCT ended - started) AS n FROM r", r, analyze=unstorable)
+    assert found.maintenance.strategy == UPSERT
+    assert "collect_set(ended - started)" in found.maintenance.query

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.model.relations import Relation
+from rw_sql.model.relations import Relation, schema_columns
 from rw_sql.plan.ports.queries import STREAM, UPSERT, WHOLE, AnalyzedQuery, QueryAnalysis
 from rw_sql.runtime.spark.query_analysis import analyze
 from rw_sql.runtime.spark.sessions import SparkSessions
@@ -69,6 +69,12 @@ def test_a_subquery_over_constant_rows_is_a_stream(sessions: SparkSessions) -> N
         ("WITH x AS (SELECT k FROM r) SELECT k, count(*) AS c FROM x GROUP BY k", None, True),
         ("SELECT k FROM (WITH x AS (SELECT k, v FROM r) SELECT k FROM x WHERE v > 1) AS y", None, True),
         (
+            "WITH y AS (SELECT k, v FROM r), x AS (WITH y AS (SELECT k + 1 AS k FROM y) SELECT k FROM y) "
+            "SELECT k, count(*) AS c FROM x GROUP BY k",
+            None,
+            True,
+        ),
+        (
             "WITH x AS (SELECT k FROM r) SELECT count(*) AS c FROM x TABLESAMPLE (10 PERCENT)",
             "SELECT count(*) AS c FROM (SELECT k FROM r) AS x",
             False,
@@ -101,3 +107,14 @@ def test_a_set_counts_the_different_values_as_distinct_does(spark: SparkSession,
     assert tuple(expected) == (3, 3, 2)
     found = spark.sql(form.text).select("n", "m", "o").collect()[0]
     assert tuple(found) == tuple(expected)
+
+
+def test_a_refused_type_of_a_column_is_known(sessions: SparkSessions) -> None:
+    """An argument of an aggregate, unlike a column, may be of such a type."""
+    interval = "TIMESTAMP '2026-01-02' - TIMESTAMP '2026-01-01'"
+    found = analyzed(sessions, f"SELECT {interval} AS a0, named_struct('i', {interval}, 'v', v) AS a1 FROM r", WHOLE)
+    assert found.refusal is not None
+    assert schema_columns(found.schema) == (
+        ("a0", "INTERVAL DAY TO SECOND"),
+        ("a1", "STRUCT<`i`: INTERVAL DAY TO SECOND, `v`: DOUBLE>"),
+    )

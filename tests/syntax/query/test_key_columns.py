@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.syntax.query.maintained_form import ROW, read_view_query
-from rw_sql.syntax.query.trees import OTHER, ROWS
+from rw_sql.syntax.query.trees import GROUPS, OTHER, ROWS
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,38 @@ def test_a_field_of_a_struct_is_no_key(query: str, keys: tuple[str, ...], text: 
         "SELECT id, name FROM orders AS o (name, id)",
         "SELECT id FROM (SELECT id, name FROM orders) AS o (name, id)",
         "SELECT id FROM (SELECT * FROM orders) AS o TABLESAMPLE (10 PERCENT)",
-        "SELECT id, to_json(struct(*)) AS j FROM orders",
-        "SELECT id FROM orders WHERE hash(orders.*) % 2 = 0",
     ],
 )
-def test_an_input_with_other_names_or_all_columns_in_a_value_has_no_form_with_keys(query: str) -> None:
+def test_an_input_with_other_names_has_no_form_with_keys(query: str) -> None:
+    assert read_view_query(query).with_keys(("id",)) is None
+
+
+@pytest.mark.parametrize(
+    ("query", "keys"),
+    [
+        ("SELECT id, to_json(struct(*)) AS j FROM orders", ("id",)),
+        ("SELECT to_json(struct(*)) AS j FROM orders", ("_rw_key_0",)),
+        ("SELECT id FROM orders WHERE hash(orders.*) % 2 = 0", ("id",)),
+        ("SELECT to_json(struct(*)) AS j FROM (SELECT id, total FROM orders) AS o", ("_rw_key_0",)),
+    ],
+)
+def test_all_columns_of_an_input_may_be_in_a_value_if_none_is_hidden(query: str, keys: tuple[str, ...]) -> None:
+    found = read_view_query(query)
+    form = found.with_keys(("id",))
+    assert form is not None
+    assert form.keys == keys
+    for hidden in ("_rw_key_0", ROW):
+        assert found.with_keys((hidden,)) is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT to_json(struct(*)) AS j FROM (SELECT total FROM orders) AS o",
+        "SELECT j FROM (SELECT to_json(struct(*)) AS j FROM (SELECT total FROM orders) AS o) AS p",
+    ],
+)
+def test_a_value_with_all_columns_above_a_hidden_key_has_no_form(query: str) -> None:
     assert read_view_query(query).with_keys(("id",)) is None
 
 
@@ -133,11 +160,19 @@ def test_the_keys_of_groups_are_carried_past_a_star_that_does_not_return_them(
 
 
 def test_a_star_within_an_expression_sees_no_hidden_columns() -> None:
-    inner = "SELECT count(*) AS n FROM s GROUP BY k"
-    found = read_view_query(f"SELECT to_json(struct(*)) AS j FROM ({inner}) AS x")
-    assert (found.kind, found.why) == (OTHER, "it has a * within an expression")
+    for inner in ("SELECT count(*) AS n FROM s GROUP BY k", "SELECT k, count(*) AS n FROM s GROUP BY k HAVING n > 1"):
+        found = read_view_query(f"SELECT to_json(struct(*)) AS j FROM ({inner}) AS x")
+        assert (found.kind, found.why) == (GROUPS, "it has a * within an expression")
+        assert found.upserted({}) is None
+    visible = read_view_query("SELECT to_json(struct(*)) AS j FROM (SELECT k, count(*) AS n FROM s GROUP BY k) AS x")
+    form = visible.upserted({})
+    assert form is not None
+    assert form.keys == ("_rw_key_0",)
+    assert form.text.startswith("SELECT TO_JSON(STRUCT(*)) AS j, `k` AS _rw_key_0 FROM (SELECT k, COUNT(*) AS n FROM")
+    assert visible.signed({}) is None
     assert read_view_query("SELECT a, count(*) AS n FROM t GROUP BY a").signed_arguments() == ()
     assert read_view_query("SELECT a, count(t.*) AS n FROM t GROUP BY a").signed_arguments() is None
+    assert read_view_query("SELECT a, count(* EXCEPT (b)) AS n FROM t GROUP BY a").signed_arguments() is None
     distinct = read_view_query("SELECT DISTINCT to_json(struct(*)) AS j FROM t")
     assert distinct.decomposed(["a"], is_signed=True) is None
     assert distinct.decomposed(["a"]) is not None
@@ -161,6 +196,7 @@ def test_a_join_is_parted_only_by_columns_of_the_relations() -> None:
         ("x AS (SELECT k, v FROM s)", "SELECT count(v) AS n FROM x AS y (v, k)"),
         ("x AS (SELECT k FROM s)", "SELECT k FROM (WITH s AS (SELECT a AS k FROM t) SELECT x.k FROM x) AS y"),
         ("x AS (SELECT k FROM y), y AS (SELECT k FROM s)", "SELECT k FROM x"),
+        ("x AS (WITH y AS (SELECT k FROM s) SELECT a.k FROM y AS a JOIN y AS b ON a.k = b.k)", "SELECT k FROM x"),
     ],
 )
 def test_a_with_query_is_inlined_only_where_its_name_alone_is_used(clause: str, query: str) -> None:
@@ -178,6 +214,18 @@ def test_a_with_query_is_inlined_only_where_its_name_alone_is_used(clause: str, 
             "SELECT k FROM (SELECT k FROM (SELECT k FROM s) AS x) AS y",
         ),
         ("WITH s AS (SELECT k FROM s) SELECT k FROM s", "SELECT k FROM (SELECT k FROM s) AS s"),
+        (
+            "WITH x AS (WITH y AS (SELECT k FROM s) SELECT k FROM y) SELECT k FROM x",
+            "SELECT k FROM (SELECT k FROM (SELECT k FROM s) AS y) AS x",
+        ),
+        (
+            "WITH y AS (SELECT k FROM s), x AS (WITH y AS (SELECT k + 1 AS k FROM y) SELECT k FROM y) SELECT k FROM x",
+            "SELECT k FROM (SELECT k FROM (SELECT k + 1 AS k FROM (SELECT k FROM s) AS y) AS y) AS x",
+        ),
+        (
+            "WITH x AS (SELECT k FROM s) SELECT k FROM (WITH y AS (SELECT k FROM x) SELECT k FROM y) AS z",
+            "SELECT k FROM (SELECT k FROM (SELECT k FROM (SELECT k FROM s) AS x) AS y) AS z",
+        ),
         (
             "SELECT id FROM (WITH y AS (SELECT customer_id AS id FROM t) SELECT id FROM y) AS z",
             "SELECT id FROM (SELECT id FROM (SELECT customer_id AS id FROM t) AS y) AS z",

@@ -149,13 +149,20 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
     keys: set[Key] = set()
     for id_, old in before.objects.items():
         found: ObjectRecord | None = old or put.get(id_)
-        if follows_source(old, put.get(id_)):
+        if follows_source(old, put.get(id_)) or _only_keeps_reader(old, put.get(id_)):
             continue
         # Every PAUSE creates a new object, so the key is the paused source.
         keys.add(("hold", found.source_id) if isinstance(found, PauseRecord) else ("object", id_))
     keys |= {("split", fragment, split) for fragment, splits in before.splits.items() for split in splits}
     keys |= {("state", fragment, split) for fragment, states in before.states.items() for split in states}
     return frozenset(keys)
+
+
+def _only_keeps_reader(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
+    """True if nothing changed but that the source's reader runs on without tables. An undo keeps this."""
+    if not isinstance(old, SourceRecord) or not isinstance(new, SourceRecord):
+        return False
+    return replace(old, keeps_reader=new.keeps_reader) == new
 
 
 def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozenset[int]:

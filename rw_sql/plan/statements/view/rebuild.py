@@ -15,7 +15,8 @@ from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.rebuilds import rebuilt, rebuilt_view
 from rw_sql.plan.result.plan import Plan, ResultRow
-from rw_sql.plan.result.steps import steps_of
+from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.common import kept_readers
 from rw_sql.plan.statements.view.backfill_plan import ViewOptions, plan_histories, view_options
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.lexing.identifiers import sql_name
@@ -174,6 +175,7 @@ def swap_operation(snapshot: Snapshot, rebuilds: Iterable[RebuildRecord], actor:
         if isinstance(view, MaterializedViewRecord):
             changes.append(PutObject(record=rebuilt_view(view, rebuild)))
             names.append(view.name)
+    changes += kept_readers(snapshot, after(snapshot, tuple(changes)))
     return Operation(
         kind=SWAP,
         statement=f"-- rebuilt, and current from now on: {', '.join(names)}",

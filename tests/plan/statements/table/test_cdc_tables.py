@@ -11,7 +11,6 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SourceRecord, TableRecord
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import IngestSpec, ViewSpec, desired_jobs
-from rw_sql.plan.statements.show.job_states import source_state
 from tests.plan.canned import CannedWorld, refused
 from tests.plan.statements.move.test_block import commit
 from tests.plan.tables import tables_world
@@ -171,35 +170,6 @@ def test_dropping_a_source_needs_its_tables_dropped() -> None:
     assert "other objects depend on it" in refused(world, "DROP SOURCE pg").message
     world.run("DROP SOURCE pg CASCADE")
     assert world.snapshot.find("table", "orders") is None
-
-
-def test_the_reader_goes_on_when_the_last_table_is_dropped() -> None:
-    """Otherwise, the server would keep its log for the slot without a limit."""
-    world = cdc_world(TABLE, "CREATE TABLE lines (*) FROM pg TABLE 'public.lines'")
-    world.run("DROP TABLE lines")
-    assert not source(world).keeps_reader
-    assert [row.change for row in world.run("DROP TABLE orders").changes] == ["DROPPED"]
-    assert source(world).keeps_reader
-    assert ingest(world).tables == ()
-    assert source_state(world.snapshot, source(world), {})[0] == "WAITING"
-    world.run("PAUSE SOURCE pg")
-    assert not desired_jobs(world.snapshot)
-    world.run("RESUME SOURCE pg", TABLE)
-    assert [each.upstream for each in ingest(world).tables] == ["public.orders"]
-    world.run("DROP SOURCE pg CASCADE")
-    assert not desired_jobs(world.snapshot)
-
-
-def test_the_reader_goes_on_when_the_last_view_or_sink_is_dropped() -> None:
-    world = cdc_world("CREATE MATERIALIZED VIEW v AS SELECT op FROM pg")
-    world.run("DROP MATERIALIZED VIEW v")
-    assert ingest(world).tables == ()
-
-
-def test_a_source_that_nothing_has_read_has_no_reader() -> None:
-    world = cdc_world()
-    assert not desired_jobs(world.snapshot)
-    assert source_state(world.snapshot, source(world), {})[0] == "IDLE"
 
 
 def test_a_schema_is_dropped_with_its_source_and_its_table() -> None:

@@ -100,6 +100,7 @@ def test_drop_column_takes_it_from_both() -> None:
         "SELECT * FROM t",
         "SELECT id, eur AS price, price * 2 AS total FROM t",
         "SELECT id, struct(*) AS s FROM t",
+        "SELECT id, count(* EXCEPT (eur)) AS n FROM t GROUP BY id",
         "SELECT id FROM (SELECT DISTINCT * FROM t) AS d",
         "SELECT id FROM t WHERE PRICE > 3",
         "SELECT id, count(*) AS n FROM t GROUP BY id, price",

@@ -1,0 +1,164 @@
+"""The files in which PostgreSQL stores the rows of a table or of its partitions, according to the server's catalog.
+
+While a command such as VACUUM FULL, CLUSTER or TRUNCATE has locked a relation, its size cannot be read without waiting.
+All other properties can, so that the maintenance of one table does not stop the other tables of a source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import psycopg
+    from psycopg import Connection
+else:
+    psycopg = deferred("psycopg")
+
+_STORAGE = """c.oid::bigint, c.oid::regclass::text, c.relpersistence::text, c.relfilenode::text, c.xmin::text,
+    c.reltoastrelid::text || '/' || coalesce(i.relfilenode::bigint, 0) || '/' || c.relam::text,
+    (SELECT x::text FROM (VALUES (c.xmin), (i.xmin), (o.xmin)) v (x) WHERE x IS NOT NULL ORDER BY age(x) DESC LIMIT 1),
+    (SELECT a.xmin::text FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = o.oid AND a.attnum = -1 AND a.xmin::text = i.xmin::text),
+    pg_catalog.has_table_privilege(c.oid, 'SELECT') AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')
+"""
+_STORAGE_TABLES = """pg_catalog.pg_class c
+LEFT JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
+LEFT JOIN pg_catalog.pg_class i ON i.oid = k.indexrelid
+LEFT JOIN pg_catalog.pg_class o ON o.oid = c.reltoastrelid
+"""
+_EMPTY = """
+SELECT s.id::bigint FROM unnest(%s::oid[], %s::text[]) s (id, file)
+WHERE CASE WHEN pg_catalog.pg_relation_size(s.id) = 0 THEN pg_catalog.pg_relation_filenode(s.id)::text = s.file END
+"""
+"""Queries the relations that have no rows in the given files. Waits for the locks of a TRUNCATE or a VACUUM FULL, after
+which the size is that of another file than in the snapshot of the transaction."""
+
+_LOCK_MILLISECONDS = 200
+"""The maximum time in milliseconds for which the size of a relation waits for locks."""
+
+_OWN_STORAGE = f"SELECT {_STORAGE} FROM {_STORAGE_TABLES} WHERE c.oid = %s::oid AND c.relkind = 'r'"
+
+_PARTITIONS = f"""
+WITH RECURSIVE part (id, attached, command) AS (
+    SELECT i.inhrelid, i.xmin, i.cmin FROM pg_catalog.pg_inherits i WHERE i.inhparent = %s::oid
+    UNION ALL
+    SELECT i.inhrelid, CASE WHEN age(i.xmin) < age(part.attached) THEN i.xmin ELSE part.attached END,
+        CASE WHEN age(i.xmin) < age(part.attached) THEN i.cmin ELSE part.command END
+    FROM pg_catalog.pg_inherits i JOIN part ON i.inhparent = part.id)
+SELECT part.attached::text, part.command::text,
+    (SELECT a.xmin::text FROM pg_catalog.pg_attribute a WHERE a.attrelid = part.id AND a.attnum = -1),
+    {_STORAGE}
+FROM part, {_STORAGE_TABLES} WHERE c.oid = part.id AND c.relkind = 'r'
+"""
+"""Queries the partitions of a table that contain rows, each with the last transaction that attached the partition or
+one of the partitioned tables above it, and with the transaction that created it: no later command changes a system
+column's row in the catalog."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The files of a table or a partition.
+
+    ``altered`` is the transaction that last changed the relation's row in the catalog; ``rewritten`` is the oldest such
+    transaction of the relation, its TOAST table and the index of its primary key. All commands that rewrite the rows
+    change these three rows, and few later commands change all of them. ``others`` are the TOAST table, the file of the
+    index, and the access method. ``alter`` is the transaction that created the TOAST table, if it also wrote the index.
+    ``is_empty``: the file has no rows. False also if nobody asked, or if the relation is locked.
+    """
+
+    oid: int
+    name: str
+    persistence: str
+    file: str
+    altered: str
+    others: str
+    rewritten: str
+    alter: str | None
+    is_readable: bool
+    is_empty: bool = False
+
+    @property
+    def key(self) -> str:
+        """The name of the trait with the value ``others``."""
+        return f"storage {self.oid}"
+
+    def is_moved(self, traits: Mapping[str, str]) -> bool:
+        """True if the rows are the same as according to ``traits``, in another tablespace: then the index is the
+        same."""
+        return self.key in traits and traits[self.key].split("/")[1] == self.others.split("/")[1]
+
+    def has_other_toast(self, traits: Mapping[str, str]) -> bool:
+        """True if the relation has another TOAST table than according to ``traits``: an ALTER TABLE that rewrites the
+        rows creates one, but VACUUM FULL, CLUSTER and TRUNCATE do not."""
+        return self.key in traits and traits[self.key].split("/")[0] != self.others.split("/")[0]
+
+    def rewriter(self, traits: Mapping[str, str]) -> str:
+        """The transaction that last rewrote the rows, or a later one."""
+        return self.rewritten if self.key in traits else self.altered
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    attached: str
+    command: str
+    created: str
+    storage: Storage
+
+    @property
+    def name(self) -> str:
+        """The partition's name, for SQL."""
+        return self.storage.name
+
+    @property
+    def key(self) -> str:
+        """The name of the partition's trait."""
+        return f"partition {self.storage.oid}"
+
+    @property
+    def trait(self) -> str:
+        """The value of the partition's trait: the transaction that attached the partition, the file of its rows,
+        whether this file is empty, and the partition's name."""
+        return f"{self.attached}/{self.storage.file}/{'empty' if self.storage.is_empty else 'rows'}/{self.name}"
+
+    def is_rewritten(self, traits: Mapping[str, str]) -> bool:
+        """True if the partition's rows are in another file than according to ``traits``; False if ``traits`` do not
+        contain the partition."""
+        attached, file, _, _ = traits.get(self.key, "///").split("/", 3)
+        return attached == self.attached and file != self.storage.file
+
+
+def own_storage(connection: Connection[Any], oid: int) -> Storage:
+    """The files of a table that is not partitioned. Waits for no lock. Raises psycopg.Error."""
+    (row,) = connection.execute(_OWN_STORAGE.encode(), [oid]).fetchall()
+    return Storage(*row)
+
+
+def partitions_of(connection: Connection[Any], oid: int) -> tuple[Partition, ...]:
+    """The partitions with rows of a partitioned table, and whether each is empty; a partition that stays locked counts
+    as not empty. Raises psycopg.Error."""
+    rows = connection.execute(_PARTITIONS.encode(), [oid]).fetchall()
+    stores = [Storage(*stored) for _, _, _, *stored in rows]
+    before, *_ = connection.execute(b"SHOW lock_timeout").fetchone() or ("0",)
+    try:
+        with connection.transaction():
+            connection.execute(f"SET LOCAL lock_timeout = {_LOCK_MILLISECONDS}".encode())
+            stores = with_sizes(connection, stores)
+            connection.execute(f"SET LOCAL lock_timeout = '{before}'".encode())
+    except psycopg.errors.LockNotAvailable:
+        pass
+    return tuple(
+        Partition(attached, command, created, storage)
+        for (attached, command, created, *_), storage in zip(rows, stores, strict=True)
+    )
+
+
+def with_sizes(connection: Connection[Any], stores: Sequence[Storage]) -> list[Storage]:
+    """The relations with ``is_empty``. Waits for locks; raises psycopg.Error if that takes too long."""
+    rows = connection.execute(_EMPTY.encode(), [[each.oid for each in stores], [each.file for each in stores]])
+    empty = {id_ for (id_,) in rows.fetchall()}
+    return [replace(each, is_empty=each.oid in empty) for each in stores]
