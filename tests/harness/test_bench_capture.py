@@ -57,7 +57,8 @@ def test_cases_are_chosen_by_name_or_pattern() -> None:
 def test_what_a_process_spends_counts_its_children() -> None:
     program = "import sys; made = bytearray(64 << 20); sum(range(3_000_000)); print(len(made), flush=True); input()"
     # A process of its own, because the children of earlier tests may end while this test measures.
-    parent = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    # It computes, because the system counts whole ticks of 10 ms, and a process may start in less.
+    parent = "import subprocess, sys; sum(range(3_000_000)); subprocess.run([sys.executable, '-c', sys.argv[1]])"
     command = [sys.executable, "-c", parent, program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
