@@ -7,6 +7,7 @@ import json
 import pyarrow as pa
 
 from rw_sql.connectors.sink import INSERT, OP, SinkShape
+from rw_sql.model.job_specs import SinkSpec
 
 SCHEMA = json.dumps(
     {
@@ -24,6 +25,24 @@ def shape(type_: str = "append-only", *keys: str, encode: str | None = None, **o
     """A sink ``k`` with two columns, ``id`` and ``word``."""
     return SinkShape(
         name="k", type=type_, schema=SCHEMA, encode=encode, keys=keys, encode_options=tuple(options.items())
+    )
+
+
+def sink_spec(shape: SinkShape, connector: str = "jdbc", **options: str) -> SinkSpec:
+    """What the job of a sink with the id 2 writes, without inputs."""
+    return SinkSpec(
+        job="sink-2",
+        sink_id=2,
+        name=shape.name,
+        connector=connector,
+        options=tuple(options.items()),
+        shape=shape,
+        query="",
+        replaces=False,
+        inputs=(),
+        starts=(),
+        identity="me",
+        generation=1,
     )
 
 

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 
 from rw_sql.connectors.changes import KEY_ORDER, CaptureError, SchemaChange
-from rw_sql.connectors.postgres_cdc import reader
 from tests.support.captured import reason
 from tests.support.postgres import PASSWORD
 from tests.support.postgres_changes import Replica, cdc_options
@@ -21,17 +20,7 @@ if TYPE_CHECKING:
 
     from tests.support.postgres import PostgresInfo
 
-pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_CHECK_SECONDS", 0.1)
-
-
-@pytest.fixture
-def name() -> str:
-    return f"public.t_{uuid.uuid4().hex[:8]}"
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("often_checked")]
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.connectors.postgres_cdc import reader
 from rw_sql.connectors.postgres_cdc.connection import connect
 from tests.support.captured import reason
 from tests.support.postgres_changes import Replica, cdc_options
@@ -19,20 +17,10 @@ if TYPE_CHECKING:
     from rw_sql.connectors.changes import SchemaChange
     from tests.support.postgres import PostgresInfo
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("often_checked")]
 
 PLAIN, WITH_TOAST = "id INT PRIMARY KEY, c INT, d INT", "id INT PRIMARY KEY, c INT, word TEXT"
 """A table's columns: of a fixed size, so that the table has no TOAST table, and of any size."""
-
-
-@pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_CHECK_SECONDS", 0.1)
-
-
-@pytest.fixture
-def name() -> str:
-    return f"public.t_{uuid.uuid4().hex[:8]}"
 
 
 def made(postgres: PostgresInfo, name: str, columns: str, *, publication: str = "") -> Replica:

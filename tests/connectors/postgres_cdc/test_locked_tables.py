@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,19 +21,13 @@ if TYPE_CHECKING:
     from rw_sql.connectors.changes import SchemaChange
     from tests.support.postgres import PostgresInfo
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("often_checked")]
 
 
 @pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_CHECK_SECONDS", 0.1)
+def _locks_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_CHECK_SHARE", 0)
     monkeypatch.setattr(reader, "_LOCK_SECONDS", 1)
-
-
-@pytest.fixture
-def name() -> str:
-    return f"public.t_{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture

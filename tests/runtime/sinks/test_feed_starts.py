@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,12 +11,11 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from rw_sql.metastore import Metastore
-from rw_sql.model.job_specs import SinkSpec
 from rw_sql.model.view_inputs import ViewInput
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.sinks.job import Sink
 from rw_sql.runtime.support.warehouse import Warehouse
-from tests.support.sink_batches import shape
+from tests.support.sink_batches import shape, sink_spec
 
 
 class Reads:
@@ -63,20 +63,7 @@ def test_a_sink_continues_at_its_checkpoint_although_its_first_version_was_clean
         watermark=None,
         keys=("id",),
     )
-    spec = SinkSpec(
-        job="sink-2",
-        sink_id=2,
-        name="k",
-        connector="jdbc",
-        options=(),
-        shape=shape("upsert", "id"),
-        query="",
-        replaces=False,
-        inputs=(keyed,),
-        starts=((1, 0),),
-        identity="me",
-        generation=1,
-    )
+    spec = replace(sink_spec(shape("upsert", "id")), inputs=(keyed,), starts=((1, 0),))
     context = Context(
         warehouse=warehouse,
         metastore=Metastore.open(warehouse.uri),

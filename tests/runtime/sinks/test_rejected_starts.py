@@ -8,32 +8,18 @@ from typing import Any
 import pytest
 
 from rw_sql.connectors.sink import Refusal
-from rw_sql.model.job_specs import SinkSpec
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.delta.rejected_rows import RejectedRows, rejected_count
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.sinks.job import _PROGRESS, Sink
 from rw_sql.runtime.support.warehouse import Warehouse
-from tests.support.sink_batches import batch, shape
+from tests.support.sink_batches import batch, shape, sink_spec
 
 
 def test_only_the_newest_run_removes_the_rejected_rows_of_the_batch_that_it_repeats(tmp_path: Path) -> None:
     warehouse = Warehouse.at(str(tmp_path / "w"))
     unused: Any = None
-    spec = SinkSpec(
-        job="sink-2",
-        sink_id=2,
-        name="k",
-        connector="jdbc",
-        options=(),
-        shape=shape("upsert", "id"),
-        query="",
-        replaces=False,
-        inputs=(),
-        starts=(),
-        identity="me",
-        generation=1,
-    )
+    spec = sink_spec(shape("upsert", "id"))
     planned = Path(warehouse.sink_checkpoint(2, 1)) / "offsets" / "0"
     planned.parent.mkdir(parents=True)
     planned.write_text("v1\n{}\n")

@@ -10,13 +10,12 @@ import pytest
 
 from rw_sql.connectors.delta.sink import DeltaSink
 from rw_sql.metastore import Metastore
-from rw_sql.model.job_specs import SinkSpec
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.sinks.job import _PROGRESS, _require_marks
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
-from tests.support.sink_batches import batch, shape
+from tests.support.sink_batches import batch, shape, sink_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,25 +33,12 @@ def test_a_target_with_fewer_batches_than_were_sent_is_an_older_copy(tmp_path: P
     )
     target, copy = tmp_path / "target", tmp_path / "copy"
     options = {"location": str(target)}
-    spec = SinkSpec(
-        job="sink-1",
-        sink_id=1,
-        name="archive",
-        connector="deltalake",
-        options=tuple(options.items()),
-        shape=shape(),
-        query="",
-        replaces=False,
-        inputs=(),
-        starts=(),
-        identity="me",
-        generation=1,
-    )
+    spec = sink_spec(shape(), "deltalake", **options)
 
     def start(run: int) -> tuple[JobOutput, SinkWriter]:
         _require_marks(context, spec, options)
         progress = JobOutput.open(
-            warehouse, warehouse.data(1, 1), _PROGRESS, job=spec.job, run=run, epoch=1, generation=1
+            warehouse, warehouse.data(2, 1), _PROGRESS, job=spec.job, run=run, epoch=1, generation=1
         )
         writer = DeltaSink().open(options, shape(), "me")
         writer.fence(run, 1)
@@ -81,5 +67,5 @@ def test_a_target_with_fewer_batches_than_were_sent_is_an_older_copy(tmp_path: P
     assert stalled.value.is_final
     assert stalled.value.reason.startswith(
         "REPLACED the target has only batches up to 0, and this sink wrote batch 2: it was replaced by an older copy: "
-        "DROP SINK archive and create it again"
+        "DROP SINK k and create it again"
     )

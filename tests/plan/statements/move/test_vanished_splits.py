@@ -232,8 +232,8 @@ def test_rows_of_another_folder_are_removed_although_its_files_are_deleted(world
     assert rewound(world, "f", operation).preview is not None
 
 
-@pytest.mark.parametrize("start", [0, 30])
-def test_a_partition_found_since_the_operation_must_still_have_all_that_was_read(start: int) -> None:
+def grown_topic() -> tuple[CannedWorld, int]:
+    """A source whose topic has got another partition since an operation, and the operation's number. All is read."""
     world = CannedWorld()
     world.put_topic("old", (0, 50))
     world.run(create_source("s", "old"))
@@ -242,6 +242,12 @@ def test_a_partition_found_since_the_operation_must_still_have_all_that_was_read
     world.put_topic("old", (0, 50), (0, 40))
     find(world, "s")
     read(world, "s", "old:1", 40)
+    return world, operation
+
+
+@pytest.mark.parametrize("start", [0, 30])
+def test_a_partition_found_since_the_operation_must_still_have_all_that_was_read(start: int) -> None:
+    world, operation = grown_topic()
     world.put_topic("old", (0, 50), (start, 40))
     if start:
         assert f"{REMOVES}old:1 at 0 (EXPIRED, the upstream has [30, 40))" in (
@@ -268,14 +274,7 @@ def test_a_partition_found_since_the_operation_must_still_have_all_that_was_read
 def test_rows_of_a_split_that_may_have_lost_its_first_records_are_not_removed(
     seen: dict[str, Any], lost: str | None
 ) -> None:
-    world = CannedWorld()
-    world.put_topic("old", (0, 50))
-    world.run(create_source("s", "old"))
-    read(world, "s", "old:0", 50)
-    operation = moved(world, "s", "VALUES ('0' = 15)")
-    world.put_topic("old", (0, 50), (0, 40))
-    find(world, "s")
-    read(world, "s", "old:1", 40)
+    world, operation = grown_topic()
     key, (first, second) = next(iter(world.topics.items()))
     world.topics[key] = (first, replace(second, **seen))
     if lost is None:

@@ -1,0 +1,21 @@
+"""What several tests of followed tables use."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from rw_sql.connectors.postgres_cdc import reader
+
+
+@pytest.fixture
+def often_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers check their tables all the time."""
+    monkeypatch.setattr(reader, "_CHECK_SECONDS", 0.1)
+
+
+@pytest.fixture
+def name() -> str:
+    """The name of a table that does not exist yet."""
+    return f"public.t_{uuid.uuid4().hex[:8]}"
