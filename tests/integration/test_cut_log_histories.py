@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.alone]
 
 
+@pytest.mark.long
 def test_a_backfill_does_not_read_another_log(session: AttachedSession, own_broker: BrokerInfo) -> None:
     session.allow_unsafe()
     create_topic(own_broker.bootstrap, "orders", 1)
@@ -112,6 +113,7 @@ def test_a_backfill_has_the_newest_reading_of_each_offset_once(
     assert {n for _, n in session.rows_of("grouped")} == {1}
 
 
+@pytest.mark.long
 def test_a_rebuilt_view_equals_the_view_that_ran_all_the_time(session: AttachedSession, own_broker: BrokerInfo) -> None:
     create_topic(own_broker.bootstrap, "orders", 1)
     put(own_broker, 0, 12)
