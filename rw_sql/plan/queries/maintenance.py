@@ -281,8 +281,8 @@ def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -
     if "session_window" in query.text.lower():
         return replace(
             streamed,
-            hint="two sessions can merge into one; with EMIT ON WINDOW CLOSE, each session is "
-            "returned once, after it has ended",
+            hint="add EMIT ON WINDOW CLOSE: the view then gets each session window once, after it has ended; before "
+            "that, two session windows may become one",
         )
     return QueryAnalysis(
         refusal=f"the query cannot be kept up to date over a source{why or ': ' + (streamed.refusal or '')}",
