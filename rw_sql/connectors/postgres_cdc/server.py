@@ -240,3 +240,8 @@ def other_server(before: str | None, now: str | None) -> str | None:
             "a standby was promoted, or a backup was restored"
         )
     return f"the position belongs to another server: its system identifier is {system}, that of this one {new_system}"
+
+
+def may_create_publication(options: Mapping[str, str]) -> bool:
+    """True if the option ``publication.create.enable`` lets rw_sql create and change the publication."""
+    return options.get("publication.create.enable", "true").strip().lower() != "false"

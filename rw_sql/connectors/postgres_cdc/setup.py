@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.changes import CaptureError, Prepared
 from rw_sql.connectors.postgres_cdc.connection import connect, literal, lsn_number, quoted, unreachable
-from rw_sql.connectors.postgres_cdc.server import check_slot, read_facts
+from rw_sql.connectors.postgres_cdc.server import check_slot, may_create_publication, read_facts
 from rw_sql.connectors.postgres_cdc.tables import (
     adding_hint,
     adding_lock,
@@ -51,7 +51,7 @@ def owns_publication(options: Mapping[str, str], timeout: float) -> bool | None:
     except psycopg.Error as error:
         raise unreachable(error, options) from error
     if row is None:
-        return None if _may_create(options) else False
+        return None if may_create_publication(options) else False
     return bool(row[0] == _mark(options))
 
 
@@ -94,7 +94,7 @@ def _make_publication(connection: Connection[Any], options: Mapping[str, str]) -
     name = options["publication.name"]
     if _creator(connection, name) is not None:
         return False
-    if not _may_create(options):
+    if not may_create_publication(options):
         raise CaptureError(
             UPSTREAM_MISSING,
             f'publication "{name}" does not exist and auto create is disabled',
@@ -105,10 +105,6 @@ def _make_publication(connection: Connection[Any], options: Mapping[str, str]) -
         connection.execute(f"CREATE PUBLICATION {quoted(name)}{root}".encode())
         connection.execute(f"COMMENT ON PUBLICATION {quoted(name)} IS {literal(_mark(options))}".encode())
     return True
-
-
-def _may_create(options: Mapping[str, str]) -> bool:
-    return options.get("publication.create.enable", "true").strip().lower() != "false"
 
 
 def _creator(connection: Connection[Any], publication: str) -> int | None:
@@ -155,7 +151,7 @@ def _publish(connection: Connection[Any], options: Mapping[str, str], table: str
     if found.is_published:
         return False
     hint = adding_hint(connection, found, name)
-    if not _may_create(options):
+    if not may_create_publication(options):
         raise CaptureError(UPSTREAM_MISSING, f'publication "{name}" does not cover table {table}', hint=hint)
     lock = adding_lock(found, connection.info.server_version)
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError, Lack, unread_column
 from rw_sql.connectors.postgres_cdc.connection import connect, quoted, unreachable
-from rw_sql.connectors.postgres_cdc.server import check_slot, read_facts
+from rw_sql.connectors.postgres_cdc.server import check_slot, may_create_publication, read_facts
 from rw_sql.connectors.postgres_cdc.tables import (
     PARTITIONED,
     PLAIN,
@@ -113,7 +113,7 @@ def _server(connection: Connection[Any], options: Mapping[str, str]) -> Iterator
             f"{most + 5}, then restart the server",
             is_for_slot=True,
         )
-    if not may_create and _may_create(options) and _publication_of(connection, options) is None:
+    if not may_create and may_create_publication(options) and _publication_of(connection, options) is None:
         yield Lack(
             check="publication",
             message=f"Postgres user must have create privilege on database '{database}'",
@@ -141,10 +141,6 @@ def _slot(options: Mapping[str, str], timeout: float) -> Iterator[Lack]:
         yield Lack(check="slot", message=error.message, hint=error.hint or "")
 
 
-def _may_create(options: Mapping[str, str]) -> bool:
-    return options.get("publication.create.enable", "true").strip().lower() != "false"
-
-
 def _publication_of(connection: Connection[Any], options: Mapping[str, str]) -> Mapping[str, Any] | None:
     row = connection.execute(_PUBLICATION.encode(), [options.get("publication.name", "")]).fetchone()
     return None if row is None else row[0]
@@ -155,7 +151,7 @@ def _publication(
 ) -> Iterator[Lack]:
     name = options.get("publication.name", "")
     if found is None:
-        if not _may_create(options):
+        if not may_create_publication(options):
             yield Lack(
                 check="publication",
                 message=f"Publication '{name}' doesn't exist and auto create is disabled",
@@ -279,7 +275,7 @@ def _membership(
         return
     if not found.is_published:
         hint = adding_hint(connection, found, name)
-        if not _may_create(options):
+        if not may_create_publication(options):
             if publication is not None:
                 yield Lack(check="publication", message=f"publication '{name}' does not cover table {table}", hint=hint)
         elif not found.is_owned:

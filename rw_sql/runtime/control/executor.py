@@ -40,6 +40,7 @@ from rw_sql.runtime.observe.wait_statement import refreshes_without_end, wait_un
 from rw_sql.runtime.spark.interrupts import StatementInterrupted, shielded
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.gc_pause import gc_paused
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.store_errors import store_errors
 from rw_sql.syntax import statements as ast
 
@@ -54,9 +55,10 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 20
 _QUICK_ANSWER_SECONDS = 10.0
-"""If a user takes longer than this to confirm a preview, the upstream is looked at again."""
+"""If a user takes longer than this to confirm a preview, the statement queries the upstream again."""
 _QUICK_COMMIT_SECONDS = LOCK_SECONDS - COMMIT_SECONDS
-"""The same for a block and a REWIND, whose previews take longer to read. Locks of running readers last as long."""
+"""The same limit for a block and a REWIND, whose previews take longer to read. After it, the locks of running readers
+are too old for a commit."""
 _COMMITTED = "stopped waiting for the jobs; the statement stays committed"
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 
@@ -404,10 +406,11 @@ class Executor:
             return 0.0
         if not confirmed.isdisjoint(_shown(plan, token) for token in question.tokens):
             return 0.0
-        was_asked, asked = session.ask is not None, time.monotonic()
+        # The monotonic clock stops while the machine sleeps, and the other one can be set back.
+        was_asked, asked, began = session.ask is not None, now_ms(), time.monotonic()
         if session.ask is not None and session.ask(question):
             confirmed.add(shown)
-            return time.monotonic() - asked
+            return max((now_ms() - asked) / 1000, time.monotonic() - began)
         session.refused[question.token] = plan.statement
         session.shown[question.token] = plan
         raise refusal(question, plan, was_asked=was_asked)

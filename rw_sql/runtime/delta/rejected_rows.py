@@ -53,23 +53,23 @@ def row_text(rows: pa.Table, index: int, shape: SinkShape) -> str:
 
 
 def _value_text(rows: pa.Table, name: str, index: int) -> str:
-    told = _told_value(rows.column(name)[index])
-    text = "NULL" if told is None else repr(told) if isinstance(told, str) else str(told)
+    readable = _readable_value(rows.column(name)[index])
+    text = "NULL" if readable is None else repr(readable) if isinstance(readable, str) else str(readable)
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 
 
-def _told_value(value: pa.Scalar[Any]) -> Any:
+def _readable_value(value: pa.Scalar[Any]) -> Any:
     """The value as a Python object, with text in place of each part that Python cannot represent: dates and times
     outside the years 1 to 9999, and text that is not UTF-8."""
     try:
         return value.as_py()
     except (ValueError, OverflowError):
         if isinstance(value, pa.StructScalar):
-            return {name: _told_value(part) for name, part in value.items()}
+            return {name: _readable_value(part) for name, part in value.items()}
         if isinstance(value, pa.MapScalar):
-            return [(_told_value(entry["key"]), _told_value(entry["value"])) for entry in value.values]
+            return [(_readable_value(entry["key"]), _readable_value(entry["value"])) for entry in value.values]
         if isinstance(value, pa.ListScalar | pa.LargeListScalar):
-            return [_told_value(part) for part in value.values]
+            return [_readable_value(part) for part in value.values]
         if isinstance(value, pa.StringScalar):
             return value.as_buffer().to_pybytes().decode("utf-8", "replace")
         return value.cast(pa.string()).as_py()

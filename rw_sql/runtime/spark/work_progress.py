@@ -26,6 +26,7 @@ from rw_sql.runtime.spark.jvm import (
     thread_infos,
     thread_of,
 )
+from rw_sql.runtime.support.processes import stat_fields
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -121,7 +122,7 @@ def _cpu_seconds(native: int) -> float | None:
     ended."""
     # pthread_getcpuclockid, with which Python reads the clock of another thread, may crash if that thread has ended.
     try:
-        return _seconds(_fields(Path(f"/proc/{os.getpid()}/task/{native}/stat")))
+        return _seconds(stat_fields(Path(f"/proc/{os.getpid()}/task/{native}/stat")))
     except OSError:
         return None
 
@@ -131,7 +132,7 @@ def _cpu_seconds_below(parent: int) -> float:
     children, used = dict[int, list[int]](), dict[int, float]()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = _fields(stat)
+            fields = stat_fields(stat)
         except OSError:  # The process has ended.
             continue
         pid = int(stat.parent.name)
@@ -145,13 +146,8 @@ def _cpu_seconds_below(parent: int) -> float:
     return seconds
 
 
-def _fields(stat: Path) -> list[str]:
-    """The fields of a ``stat`` file after the name: the state, the parent's id and so on (proc_pid_stat(5))."""
-    return stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-
-
 def _seconds(fields: list[str]) -> float:
-    """The CPU time in seconds, of the user and of the system."""
+    """The CPU time in seconds, of the user and of the system, in the fields of a ``stat`` file."""
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

@@ -51,9 +51,15 @@ def _stat(pid: int) -> list[str]:
     """The fields of ``/proc/<pid>/stat`` from the third one (the state) on; empty if there is no such process, or if it
     is hidden."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return stat_fields(Path(f"/proc/{pid}/stat"))
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return []
+
+
+def stat_fields(stat: Path) -> list[str]:
+    """The fields of the ``stat`` file of a process or a thread from the third one (the state) on, as proc_pid_stat(5)
+    describes them. The second field, the name, may have any bytes. Raises OSError."""
+    return stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
 def is_process_alive(pid: int, start: str) -> bool:

@@ -74,7 +74,9 @@ def records_lost_by_rewind(
         if position is not None and identity_status(position, state) == OK:
             spans = within(spans, position.offset, max(position.offset, spans[-1][1]))
         found = _first_lost(kind, state, spans, seen, later.get(split))
-        if found is not None:
+        # A split may have been read with and without its identity; the first of its lost records is named.
+        earlier = lost[split].offset if split in lost else None
+        if found is not None and (earlier is None or found[1] < earlier):
             status, offset = found
             lost[split] = Unreadable(
                 split=split,
