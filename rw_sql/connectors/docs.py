@@ -80,7 +80,7 @@ def sink_page(spec: ConnectorSpec) -> str:
         "## Options",
         "Options marked *safe* can change while the sink runs, and do not change its target. "
         + (
-            "Of an option marked *safe after `?`*, that holds for the part after `?`. "
+            "Of an option marked *safe after `?`*, this applies only to the part after `?`. "
             if any(option.is_address for option in spec.options.values())
             else ""
         )

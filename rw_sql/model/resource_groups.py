@@ -67,8 +67,8 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
 
 
 def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
-    """An earlier record of an object, with the epoch at which the object joined its present group, and with a reader
-    that runs on without tables if it does so now. Raises ValueError if the object was in another group at that time,
+    """An earlier record of an object, with the object's present ``keeps_reader`` and the epoch at which it joined its
+    present group. Raises ValueError if the object was in another group at that time,
     because restoring the record would move the job without the consent of the other group's owner."""
     present = snapshot.get(record.id)
     if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):

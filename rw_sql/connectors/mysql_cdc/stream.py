@@ -40,7 +40,7 @@ _SILENT_SECONDS = 30.0
 _DUMP = 0x12
 _EXECUTE_LOAD = 18
 _FATAL = 1236
-"""The code of every error that ends the sending of the log; only the text tells the causes apart."""
+"""The code of every error that ends the sending of the log; only the text of the error distinguishes the causes."""
 
 _MISSING = ("could not find", "failed to find", "position > file size", "impossible position", "purged")
 """Parts of the texts of MySQL and MariaDB, in lower case, which mean that the requested log does not exist."""

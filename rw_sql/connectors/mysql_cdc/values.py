@@ -262,7 +262,8 @@ def _string(meta: bytes, data_type: str, decode: Callable[[bytes], str] | None) 
 
 def _inet6(part: bytes) -> str:
     """An address in MariaDB's form, which differs from RFC 5952: the first longest run of zero groups is omitted even
-    if it is a single group, and the last four bytes after exactly six zero groups are an IPv4 address."""
+    if it is a single group, and the last four bytes are an IPv4 address after exactly six zero
+    groups, or after five and ``ffff``."""
     groups = struct.unpack(">8H", part)
     start, length = -1, 0
     for at in range(8):

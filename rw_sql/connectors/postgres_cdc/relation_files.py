@@ -39,7 +39,7 @@ WHERE CASE WHEN pg_catalog.pg_relation_size(s.id) = 0 THEN pg_catalog.pg_relatio
 which the size is that of another file than in the snapshot of the transaction."""
 
 _LOCK_MILLISECONDS = 200
-"""The maximum time in milliseconds for which the size of a relation waits for locks."""
+"""The maximum time in milliseconds for which the query of the sizes waits for a lock."""
 
 _OWN_STORAGE = f"SELECT {_STORAGE} FROM {_STORAGE_TABLES} WHERE c.oid = %s::oid AND c.relkind = 'r'"
 
@@ -68,7 +68,8 @@ class Storage:
     transaction of the relation, its TOAST table and the index of its primary key. All commands that rewrite the rows
     change these three rows, and few later commands change all of them. ``others`` are the TOAST table, the file of the
     index, and the access method. ``alter`` is the transaction that created the TOAST table, if it also wrote the index.
-    ``is_empty``: the file has no rows. False also if nobody asked, or if the relation is locked.
+    ``is_empty``: the file has no rows. Also False before :func:`with_sizes` reads the size, or if the relation is
+    locked.
     """
 
     oid: int

@@ -75,8 +75,8 @@ def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
 
 
 def _address(url: str, default_port: int | None) -> tuple[str | int | None, ...]:
-    """The scheme, host, port and path of a URL, equal for all spellings of the same address; the text before ``?`` if
-    it is no valid URL with a host."""
+    """The scheme, host, port and path of a URL: with the default port filled in, the host in lower case and the path
+    decoded; the text before ``?`` if it is no valid URL with a host."""
     scheme, _, rest = url.partition("://")
     try:
         parts = urlsplit(f"//{rest}")

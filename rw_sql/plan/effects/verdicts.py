@@ -37,8 +37,8 @@ RECREATED_SPLIT = "UNKNOWN (topic was re-created)"
 UNTOLD_SPLIT = "UNKNOWN (the brokers report no cluster id)"
 """The verdicts for a split whose offsets before and after cannot be compared."""
 
-UNTOLD_READS = "the upstream did not always report the split's identity"
-"""The reason why counts are upper limits if readings may have been of another incarnation of the split."""
+UNCERTAIN_READS = "the upstream did not always report the split's identity"
+"""The reason why counts are maximums if readings may have been of another incarnation of the split."""
 
 CUT_SPLIT = "UNKNOWN (log cut at {cut})"
 """The verdict for a split whose upstream has lost records that the source has read; ``cut`` is the first lost
@@ -142,7 +142,7 @@ def verdict(
             least = covered(reads.certain_spans, new.offset)
             most = uncovered(reads.certain_spans, _certainly_reached(reads, old, seen), new.offset)
             if (least, most) != (duplicates, gaps):
-                why = why or UNTOLD_READS
+                why = why or UNCERTAIN_READS
             gaps = max(gaps, most)
         if not positions.is_complete:
             # The missing commits may have read the offsets that no existing commit has read.
@@ -173,7 +173,7 @@ def _identity(*states: UpstreamSplit | SplitState | None) -> tuple[str | None, s
 
 
 def _certainly_reached(reads: IncarnationReads, old: SplitState | None, seen: UpstreamSplit | None) -> int:
-    """The lowest offset after which, at the latest, reading has stopped."""
+    """A lower bound of the offset up to which the upstream's incarnation was read."""
     reached = reads.certain_reached
     if reached is None and old is not None:
         reached = old.offset

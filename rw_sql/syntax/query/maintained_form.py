@@ -355,8 +355,8 @@ def read_view_query(text: str) -> ViewQuery:
 
 
 def read_outermost(text: str) -> ViewQuery:
-    """The outermost select of a query by itself. Its kind does not depend on whether the view has a form, so its forms
-    show only which columns are keys."""
+    """The outermost select of a query, whatever is below it. Only its key columns are of use: its forms need not be
+    valid forms of the view."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 

@@ -159,7 +159,7 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
 
 
 def _only_keeps_reader(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
-    """True if nothing changed but that the source's reader runs on without tables. An undo keeps this."""
+    """True if two records of a source differ only in ``keeps_reader``, which UNDO does not restore."""
     if not isinstance(old, SourceRecord) or not isinstance(new, SourceRecord):
         return False
     return replace(old, keeps_reader=new.keeps_reader) == new
