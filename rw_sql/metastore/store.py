@@ -8,7 +8,6 @@ part is written only once, and readers apply only the operations after that epoc
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections import deque
 from contextlib import contextmanager, suppress
@@ -23,8 +22,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore.catalog import Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
+from rw_sql.metastore.commit_arrival import SETTLING_SECONDS, has_arrived, is_in_log
 from rw_sql.metastore.commit_log import Looks
-from rw_sql.metastore.commits import Committed, CommitUnknown, ConcurrentCommit, user_name
+from rw_sql.metastore.commits import Committed, ConcurrentCommit, user_name
 from rw_sql.metastore.debounced_task import DebouncedTask
 from rw_sql.metastore.failed_writes import FailedWrites
 from rw_sql.metastore.job_store import JobStore
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
 _EPOCH, _PROJECTED = "epoch", "projected"
 _RECENT = 64
 _COLLECTING_SECONDS, _PROJECTING_SECONDS = 1.0, 0.2
-_SETTLING_SECONDS, _SETTLING_LOOK_SECONDS = 10.0, 0.2
-"""If the write of a commit fails, the log is read repeatedly until it shows whether the commit arrived. These are the
-time limit for this and the interval between two reads, in seconds."""
 _FOLDED_COLUMNS = ["epoch", "entry", "actor", "changes"]
 
 
@@ -80,6 +77,8 @@ class Metastore:
         self._recent: deque[Effect] = deque()
         self._forgotten: dict[Projection, int] = {}
         self._seen = (-1, Snapshot())
+        # True while rows are read that count as read but are not in the catalog yet, and after such a read has failed.
+        self._is_torn = False
         # The last operations that were committed through this object, by epoch. The value is None for a safe operation.
         self._made: dict[int, OperationRecord | None] = {}
         self._told: set[Event] = set()
@@ -349,8 +348,9 @@ class Metastore:
                 table.refresh()
                 newest = table.transaction(_EPOCH)
                 if based_on is not None and newest != based_on:
-                    if newest > based_on and self._is_mine(entries[0]):
-                        return table.version - 1
+                    if newest > based_on and is_in_log(table, entries[0]):
+                        # Operations of others that follow it are read by the next look at the log.
+                        return table.version - 1 if newest == based_on + 1 else self._seen[0] - 1
                     raise ConcurrentCommit(newest, based_on)
                 before = table.version
                 try:
@@ -358,32 +358,10 @@ class Metastore:
                 except CommitConflict:
                     continue
                 except (DeltaError, OSError) as error:
-                    # The call may have failed before or after the commit. Only the log shows which.
-                    seconds = 0.0 if based_on is None else _SETTLING_SECONDS
-                    if not self._has_arrived(entries[0], error, seconds):
+                    seconds = 0.0 if based_on is None else SETTLING_SECONDS
+                    if not has_arrived(table, entries[0], error, seconds):
                         raise
                 return before
-
-    def _has_arrived(self, row: dict[str, Any], error: Exception, seconds: float) -> bool:
-        """True if the log contains a row although its append failed. Waits up to ``seconds`` until the store responds;
-        raises CommitUnknown if it does not."""
-        ends_at = time.monotonic() + seconds
-        while True:
-            try:
-                self._operations.refresh()
-                return self._is_mine(row)
-            except (DeltaError, OSError):
-                if time.monotonic() >= ends_at:
-                    raise CommitUnknown(row["epoch"], error) from error
-                time.sleep(_SETTLING_LOOK_SECONDS)
-
-    def _is_mine(self, row: dict[str, Any]) -> bool:
-        """True if the log contains this object's commit although it was reported as failed.
-
-        This can happen because an object store's client may retry a write that has already succeeded.
-        """
-        rows = self._operations.read(["epoch", "commit_id"], above=("epoch", row["epoch"] - 1))
-        return row["commit_id"] in rows["commit_id"].to_pylist()
 
     def _load(self) -> None:
         """Reads the whole catalog.
@@ -391,6 +369,7 @@ class Metastore:
         Reads the projections first and the log second, so that the log contains every operation that the projections
         contain.
         """
+        self._is_torn = True
         tables: dict[Projection, pa.Table] = {}
         projected: dict[Projection, int] = {}
         for name, projection in self._projections.items():
@@ -419,8 +398,13 @@ class Metastore:
                 f"epoch {epoch}"
             )
         self._seen = (version, snapshot)
+        self._is_torn = False
 
     def _catch_up(self) -> Snapshot:
+        if self._is_torn:
+            self._load()
+            return self._seen[1]
+        self._is_torn = True
         version, snapshot = self._seen
         new = self._operations.read_new(_FOLDED_COLUMNS, above=(_EPOCH, snapshot.epoch))
         for at, actor, text in operation_rows(new.rows, snapshot.epoch):
@@ -430,6 +414,7 @@ class Metastore:
             self._remember(effect)
             snapshot = fold(snapshot, effect)
         self._seen = (max(version, new.version), snapshot)
+        self._is_torn = False
         return snapshot
 
     def _remember(self, effect: Effect) -> None:

@@ -45,7 +45,10 @@ def test_flush_where_nobody_runs_the_jobs(
         assert [(row.change, row.detail) for row in answers] == [
             ("CREATED", "append-only"),
             ("NOTICE", "committed, not yet applied"),
-            ("NOTICE", "no process runs the jobs: rw-sql serve applies the statement"),
+            (
+                "NOTICE",
+                f"no process runs the jobs: rw-sql serve --warehouse {tmp_path / 'warehouse'} applies the statement",
+            ),
         ]
         assert {job.state for job in session.jobs().values()} == {"WAITING"}
         with pytest.raises(SqlError) as caught:

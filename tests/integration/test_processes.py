@@ -109,7 +109,8 @@ def test_the_workflow_from_a_process_that_does_not_own(
         session.run("SET statement_timeout = '1s'", "RESET SOURCE SPLITS s")
         resumed = [tuple(row) for row in session.sql("RESUME SOURCE s")]
         assert ("s", "NOTICE", "committed, not yet applied") in resumed
-        assert ("s", "NOTICE", "no process runs the jobs: rw-sql serve applies the statement") in resumed
+        start = f"rw-sql serve --warehouse {warehouse}"
+        assert ("s", "NOTICE", f"no process runs the jobs: {start} applies the statement") in resumed
         assert len(session.rows_of("every_row")) == 100
 
         server = serve(warehouse)

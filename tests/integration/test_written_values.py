@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.model.relations import Relation
-from rw_sql.plan.ports.queries import AnalyzedQuery
+from rw_sql.plan.ports.queries import TABLESAMPLE, WHOLE, AnalyzedQuery
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, decode
 from rw_sql.runtime.spark.query_analysis import analyze
 from tests.integration.test_change_formats import definition, plain, records_of
@@ -276,6 +276,15 @@ def test_what_in_a_query_changes_by_itself(spark: SparkSession) -> None:
     assert found("SELECT k FROM s_varies WHERE at > now() - INTERVAL 1 HOUR") == ("now()", "Filter")
     assert found("SELECT k, max(now()) AS x FROM s_varies GROUP BY k") == ("now()", "Aggregate")
     assert found("SELECT k, unix_timestamp(at) AS x FROM s_varies") == (None, None)
+    sample = "s_varies TABLESAMPLE (10 PERCENT)"
+    for drawing in (
+        f"SELECT k FROM {sample}",
+        f"WITH some AS (SELECT k FROM {sample}) SELECT k FROM some",
+        f"SELECT k FROM s_varies WHERE k IN (SELECT k FROM {sample})",
+        "SELECT k FROM s_varies TABLESAMPLE (BUCKET 3 OUT OF 10)",
+    ):
+        request = AnalyzedQuery(query=drawing, relations=(relation,), form=WHOLE)
+        assert analyze(sessions, request).varies == TABLESAMPLE, drawing  # type: ignore[arg-type]
     # Spark shows only 25 columns of a step, and 25 arguments of a function.
     many = ", ".join(f"k AS c{number}" for number in range(30))
     assert found(f"SELECT {many}, datediff(current_date(), at) AS age FROM s_varies") == ("current_date()", None)

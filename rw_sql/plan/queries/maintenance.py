@@ -28,8 +28,8 @@ from rw_sql.model.relations import (
     relation_of,
     schema_columns,
 )
+from rw_sql.plan.ports.queries import TABLESAMPLE, WHOLE, QueryAnalysis
 from rw_sql.plan.ports.queries import UPSERT as AS_UPSERT
-from rw_sql.plan.ports.queries import WHOLE, QueryAnalysis
 from rw_sql.syntax.lexing.identifiers import spark_name, sql_name
 from rw_sql.syntax.query.combined_groups import GROUPS_RELATION
 from rw_sql.syntax.query.maintained_form import KEEP, KEY, NOT_TAKEN_APART, ROW, read_view_query
@@ -84,6 +84,8 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
     if not changing:
         streamed = inspector.queries.analyze(text, relations, closes_windows=closes_windows)
         if streamed.refusal is None:
+            if streamed.varies == TABLESAMPLE:
+                return Maintained(refused=_sampled())
             if streamed.varies is not None and (streamed.keys or streamed.varies_in or closes_windows):
                 return Maintained(refused=_varying(streamed.varies))
             combined = None
@@ -103,6 +105,8 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
     whole = inspector.queries.analyze(text, relations, form=WHOLE, same_as=query.text)
     if whole.refusal is not None:
         return Maintained(refused=streamed or whole)
+    if whole.varies == TABLESAMPLE:
+        return Maintained(refused=_sampled())
     if not whole.is_same:
         query = NOT_TAKEN_APART
     found: Maintained | None = None
@@ -138,6 +142,16 @@ def _random(query: str, varies: str) -> QueryAnalysis:
         refusal=f"the view is recomputed when its inputs change, but {called} returns another value each time",
         hint=f"remove {called}: a recomputed view needs deterministic functions",
         word=found[1] if found is not None else "",
+    )
+
+
+def _sampled() -> QueryAnalysis:
+    """Refuses a sample of rows: other rows would be drawn whenever rows are recomputed."""
+    return QueryAnalysis(
+        refusal="the query has TABLESAMPLE, which draws other rows each time the query runs",
+        hint="choose the rows by their values: for one row in ten, replace TABLESAMPLE by "
+        "WHERE pmod(hash(column), 10) = 0 with a key column",
+        word=TABLESAMPLE,
     )
 
 

@@ -20,6 +20,7 @@ from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import still_asked
 from rw_sql.plan.statements.common import take_up_new_topics
 from rw_sql.runtime.control.inspector import WarehouseInspector
+from rw_sql.runtime.control.quiesce import quiesced_jobs
 from rw_sql.runtime.jobs.startable import require_same, require_splits
 from rw_sql.runtime.observe.upstream_watcher import DISCOVERY_SECONDS, discovery_seconds
 from rw_sql.runtime.support.background import run_in_background
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_DISCOVERIES = 4
+_LOCKED_SECONDS = 1.0
+"""The interval of checks while a statement holds readers stopped until its commit."""
 
 
 class SplitDiscovery:
@@ -150,6 +153,11 @@ class SplitDiscovery:
             actor=self._context.owner,
         )
         fault("owner.before_discovery")
+        if quiesced_jobs(self._context, snapshot):
+            # Any commit would end the locks, so the statement would be planned again, with other positions, and ask its
+            # question again.
+            self._next_check[source_id] = time.monotonic() + _LOCKED_SECONDS
+            return
         try:
             metastore.commit(operation, based_on=snapshot)
         except ConcurrentCommit:

@@ -6,6 +6,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
+from random import uniform
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
@@ -54,6 +56,10 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _ATTEMPTS = 20
+"""How often a statement is planned again, at least, because other operations were committed meanwhile. A statement
+that asked a question ends after this number, all others also need ``statement_timeout`` to be over."""
+_PAUSE_SECONDS = 0.5
+"""The maximum pause before a further attempt. Its random length keeps several sessions from meeting again."""
 _QUICK_ANSWER_SECONDS = 10.0
 """If a user takes longer than this to confirm a preview, the statement queries the upstream again."""
 _QUICK_COMMIT_SECONDS = LOCK_SECONDS - COMMIT_SECONDS
@@ -287,7 +293,7 @@ class Executor:
         started = time.monotonic()
         in_advance = may_be_unsafe(statement) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
         confirmed: set[str] = set()
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in count(1):
             commit = _Commit()
             try:
                 locked_at, locks = self._lock(statement, session)
@@ -318,11 +324,17 @@ class Executor:
                     with shielded():
                         epoch = self._commit(commit, operation, plan, snapshot, started)
                 except ConcurrentCommit:
-                    if attempt == _ATTEMPTS:
+                    is_over = confirmed or time.monotonic() - started > session.timeout
+                    if attempt >= _ATTEMPTS and is_over:
                         raise
-                    continue
+                    is_refused = True
+                else:
+                    is_refused = False
                 finally:
                     try_release(self._context, locks, self._wake)
+                if is_refused:
+                    time.sleep(uniform(0.0, min(_PAUSE_SECONDS, 0.02 * (attempt - 1))))
+                    continue
                 notices = self._follow_up.finish(plan, snapshot, epoch, session, started)
                 return _rows((*plan.changes, *notices))
             except KeyboardInterrupt:
@@ -332,7 +344,7 @@ class Executor:
                 if commit.epoch is None:
                     raise
                 raise StatementInterrupted(f"{_COMMITTED} as epoch {commit.epoch}") from None
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("an attempt returns or raises")
 
     def _commit(self, commit: _Commit, operation: Operation, plan: Plan, snapshot: Snapshot, started: float) -> int:
         """Commits a plan's operation, carries out the plan's effect, and returns the epoch.

@@ -15,8 +15,8 @@ from rw_sql.model.job_ids import view_job
 from rw_sql.plan.result.plan import ResultRow
 from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.control.statement_kinds import HOLDS
-from rw_sql.runtime.control.takeover import serve_command
 from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
+from rw_sql.runtime.jobs.lease import serve_command
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.observe.statement_progress import what_goes_on
 from rw_sql.runtime.observe.wait_statement import wait_until_made
@@ -95,7 +95,7 @@ class FollowUp:
                 notices.append(ResultRow(object=named, change="NOTICE", detail=waited))
             else:
                 missing = sorted((groups or {DEFAULT_GROUP}) - owned_groups(self._context))
-                start = serve_command(missing[0] if missing else DEFAULT_GROUP)
+                start = serve_command(self._context.warehouse.uri, missing[0] if missing else DEFAULT_GROUP)
                 detail = f"no process runs the jobs: {start} applies the statement"
                 notices.append(ResultRow(object=named, change="NOTICE", detail=detail))
         elif jobs:

@@ -8,6 +8,7 @@ from rw_sql.errors import OWNER_MISSING, SqlError
 from rw_sql.metastore.records import DEFAULT_GROUP, PutObject
 from rw_sql.model.job_ids import job_object
 from rw_sql.runtime.jobs.groups import owned_groups
+from rw_sql.runtime.jobs.lease import serve_command
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -36,7 +37,7 @@ def require_owners(context: Context, snapshot: Snapshot, plan: Plan) -> None:
             OWNER_MISSING,
             f"no process runs the jobs of resource group {missing[0]}: nothing was changed",
             span=plan.statement.span,
-            hint=f"rw-sql serve --warehouse {context.warehouse.uri} --resource-group {missing[0]}",
+            hint=serve_command(context.warehouse.uri, missing[0]),
         )
 
 

@@ -26,7 +26,6 @@ from rw_sql.runtime.jobs.lease import (
     HEARTBEAT_SECONDS,
     STORE_HEARTBEAT_SECONDS,
     LeaseWatch,
-    is_held,
     is_orphaned,
     leave_behind,
     renewed,
@@ -163,9 +162,16 @@ class Owner:
         runtime = self._context.metastore.jobs
         jvm_pid = self._context.sessions.jvm_pid
         is_local = self._context.warehouse.is_local
-        self._note_downtime()
         group = self._context.group
-        lease = try_take(runtime, self._context.owner, jvm_pid, is_local=is_local, watch=self._watch, group=group)
+        lease = try_take(
+            runtime,
+            self._context.owner,
+            jvm_pid,
+            is_local=is_local,
+            watch=self._watch,
+            group=group,
+            on_free=self._note_downtime,
+        )
         if lease is None:
             self._warn_of_orphan()
         else:
@@ -198,17 +204,10 @@ class Owner:
         if stale:
             metastore.jobs.write_job_status(stale)
 
-    def _note_downtime(self) -> None:
-        """Records the period in which there was no owner.
-
-        Must run before this process takes the lease, because taking it overwrites the time of the last heartbeat.
-        """
-        last, at = self._context.metastore.jobs.lease(self._context.group), now_ms()
-        is_local = self._context.warehouse.is_local
-        if is_held(last, is_local=is_local, now_ms=at):
-            return
+    def _note_downtime(self, last: Lease | None) -> None:
+        """Records the period since the last owner's heartbeat, which taking the lease overwrites."""
         try:
-            note_downtime(self._context.warehouse, last, at)
+            note_downtime(self._context.warehouse, last, now_ms())
         except OSError as error:
             self._warn("the time without an owner could not be recorded: %s", error)
 

@@ -13,8 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import OWNER_ALIVE, SqlError
-from rw_sql.metastore.records import DEFAULT_GROUP
-from rw_sql.runtime.jobs.lease import LEASE_SECONDS, is_held, is_owned, resume_command, suspended_pid
+from rw_sql.runtime.jobs.lease import (
+    LEASE_SECONDS,
+    is_held,
+    is_owned,
+    resume_command,
+    serve_command,
+    suspended_pid,
+    takeover_command,
+)
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import is_process_alive, now_ms, this_machine
 
@@ -34,11 +41,6 @@ class Takeover:
     said: str
 
 
-def serve_command(group: str) -> str:
-    """The command that starts a process for a group."""
-    return "rw-sql serve" if group == DEFAULT_GROUP else f"rw-sql serve --resource-group {group}"
-
-
 def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
     """Releases the lease of a group whose owner does not respond. Without ``is_forced``, nothing is changed.
 
@@ -46,11 +48,10 @@ def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
     """
     lease = context.metastore.jobs.lease(group)
     at = now_ms()
+    start = serve_command(context.warehouse.uri, group)
     is_free = lease is None or not is_held(lease, is_local=context.warehouse.is_local, now_ms=at)
     if lease is None or (is_free and not is_owned(lease, now_ms=at)):
-        return Takeover(
-            ended=(), said=f"no process runs the jobs of resource group {group}: {serve_command(group)} starts one"
-        )
+        return Takeover(ended=(), said=f"no process runs the jobs of resource group {group}: {start} starts one")
     _require_unresponsive(lease, group)
     if not is_forced:
         pids = " ".join(str(pid) for pid, _ in _processes(lease))
@@ -58,14 +59,15 @@ def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
             OWNER_ALIVE,
             f"process {_stuck_pid(lease)}, which runs the jobs of resource group {group}, "
             f"{'is suspended' if suspended_pid(lease) is not None else 'writes no heartbeat'}",
-            hint=f"{resume_command(lease)} resumes it; rw-sql takeover --force ends its processes ({pids})",
+            hint=f"{resume_command(lease)} resumes it; {takeover_command(lease, context.warehouse.uri)} ends its "
+            f"processes ({pids})",
         )
     ended = _end(lease)
     fault("takeover.ended")
     context.metastore.jobs.release_lease(lease)
     return Takeover(
         ended=ended,
-        said=f"resource group {group} has no owner: a standby process takes over, or start one: {serve_command(group)}",
+        said=f"resource group {group} has no owner: a standby process takes over, or start one: {start}",
     )
 
 

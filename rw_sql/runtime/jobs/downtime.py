@@ -38,7 +38,8 @@ def note_downtime(warehouse: Warehouse, last: Lease | None, at_ms: int) -> None:
     is long enough."""
     if last is None or at_ms - last.heartbeat_ms < LEAST_MS:
         return
-    known = downtime(warehouse, last.group, until_ms=at_ms)
+    # The same period was recorded before if the lease could not be taken then.
+    known = [each for each in downtime(warehouse, last.group, until_ms=at_ms) if each[0] != last.heartbeat_ms]
     known.append((last.heartbeat_ms, at_ms))
     warehouse.write_text(_file(warehouse, last.group), json.dumps(sorted(known)[-MOST:]), is_durable=True)
 

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.job_ids import job_object
 from rw_sql.model.resource_groups import group_of
 from rw_sql.plan.ports.jobs import Owner
-from rw_sql.runtime.jobs.lease import LEASE_SECONDS, LeaseWatch, is_held, is_owned, resume_command, suspended_pid
+from rw_sql.runtime.jobs.lease import (
+    LEASE_SECONDS,
+    LeaseWatch,
+    is_held,
+    is_owned,
+    resume_command,
+    serve_command,
+    suspended_pid,
+    takeover_command,
+)
 from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.support.processes import now_ms, this_machine
 
@@ -71,15 +79,14 @@ def owners_of(context: Context) -> dict[str, Owner]:
 
 
 def _owner(context: Context, lease: Lease, at_ms: int) -> Owner:
-    start = f"rw-sql serve{'' if lease.group == DEFAULT_GROUP else f' --resource-group {lease.group}'}"
     state, pid, hint = "RUNNING", lease.python_pid, None
     if not (lease.owner == context.owner and context.owning.is_set()) and not is_owned(lease, now_ms=at_ms):
-        state, hint = "NONE", start
+        state, hint = "NONE", serve_command(context.warehouse.uri, lease.group)
     elif (suspended := suspended_pid(lease)) is not None:
         state, pid, hint = (
             "SUSPENDED",
             suspended,
-            f"{resume_command(lease)} resumes it; rw-sql takeover --force ends it",
+            f"{resume_command(lease)} resumes it; {takeover_command(lease, context.warehouse.uri)} ends it",
         )
     elif lease.heartbeat_ms + int(LEASE_SECONDS * 1000) < at_ms:
         state = "LATE"

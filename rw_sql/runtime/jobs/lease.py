@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import time
 import uuid
@@ -102,6 +103,21 @@ def resume_command(lease: Lease) -> str:
     return f"kill -CONT {' '.join(map(str, _suspended_pids(lease) or [lease.python_pid]))}"
 
 
+def serve_command(warehouse: str, group: str = DEFAULT_GROUP) -> str:
+    """The command that starts a process for a group of a warehouse."""
+    return f"rw-sql serve {_where(warehouse, group)}"
+
+
+def takeover_command(lease: Lease, warehouse: str) -> str:
+    """The command that kills an owner on this machine that does not respond."""
+    return f"rw-sql takeover --force {_where(warehouse, lease.group)}"
+
+
+def _where(warehouse: str, group: str) -> str:
+    named = "" if group == DEFAULT_GROUP else f" --resource-group {shlex.quote(group)}"
+    return f"--warehouse {shlex.quote(warehouse)}{named}"
+
+
 def _suspended_pids(lease: Lease | None) -> list[int]:
     if lease is None or lease.is_released or lease.host != this_machine():
         return []
@@ -165,14 +181,19 @@ def try_take(
     is_local: bool,
     watch: LeaseWatch | None = None,
     group: str = DEFAULT_GROUP,
+    on_free: Callable[[Lease | None], object] = lambda _: None,
 ) -> Lease | None:
-    """Takes the lease of a group if it is free; returns None if it is not free, or if another process took it first."""
+    """Takes the lease of a group if it is free; returns None if it is not free, or if another process took it first.
+
+    Calls ``on_free`` with the last lease right before it takes the lease.
+    """
     old = facts.lease(group)
     at = now_ms()
     # The lease is this owner's own if it was stored although the store reported an error.
     is_own = old is not None and (old.owner == owner or old.owner in _left_behind)
     if not is_own and not _is_free(old, at, is_local=is_local, watch=watch):
         return None
+    on_free(old)
     lease = Lease(
         owner=owner,
         host=this_machine(),

@@ -18,7 +18,7 @@ from rw_sql.plan.statements.move.block import require_inside
 from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.session_state import Block, SessionState
 from rw_sql.runtime.jobs.groups import owned_groups
-from rw_sql.runtime.jobs.lease import resume_command, suspended_pid
+from rw_sql.runtime.jobs.lease import GONE_SECONDS, resume_command, serve_command, suspended_pid, takeover_command
 from rw_sql.runtime.remote.request_messages import (
     StatementBody,
     answer_body,
@@ -27,7 +27,7 @@ from rw_sql.runtime.remote.request_messages import (
     table_of,
     to_json,
 )
-from rw_sql.runtime.remote.request_server import answer_lost, owner_ended, store_failed
+from rw_sql.runtime.remote.request_server import answer_lost, owner_ended, owner_silent, store_failed
 from rw_sql.runtime.spark.interrupts import StatementInterrupted
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.stall_timeout import spoken_seconds
@@ -58,6 +58,9 @@ class RemoteExecutor:
         self._context = context
         self._session = uuid.uuid4().hex
         self._group = DEFAULT_GROUP
+        self._heartbeat: tuple[Lease | None, float] = (None, 0.0)
+        """The owner's lease with the last heartbeat that differed from the one before, and when it was read (on the
+        monotonic clock)."""
         self._left: str | None = None
         """The last request for whose answer this session stopped waiting; the owner may still run it."""
 
@@ -179,11 +182,12 @@ class RemoteExecutor:
         is_owned = lease is not None and self._context.has_owner(lease)
         is_taken = found is not None and found.state == TAKEN
         if is_taken and found is not None:
-            if not is_owned or (lease is not None and lease.owner != found.taken_by):
+            if lease is None or not is_owned or lease.owner != found.taken_by:
                 newest = self._context.metastore.jobs.requests.find(request.request)
                 if newest is not None and newest.state == DONE:
                     return
                 raise owner_ended(found.taken_by)
+            self._require_heartbeat(lease, patience)
             return
         if found is None:
             raise answer_lost()
@@ -192,12 +196,24 @@ class RemoteExecutor:
         if self._withdraw(request):
             raise self._not_taken(lease, patience)
 
+    def _require_heartbeat(self, lease: Lease, patience: float) -> None:
+        """Raises SqlError if the owner, whose processes exist, has written no heartbeat for too long while it runs the
+        statement. A suspended owner gets as much time as a statement that makes no progress."""
+        before, since = self._heartbeat
+        if before is None or (before.owner, before.heartbeat_ms) != (lease.owner, lease.heartbeat_ms):
+            self._heartbeat = lease, time.monotonic()
+            return
+        suspended, silent = suspended_pid(lease), time.monotonic() - since
+        if silent >= (max(patience, GONE_SECONDS) if suspended is None else patience):
+            raise owner_silent(lease, suspended, silent, self._context.warehouse.uri)
+
     def _not_taken(self, lease: Lease | None, patience: float) -> SqlError:
         if lease is not None and (pid := suspended_pid(lease)) is not None:
+            ends = takeover_command(lease, self._context.warehouse.uri)
             return SqlError(
                 OWNER_MISSING,
                 f"process {pid}, which runs the jobs, is suspended: nothing was changed",
-                hint=f"{resume_command(lease)} resumes it; rw-sql takeover --force ends it",
+                hint=f"{resume_command(lease)} resumes it; {ends} ends it",
             )
         if lease is not None and self._context.has_owner(lease):
             left = None if self._left is None else self._context.metastore.jobs.requests.find(self._left)
@@ -237,7 +253,7 @@ class RemoteExecutor:
         return SqlError(
             OWNER_MISSING,
             "no process runs the jobs of this warehouse, so none can run the statement: nothing was changed",
-            hint=f"rw-sql serve --warehouse {self._context.warehouse.uri}",
+            hint=serve_command(self._context.warehouse.uri),
         )
 
     def _withdraw(self, request: Request) -> bool:

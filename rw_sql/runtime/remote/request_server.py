@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError
 from rw_sql.errors import BLOCK_ABORTED, OWNER_MISSING, SqlError
 from rw_sql.metastore.facts import ASKED, DONE, TAKEN
 from rw_sql.runtime.control.session_state import SessionState
+from rw_sql.runtime.jobs.lease import resume_command, takeover_command
 from rw_sql.runtime.remote.request_messages import (
     AnswerBody,
     ProgressBody,
@@ -39,7 +40,7 @@ from rw_sql.syntax.parsing.script import parse_statement
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rw_sql.metastore.facts import Request
+    from rw_sql.metastore.facts import Lease, Request
     from rw_sql.plan.result.confirmation import Question
     from rw_sql.plan.result.plan import Table
     from rw_sql.runtime.jobs.context import Context
@@ -267,6 +268,19 @@ def owner_ended(name: str | None) -> SqlError:
         f"process {name}, which ran the statement, ended before it answered: the statement may or may not have "
         "taken effect",
         hint=_COMMITTED_HINT,
+    )
+
+
+def owner_silent(lease: Lease, suspended: int | None, seconds: float, warehouse: str) -> SqlError:
+    """The error for a request that was taken by an owner that has written no heartbeat for this time in seconds;
+    ``suspended`` is the id of its suspended process, if there is one."""
+    pid = lease.python_pid if suspended is None else suspended
+    state = f"has written no heartbeat for {spoken_seconds(seconds)}" if suspended is None else "is suspended"
+    resumes = "its log contains the reason" if suspended is None else f"{resume_command(lease)} resumes it"
+    return SqlError(
+        OWNER_MISSING,
+        f"process {pid}, which runs the statement, {state}: the statement may or may not take effect",
+        hint=f"{resumes}; {takeover_command(lease, warehouse)} ends it; {_COMMITTED_HINT}",
     )
 
 

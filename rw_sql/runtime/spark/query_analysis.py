@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from rw_sql.plan.ports.queries import UPSERT, WHOLE, AnalyzedQuery, QueryAnalysis
+from rw_sql.plan.ports.queries import TABLESAMPLE, UPSERT, WHOLE, AnalyzedQuery, QueryAnalysis
 from rw_sql.runtime.spark.clock import clock_in, clock_literal_in, whole_texts
 from rw_sql.runtime.spark.jvm import analyzed_plan, java_class
 from rw_sql.runtime.spark.sessions import register_view
@@ -167,9 +167,16 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
 def _varying(frame: DataFrame) -> str | None:
     """The non-deterministic part of a query; None if there is none."""
     plan = analyzed_plan(frame)
+    if _draws_sample(plan):
+        return TABLESAMPLE
     if not plan.deterministic():
         return "a function that gives another value each time"
     return clock_in(plan)
+
+
+def _draws_sample(plan: Any) -> bool:
+    nested = plan.subqueriesAll()
+    return any("Sample" in _operators(part) for part in (plan, *(nested.apply(i) for i in range(nested.size()))))
 
 
 def _varying_step(plan: Any) -> str | None:

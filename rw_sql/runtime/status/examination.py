@@ -15,10 +15,9 @@ from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
 from rw_sql.model.job_specs import desired_jobs
 from rw_sql.model.resource_groups import grouped
 from rw_sql.runtime.control.quiesce import is_in_force
-from rw_sql.runtime.control.takeover import serve_command
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.jobs.groups import least_applied, owned_groups
-from rw_sql.runtime.jobs.lease import is_orphaned, resume_command, suspended_pid
+from rw_sql.runtime.jobs.lease import is_orphaned, resume_command, serve_command, suspended_pid, takeover_command
 from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.status.words import duration
@@ -127,7 +126,7 @@ def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
             about=OWNER,
             subject=f"resource group {group}",
             problem=f"it has objects ({counts[group]}), and no process runs its jobs",
-            remedy=serve_command(group),
+            remedy=serve_command(context.warehouse.uri, group),
         )
 
 
@@ -149,7 +148,8 @@ def _of_writes(context: Context) -> Iterator[Finding]:
         if silence is not None and obstacle is None and not context.warehouse.is_local:
             obstacle = _refusal(context)
         if obstacle is not None:
-            then = "the jobs then continue without a restart" if is_alive else f"then {serve_command(lease.group)}"
+            start = serve_command(context.warehouse.uri, lease.group)
+            then = "the jobs then continue without a restart" if is_alive else f"then {start}"
             yield Finding(
                 about=WAREHOUSE,
                 subject=context.warehouse.uri,
@@ -158,11 +158,12 @@ def _of_writes(context: Context) -> Iterator[Finding]:
             )
             return  # The other owners have the same obstacle.
         if silence is not None and is_alive and not is_orphaned(lease, is_local=context.warehouse.is_local, now_ms=at):
+            ends = takeover_command(lease, context.warehouse.uri)
             yield Finding(
                 about=OWNER,
                 subject=lease.owner,
                 problem=f"process {lease.python_pid} runs the jobs, and its last heartbeat is {ago} old",
-                remedy="its log contains the reason; if it hangs, rw-sql takeover --force ends it",
+                remedy=f"its log contains the reason; if it hangs, {ends} ends it",
             )
 
 
@@ -182,7 +183,7 @@ def _of_owner(context: Context, lease: Lease) -> Iterator[Finding]:
             about=OWNER,
             subject=lease.owner,
             problem=f"process {pid}, which runs the jobs, is suspended",
-            remedy=f"{resume_command(lease)} resumes it; rw-sql takeover --force ends it",
+            remedy=f"{resume_command(lease)} resumes it; {takeover_command(lease, context.warehouse.uri)} ends it",
         )
     elif is_orphaned(lease, is_local=context.warehouse.is_local, now_ms=now_ms()):
         yield Finding(

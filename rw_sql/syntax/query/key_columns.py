@@ -27,9 +27,9 @@ def resolve_ordinals(core: exp.Select) -> None:
 
 
 def group_keys(core: exp.Select) -> list[exp.Expr]:
-    """Copies of the expressions by which a select groups."""
+    """Copies of the expressions by which a select groups, each once."""
     resolve_ordinals(core)
-    return [key.copy() for key in core.args["group"].expressions]
+    return [key.copy() for key in dict.fromkeys(core.args["group"].expressions)]
 
 
 def unaliased(core: exp.Select, key: exp.Expr, columns: Sequence[str]) -> exp.Expr:

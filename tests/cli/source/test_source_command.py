@@ -262,5 +262,5 @@ def test_a_statement_without_a_process_that_runs_the_jobs_names_the_command(tmp_
     result = CliRunner().invoke(app, ["source", "pause", "-s", "orders", "-w", written.uri, "-o", "json"])
     assert [row["detail"] for row in json.loads(result.stdout)][1:] == [
         "committed, not yet applied",
-        "no process runs the jobs: rw-sql serve applies the statement",
+        f"no process runs the jobs: rw-sql serve --warehouse {written.uri} applies the statement",
     ]

@@ -10,7 +10,7 @@ import pytest
 
 from rw_sql.metastore.records import CHANGES, COMBINED, DIFF, KEYS, SIGNED, UPSERT, MaterializedViewRecord
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
-from rw_sql.plan.ports.queries import STREAM, WHOLE, QueryAnalysis
+from rw_sql.plan.ports.queries import STREAM, TABLESAMPLE, WHOLE, QueryAnalysis
 from tests.plan.canned import CannedWorld, create_source, refused
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def analyzed(request: AnalyzedQuery) -> QueryAnalysis:
         return QueryAnalysis(refusal="there is no such column")
     names = columns_of(request.query.replace("SELECT DISTINCT", "SELECT"))
     keys = ("k",) if is_group and request.form == STREAM else ()
-    varies = "rand()" if "rand()" in request.query else None
+    varies = next((word for word in ("rand()", TABLESAMPLE) if word in request.query), None)
     found = schema(*names)
     if request.query.startswith("SELECT x AS a0") or "SUM(x) AS _rw_part_1" in request.query:
         found = found.replace("long", "double")
@@ -192,6 +192,15 @@ def test_what_changes_by_itself_is_no_view_that_follows_its_inputs(world: Canned
     error = refused(world, f"CREATE MATERIALIZED VIEW m AS {query}")
     assert error.code == "RW215"
     assert "rand(), whose value changes over time" in error.message
+
+
+@pytest.mark.parametrize("relation", ["s", "r", "v"])
+def test_a_view_does_not_draw_a_sample(world: CannedWorld, relation: str) -> None:
+    error = refused(world, f"CREATE MATERIALIZED VIEW m AS SELECT k FROM {relation} TABLESAMPLE (10 PERCENT)")
+    assert error.code == "RW215"
+    assert error.message == "the query has TABLESAMPLE, which draws other rows each time the query runs"
+    assert error.span is not None
+    assert "WHERE pmod(hash(column), 10) = 0" in (error.hint or "")
 
 
 def test_a_row_that_stays_keeps_what_a_function_gave(world: CannedWorld) -> None:

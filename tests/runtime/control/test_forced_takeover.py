@@ -60,7 +60,8 @@ def test_a_stopped_owner_is_named_and_ended_by_force_alone(tmp_path: Path, stopp
         f"process {stopped.pid}, which runs the jobs of resource group default, is suspended"
     )
     assert refused.value.hint == (
-        f"kill -CONT {stopped.pid} resumes it; rw-sql takeover --force ends its processes ({stopped.pid})"
+        f"kill -CONT {stopped.pid} resumes it; rw-sql takeover --force --warehouse {written.uri} ends its processes "
+        f"({stopped.pid})"
     )
     assert stopped.poll() is None
     assert try_take(written.metastore.jobs, "next", 1, is_local=True) is None

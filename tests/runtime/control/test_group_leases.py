@@ -139,7 +139,7 @@ def test_a_group_that_nobody_runs_is_refused_with_the_command(tmp_path: Path) ->
     assert written.metastore.jobs.release_lease(lease)
     shown = {row[0]: row for row in answers(executor, "SHOW CLUSTER")}
     assert shown["nightly"][1] == "NONE"
-    assert shown["nightly"][10] == "rw-sql serve --resource-group nightly"
+    assert shown["nightly"][10] == f"rw-sql serve --warehouse {written.uri} --resource-group nightly"
     answers(executor, "ALTER SOURCE s RESET RESOURCE_GROUP")
     assert "resource_group" not in str(answers(executor, "SHOW CREATE SOURCE s")[0][1])
     for wrong in ("TO 'a b'", "TO 5", "TO a, b"):

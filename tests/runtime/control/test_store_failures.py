@@ -72,7 +72,7 @@ def fail_in_append(monkeypatch: pytest.MonkeyPatch, store: Store, *, is_written:
 def test_an_unknown_outcome_of_a_commit_is_told_with_what_shows_it(
     session: Session, store: Store, monkeypatch: pytest.MonkeyPatch, *, is_written: bool
 ) -> None:
-    monkeypatch.setattr(metastore_store, "_SETTLING_SECONDS", 0.3)
+    monkeypatch.setattr(metastore_store, "SETTLING_SECONDS", 0.3)
     epoch = session.epoch
     fail_in_append(monkeypatch, store, is_written=is_written)
     refused = session.refused("RESUME SOURCE s")
@@ -94,7 +94,7 @@ def test_a_commit_waits_for_a_store_that_comes_back(
 ) -> None:
     epoch = session.epoch
     fail_in_append(monkeypatch, store, is_written=is_written)
-    monkeypatch.setattr("rw_sql.metastore.store.time.sleep", lambda _: store.return_())
+    monkeypatch.setattr("rw_sql.metastore.commit_arrival.time.sleep", lambda _: store.return_())
     if is_written:
         assert session.sql("RESUME SOURCE s")
     else:

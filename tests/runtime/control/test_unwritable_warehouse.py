@@ -311,7 +311,7 @@ def test_an_owner_that_is_silent_for_an_unknown_reason_is_named(written: Written
     (finding,) = examine(context)
     assert (finding.about, finding.remedy) == (
         OWNER,
-        "its log contains the reason; if it hangs, rw-sql takeover --force ends it",
+        f"its log contains the reason; if it hangs, rw-sql takeover --force --warehouse {written.uri} ends it",
     )
 
 

@@ -178,7 +178,8 @@ def test_a_group_that_nobody_runs_is_named_and_its_neighbours_keep_their_folders
     assert world.found() == []
     lease = world.written.lease()
     (finding,) = examine(world.context)
-    assert (finding.subject, finding.remedy) == ("resource group nightly", "rw-sql serve --resource-group nightly")
+    start = f"rw-sql serve --warehouse {world.written.uri} --resource-group nightly"
+    assert (finding.subject, finding.remedy) == ("resource group nightly", start)
     other = replace(lease, group="nightly", owner="other")
     assert world.written.metastore.jobs.take_lease(other, replacing=None)
     world.written.metastore.jobs.release_lease(lease)

@@ -144,6 +144,8 @@ def test_other_aggregates_cannot_be_signed(call: str) -> None:
         ("SELECT b % 2 AS p, max(b) AS m FROM v GROUP BY p + 1", "SELECT (b % 2) + 1 AS _rw_key_0 FROM v"),
         # As in Spark, the name of a column is that column, whatever an item is named.
         ("SELECT upper(a) AS A, max(b) AS m FROM v GROUP BY a", "SELECT a AS _rw_key_0 FROM v"),
+        # A key that is written twice is one column.
+        ("SELECT a, a AS c, max(b) AS m FROM v GROUP BY 1, 2", "SELECT a AS a FROM v"),
     ],
 )
 def test_a_group_may_be_the_name_of_an_item(query: str, touched: str) -> None:

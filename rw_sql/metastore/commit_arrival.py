@@ -1,0 +1,42 @@
+"""Whether a commit whose write failed is in the log nevertheless.
+
+A call can fail before or after the commit, and the client of an object store may repeat a write that has succeeded.
+Only the log shows which.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from deltalake.exceptions import DeltaError
+
+from rw_sql.metastore.commits import CommitUnknown
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.table import StoredTable
+
+SETTLING_SECONDS = 10.0
+"""How long the log is read repeatedly, in seconds, until it shows whether a commit arrived."""
+
+_LOOK_SECONDS = 0.2
+
+
+def has_arrived(log: StoredTable, row: dict[str, Any], error: Exception, seconds: float) -> bool:
+    """True if the log contains a row although its append failed. Waits up to ``seconds`` until the store responds;
+    raises CommitUnknown if it does not."""
+    ends_at = time.monotonic() + seconds
+    while True:
+        try:
+            log.refresh()
+            return is_in_log(log, row)
+        except (DeltaError, OSError):
+            if time.monotonic() >= ends_at:
+                raise CommitUnknown(row["epoch"], error) from error
+            time.sleep(_LOOK_SECONDS)
+
+
+def is_in_log(log: StoredTable, row: dict[str, Any]) -> bool:
+    """True if the log contains a row with the row's commit id, as far as the handle ``log`` has read it."""
+    rows = log.read(["epoch", "commit_id"], above=("epoch", row["epoch"] - 1))
+    return row["commit_id"] in rows["commit_id"].to_pylist()
