@@ -13,7 +13,7 @@ from IPython.display import display
 
 from rw_sql.errors import SqlError
 from rw_sql.magics.table import ResultTable
-from rw_sql.runtime.status.words import ago, duration, owner_text, unreadable, worst_first
+from rw_sql.runtime.status.words import ago, duration, owner_texts, unreadable, worst_first
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.session.results import Rows
 
@@ -38,7 +38,7 @@ class StatusView:
         counts = Counter(job.state for job in status.jobs)
         told = ", ".join(f"{number} {state}" for state, number in sorted(counts.items()))
         self._lines = [
-            owner_text(status.owner, status.epoch, status.at_ms),
+            *(text for _, text in owner_texts(status)),
             f"jobs: {told or 'none'}",
         ]
         rows = tuple(_cells(job, status.at_ms) for job in worst_first(status.jobs))

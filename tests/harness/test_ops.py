@@ -32,10 +32,19 @@ LABELS = {
     "python",
     "pyspark",
     "deltalake",
+    "resource_group",
     "instance",
     "pod",
 }
 """The labels of the metrics, and those that Prometheus adds."""
+
+OF_GROUPS = {
+    "rw_sql_owner_present",
+    "rw_sql_owner_info",
+    "rw_sql_owner_heartbeat_timestamp_seconds",
+    "rw_sql_applied_epoch",
+}
+"""The metrics with one value per resource group."""
 
 needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool is not installed (Debian: apt-get install prometheus)"
@@ -82,6 +91,22 @@ def test_an_expression_names_metrics_and_labels_that_exist(where: str, expressio
         assert is_rate == is_counter, f"{where}: a counter is looked at by its growth, a gauge by its value"
 
 
+@pytest.mark.parametrize(("where", "expression"), list(expressions()))
+def test_an_expression_that_shows_growth_includes_the_first_value_of_a_counter(where: str, expression: str) -> None:
+    """``increase`` and ``changes`` of a series whose first value is 1 are 0."""
+    for name, selector, window in re.findall(r"(?:increase|changes)\((\w+)(\{[^}]*\})?\[([^]]+)\]", expression):
+        new = f"({name}{selector} unless {name}{selector} offset {window})"
+        assert new in expression, where
+        assert f"on (instance, pod) rw_sql_catalog_readable offset {window} == 1" in expression, where
+
+
+@pytest.mark.parametrize(("where", "expression"), list(expressions()))
+def test_an_expression_about_owners_has_a_value_for_each_resource_group(where: str, expression: str) -> None:
+    for name in OF_GROUPS & set(NAME.findall(expression)):
+        (word, labels) = re.findall(rf"(by|without) \(([^)]*)\) \({name}\b", expression)[0]
+        assert ("resource_group" in labels) is (word == "by"), where
+
+
 def test_each_metric_is_on_the_dashboard_and_each_alert_says_what_to_do() -> None:
     drawn = {
         name for panel in dashboard()["panels"] for target in panel["targets"] for name in NAME.findall(target["expr"])
@@ -119,6 +144,18 @@ def test_promtool_accepts_the_rules_and_their_cases() -> None:
     for words in (["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]):
         done = subprocess.run(["promtool", *words], cwd=OPS, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_promtool
+def test_promtool_parses_the_expressions_of_the_dashboard(tmp_path: Path) -> None:
+    parsed = [
+        {"record": f"number:{number}", "expr": text.replace("$__rate_interval", "1m0s").replace("$job", ".*")}
+        for number, (_, text) in enumerate(expressions())
+    ]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": parsed}]}), encoding="utf-8")
+    done = subprocess.run(["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @needs_promtool

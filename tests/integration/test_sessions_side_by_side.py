@@ -200,7 +200,7 @@ def test_the_port_of_the_metrics_is_free_after_the_last_session(
     for _ in range(2):
         rw_sql.attach(spark, str(tmp_path / "w"), run_jobs=False)
         with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            assert b"rw_sql_owner_present 0.0" in answer.read()
+            assert b'rw_sql_owner_present{resource_group="default"} 0.0' in answer.read()
         rw_sql.detach(spark)
 
 

@@ -12,6 +12,7 @@ from deltalake import CommitProperties, Schema, write_deltalake
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import JobStatus, Lease
 from rw_sql.metastore.records import (
+    DEFAULT_GROUP,
     AssignSplits,
     ConnectionRecord,
     MaterializedViewRecord,
@@ -130,8 +131,8 @@ class WrittenWarehouse:
         )
         return PutObject(record=record)
 
-    def lease(self, *, applied: int | None = None, jvm_pid: int | None = None) -> Lease:
-        """Makes this process the owner of the jobs."""
+    def lease(self, *, applied: int | None = None, jvm_pid: int | None = None, group: str = DEFAULT_GROUP) -> Lease:
+        """Makes this process the owner of the jobs of a resource group."""
         at = now_ms()
         jvm_pid = os.getpid() if jvm_pid is None else jvm_pid
         lease = Lease(
@@ -145,8 +146,9 @@ class WrittenWarehouse:
             heartbeat_ms=at,
             expires_ms=at + int(LEASE_SECONDS * 1000),
             applied_epoch=self.metastore.snapshot().epoch if applied is None else applied,
+            group=group,
         )
-        assert self.metastore.jobs.take_lease(lease, replacing=self.metastore.jobs.lease())
+        assert self.metastore.jobs.take_lease(lease, replacing=self.metastore.jobs.lease(group))
         return lease
 
     def status(self, job: str, state: str, **said: Any) -> None:

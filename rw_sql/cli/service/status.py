@@ -95,16 +95,17 @@ def _looks(look: Callable[[], WarehouseStatus]) -> Iterator[tuple[WarehouseStatu
 
 
 def print_status(console: Console, status: WarehouseStatus) -> None:
-    """Prints the status: one line for the warehouse, one for its owner, the jobs as a table, and then everything that
+    """Prints the status: one line for the warehouse, one for each owner, the jobs as a table, and then everything that
     needs an operator's attention."""
     from rich.text import Text
 
     from rw_sql.cli.terminal.output import print_rows
-    from rw_sql.runtime.status.words import ago, owner_text, worst_first
+    from rw_sql.runtime.status.words import ago, owner_texts, worst_first
     from rw_sql.session.results import Rows
 
     console.print(Text(f"warehouse {status.warehouse}, epoch {status.epoch}"), soft_wrap=True)
-    console.print(Text(owner_text(status.owner, status.epoch, status.at_ms)), soft_wrap=True)
+    for _, text in owner_texts(status):
+        console.print(Text(text), soft_wrap=True)
     counts = Counter(job.state for job in status.jobs)
     told = ", ".join(f"{number} {state}" for state, number in sorted(counts.items()))
     console.print(Text(f"jobs: {told or 'none'}"), soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.model.job_ids import job_object
-from rw_sql.model.resource_groups import group_of
+from rw_sql.model.resource_groups import group_of, grouped
 from rw_sql.plan.ports.jobs import Owner
 from rw_sql.runtime.jobs.lease import (
     LEASE_SECONDS,
@@ -44,6 +44,15 @@ def owned_groups(context: Context) -> frozenset[str]:
     at, own = now_ms(), {context.group} if context.owning.is_set() else set()
     leases = context.metastore.jobs.leases()
     return frozenset(own | {group for group, lease in leases.items() if is_owned(lease, now_ms=at)})
+
+
+def groups_in_use(context: Context, snapshot: Snapshot) -> tuple[str, ...]:
+    """The groups that have objects or an owner, sorted by name; if there are none, the group of this process.
+
+    A group without objects needs no owner, even if it once had one.
+    """
+    used = {record.resource_group for record in grouped(snapshot)} | owned_groups(context)
+    return tuple(sorted(used or {context.group}))
 
 
 def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Mapping[str, Lease]:

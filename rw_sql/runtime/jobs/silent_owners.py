@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 LATE_SECONDS = 30.0
 """If the last heartbeat of an owner on this machine is at least this number of seconds old, the owner's statuses are
-not valid. Applies only to a warehouse on a local path."""
+not valid. Applies only to a warehouse on a local path; ``/readyz`` of the owner itself applies it to every
+warehouse."""
 
 LOOK_SECONDS = 5.0
 """If the last heartbeat of an owner is at least this number of seconds old, another process looks for an obstacle."""

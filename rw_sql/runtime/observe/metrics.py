@@ -35,6 +35,7 @@ from rw_sql.runtime.delta.delta_log import (
     read_actions,
 )
 from rw_sql.runtime.delta.rejected_rows import rejected_count
+from rw_sql.runtime.jobs.groups import groups_in_use
 from rw_sql.runtime.jobs.statuses import FLAPPING, shown_statuses
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.observe.lag import measure_lag
@@ -69,11 +70,11 @@ HELP = {
     "rw_sql_job_stalls_total": "How many times a job became STALLED, as counted by its owner's process.",
     "rw_sql_job_last_batch_timestamp_seconds": "When a job last committed a batch.",
     "rw_sql_job_last_batch_duration_seconds": "How long a job's last batch took to write, in its owner's process.",
-    "rw_sql_owner_present": "1 while a process runs the jobs of the warehouse, 0 otherwise.",
-    "rw_sql_owner_info": "Always 1; its labels are the name and host of the process that holds the lease.",
-    "rw_sql_owner_heartbeat_timestamp_seconds": "When the owner last renewed its lease.",
+    "rw_sql_owner_present": "1 while a process runs the jobs of the resource group, 0 otherwise.",
+    "rw_sql_owner_info": "Always 1; its labels are the resource group, and the name and host of the group's owner.",
+    "rw_sql_owner_heartbeat_timestamp_seconds": "When the owner of the resource group last renewed its lease.",
     "rw_sql_catalog_epoch": "The number of the newest statement.",
-    "rw_sql_applied_epoch": "The number of the newest statement that the owner has applied to the jobs.",
+    "rw_sql_applied_epoch": "The number of the newest statement that the owner of the resource group has applied.",
     "rw_sql_catalog_readable": (
         "1 if the catalog and the jobs' tables could be read for this scrape; else 0, and other metrics are absent."
     ),
@@ -270,17 +271,22 @@ class Metrics:
             yield Sample(name="rw_sql_sink_rejected_rows_total", labels=labels, value=known[1])
 
     def _of_owner(self, snapshot: Snapshot) -> Iterator[Sample]:
-        """The samples about the owner process and the epoch that it has applied."""
-        lease = self._context.metastore.jobs.lease(self._context.group)
-        is_present = lease is not None and self._context.has_owner(lease)
-        yield Sample(name="rw_sql_owner_present", labels=(), value=int(is_present))
+        """The samples about the owner of each resource group and the epoch that the owner has applied."""
+        context = self._context
+        leases = context.metastore.jobs.leases()
         yield Sample(name="rw_sql_catalog_epoch", labels=(), value=snapshot.epoch)
-        if lease is not None:
-            yield Sample(name="rw_sql_applied_epoch", labels=(), value=lease.applied_epoch)
+        for group in groups_in_use(context, snapshot):
+            labels, lease = (("resource_group", group),), leases.get(group)
+            is_present = lease is not None and context.has_owner(lease)
+            yield Sample(name="rw_sql_owner_present", labels=labels, value=int(is_present))
+            if lease is None:
+                continue
+            yield Sample(name="rw_sql_applied_epoch", labels=labels, value=lease.applied_epoch)
             beat = lease.heartbeat_ms / 1000
-            yield Sample(name="rw_sql_owner_heartbeat_timestamp_seconds", labels=(), value=beat)
+            yield Sample(name="rw_sql_owner_heartbeat_timestamp_seconds", labels=labels, value=beat)
             if is_present:
-                yield Sample(name="rw_sql_owner_info", labels=(("host", lease.host), ("owner", lease.owner)), value=1)
+                process = (("host", lease.host), ("owner", lease.owner))
+                yield Sample(name="rw_sql_owner_info", labels=(*process, *labels), value=1)
 
     def count_rows(self) -> None:
         """Counts the rows added to the jobs' tables since the last call.

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.result.graph_svg import STYLE, to_svg
-from rw_sql.runtime.status.words import STATES, ago, duration, in_words, owner_text, worst_first
+from rw_sql.runtime.status.words import STATES, ago, duration, in_words, owner_texts, worst_first
 from rw_sql.syntax import split_script
 
 if TYPE_CHECKING:
@@ -99,11 +99,12 @@ def page_html(status: WarehouseStatus, query: PageQuery) -> str:
 
 def _head(status: WarehouseStatus) -> str:
     measured = "not measured yet" if status.measured_ms is None else f"measured {ago(status.measured_ms, status.at_ms)}"
-    owner = owner_text(status.owner, status.epoch, status.at_ms)
+    owners = "".join(
+        f'<p class="owner {_word(owner.state)}">{escape(text)}</p>\n' for owner, text in owner_texts(status)
+    )
     return (
         f"<header><h1>{escape(status.warehouse)}</h1>\n"
-        f'<p class="owner {status.owner.state.lower()}">{escape(owner)}</p>\n'
-        f"<p>rw_sql {escape(status.version)}, epoch {status.epoch}; lags and rates {measured}</p></header>"
+        f"{owners}<p>rw_sql {escape(status.version)}, epoch {status.epoch}; lags and rates {measured}</p></header>"
     )
 
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import SqlError
+from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.lineage import find_in_lineage, lineage_of
 from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.statements.show.lineage import lineage_graph
 from rw_sql.plan.statements.show.objects import lower_show_objects
 from rw_sql.plan.statements.show.unsafe_operations import lower_show_unsafe_operations
 from rw_sql.runtime.control.inspector import WarehouseInspector
-from rw_sql.runtime.jobs.groups import least_applied
+from rw_sql.runtime.jobs.groups import groups_in_use, least_applied
 from rw_sql.runtime.jobs.lease import resume_command, suspended_pid
 from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.jobs.statuses import RETRYING
@@ -51,11 +52,12 @@ _FIRST_SECONDS = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerStatus:
-    """The process that runs the jobs. ``state`` is RUNNING, LATE (no heartbeat for a while), SUSPENDED (a signal
-    stopped the process ``pid``), or NONE (no process runs the jobs). ``problem`` is the reason why the process cannot
-    write the warehouse, ``resume`` the command that resumes it if it is suspended."""
+    """The process that runs the jobs of a resource group. ``state`` is RUNNING, LATE (no heartbeat for a while),
+    SUSPENDED (a signal stopped the process ``pid``), or NONE (no process runs the jobs). ``problem`` is the reason why
+    the process cannot write the warehouse, ``resume`` the command that resumes it if it is suspended."""
 
     state: str
+    resource_group: str = DEFAULT_GROUP
     name: str | None = None
     host: str | None = None
     pid: int | None = None
@@ -115,7 +117,12 @@ class Measures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarehouseStatus:
     """The whole status. ``measured_ms`` is the time at which lags and rates were measured; None if they are not known
-    yet."""
+    yet.
+
+    ``owners`` are those of all resource groups that have objects or an owner, sorted by group. ``owner`` is the one of
+    the reading process's group; if that group has neither objects nor an owner, it is the first owner whose process
+    runs, or else the first of ``owners``.
+    """
 
     warehouse: str
     version: str
@@ -123,6 +130,7 @@ class WarehouseStatus:
     measured_ms: int | None
     epoch: int
     owner: OwnerStatus
+    owners: tuple[OwnerStatus, ...]
     jobs: tuple[JobLine, ...]
     operations: tuple[OperationLine, ...]
     lineage: Graph
@@ -141,6 +149,7 @@ class WarehouseStatus:
             "measured_at": iso(self.measured_ms),
             "epoch": self.epoch,
             "owner": _timed(asdict(self.owner)),
+            "owners": [_timed(asdict(owner)) for owner in self.owners],
             "jobs": [_timed(asdict(job)) for job in self.jobs],
             "unsafe_operations": [_timed(asdict(operation)) for operation in self.operations],
             "lineage": self.lineage.to_json(),
@@ -219,14 +228,15 @@ def read_status(context: Context, measures: Measures) -> WarehouseStatus:
     inspector = _StatusInspector(context, snapshot, measures)
     shown = lower_show_objects(ShowObjects(kind="JOBS"), snapshot, inspector)
     lineage = lineage_graph(snapshot, inspector, lineage_of(snapshot))
-    lease = _lease(context)
+    owners = _owners(context, snapshot, at)
     return WarehouseStatus(
         warehouse=context.warehouse.uri,
         version=__version__,
         at_ms=at,
         measured_ms=measures.at_ms,
         epoch=snapshot.epoch,
-        owner=_owner(context, lease, at),
+        owner=_main_owner(context, owners),
+        owners=owners,
         jobs=tuple(_job(row, measures) for row in (shown.table.rows if shown.table is not None else ())),
         operations=_operations(context, snapshot),
         lineage=lineage,
@@ -244,19 +254,21 @@ def read_lineage(context: Context, snapshot: Snapshot, of: str | None = None) ->
     return lineage_graph(snapshot, WarehouseInspector(context, snapshot), lineage_of(snapshot, id_))
 
 
-def _lease(context: Context) -> Lease | None:
-    """The lease of this process's group; in a process without jobs, the lease of another group if the default group has
-    no owner."""
+def _owners(context: Context, snapshot: Snapshot, at_ms: int) -> tuple[OwnerStatus, ...]:
     leases = context.metastore.jobs.leases()
-    own = leases.get(context.group)
-    if own is None or not context.has_owner(own):
-        return next((lease for lease in leases.values() if context.has_owner(lease)), own)
-    return own
+    return tuple(_owner(context, group, leases.get(group), at_ms) for group in groups_in_use(context, snapshot))
 
 
-def _owner(context: Context, lease: Lease | None, at_ms: int) -> OwnerStatus:
+def _main_owner(context: Context, owners: tuple[OwnerStatus, ...]) -> OwnerStatus:
+    """The owner of this process's group. A process without jobs is in the default group, which may not be in use."""
+    own = [owner for owner in owners if owner.resource_group == context.group]
+    running = [owner for owner in owners if owner.state != ENDED]
+    return (own or running or list(owners))[0]
+
+
+def _owner(context: Context, group: str, lease: Lease | None, at_ms: int) -> OwnerStatus:
     if lease is None:
-        return OwnerStatus(state=ENDED)
+        return OwnerStatus(state=ENDED, resource_group=group)
     state = LATE if lease.heartbeat_ms + _LATE_MS < at_ms else RUNS
     if not context.has_owner(lease):
         state = ENDED
@@ -265,6 +277,7 @@ def _owner(context: Context, lease: Lease | None, at_ms: int) -> OwnerStatus:
     silence = silence_of(context, lease, at_ms) if state in (RUNS, LATE) else None
     return OwnerStatus(
         state=state,
+        resource_group=group,
         name=lease.owner,
         host=lease.host,
         pid=suspended if state == SUSPENDED else lease.python_pid,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import SqlError
-from rw_sql.runtime.jobs.silent_owners import silence_of
+from rw_sql.runtime.jobs.silent_owners import LATE_SECONDS, silence_of
 from rw_sql.runtime.observe.metrics import metrics_of
 from rw_sql.runtime.status.reading import Observer
 from rw_sql.runtime.support.failures import cause_line
@@ -70,9 +70,11 @@ class ServedWarehouse:
             return "the catalog cannot be read"
         if lease is not None and lease.owner == context.owner:
             silence = silence_of(context, lease)
-            if silence is not None:
-                silent = (now_ms() - lease.heartbeat_ms) / 1000
-                why = f"{silence.obstacle.problem}; " if silence.obstacle is not None else ""
+            # The clock that dates this heartbeat is this machine's own, so one limit fits every store.
+            silent = (now_ms() - lease.heartbeat_ms) / 1000
+            if silence is not None or silent >= LATE_SECONDS:
+                obstacle = None if silence is None else silence.obstacle
+                why = "" if obstacle is None else f"{obstacle.problem}; "
                 return f"the warehouse cannot be written: {why}the last heartbeat is {silent:.0f} s old"
         now = self._clock()
         applied = -1 if lease is None or lease.owner != context.owner else lease.applied_epoch

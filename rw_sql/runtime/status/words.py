@@ -6,10 +6,12 @@ import math
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SqlError
+from rw_sql.metastore.records import DEFAULT_GROUP
+from rw_sql.runtime.jobs.lease import serve_command
 from rw_sql.runtime.support.failures import cause_line
 
 if TYPE_CHECKING:
-    from rw_sql.runtime.status.reading import JobLine, OwnerStatus
+    from rw_sql.runtime.status.reading import JobLine, OwnerStatus, WarehouseStatus
 
 _WITH_TENTHS = 9.95
 """Durations below this number of seconds have a digit after the point."""
@@ -35,22 +37,33 @@ def in_words(reason: str) -> str:
     return f"{reason} ({_MEANINGS[status]})" if status in _MEANINGS else reason
 
 
-def owner_text(owner: OwnerStatus, epoch: int, at_ms: int) -> str:
-    """The text about the process that runs the jobs."""
+def owner_texts(status: WarehouseStatus) -> list[tuple[OwnerStatus, str]]:
+    """The owners of all resource groups, each with the text about it. The texts name the groups, unless only the
+    default group is in use."""
+    names_groups = [owner.resource_group for owner in status.owners] != [DEFAULT_GROUP]
+    epoch, at_ms, warehouse = status.epoch, status.at_ms, status.warehouse
+    return [(each, owner_text(each, epoch, at_ms, warehouse, names_group=names_groups)) for each in status.owners]
+
+
+def owner_text(owner: OwnerStatus, epoch: int, at_ms: int, warehouse: str, *, names_group: bool = False) -> str:
+    """The text about the process that runs the jobs of a resource group of a warehouse."""
+    title = f"owner of resource group {owner.resource_group}" if names_group else "owner"
     if owner.state == "NONE":
+        idle = "none of its jobs runs" if names_group else "no job runs"
         last = "" if owner.heartbeat_ms is None else f"; the last owner was seen {ago(owner.heartbeat_ms, at_ms)}"
-        return f"owner: none, so no job runs{last}. To start an owner: rw-sql serve"
+        start = serve_command(warehouse, owner.resource_group)
+        return f"{title}: none, so {idle}{last}. To start an owner: {start}"
     behind = epoch - (owner.applied_epoch or 0)
     applied = "all statements applied" if behind <= 0 else f"statements not applied yet: {behind}"
     if owner.state == "SUSPENDED":
         last = ago(owner.heartbeat_ms, at_ms)
-        return f"owner: process {owner.pid} is suspended, last heartbeat {last}. {owner.resume} resumes it"
+        return f"{title}: process {owner.pid} is suspended, last heartbeat {last}. {owner.resume} resumes it"
     # In a lease, the host's name is followed by ids that distinguish a machine's boots and containers.
     host = (owner.host or "").partition(" ")[0]
     late = f", last heartbeat {ago(owner.heartbeat_ms, at_ms)}" if owner.state == "LATE" else ""
     since = "" if owner.since_ms is None else f", for {duration(max(0, at_ms - owner.since_ms) / 1000)}"
     problem = "" if owner.problem is None else f"; it cannot write the warehouse: {owner.problem}"
-    return f"owner: process {owner.pid} on {host}{since}{late}; {applied}{problem}"
+    return f"{title}: process {owner.pid} on {host}{since}{late}; {applied}{problem}"
 
 
 def unreadable(error: Exception, shown_ms: int | None, at_ms: int, again_seconds: float) -> str:

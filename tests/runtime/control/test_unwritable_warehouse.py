@@ -287,7 +287,7 @@ def test_another_process_shows_the_obstacle_and_writes_nothing(written: WrittenW
         "continues without a restart"
     }
     assert "; it cannot write the warehouse: the file system of the warehouse is full: free some space" in owner_text(
-        status.owner, status.epoch, status.at_ms
+        status.owner, status.epoch, status.at_ms, status.warehouse
     )
     assert status.to_json()["owner"]["problem"].startswith("the file system of the warehouse is full")
     assert (owners_of(context)["default"].hint or "").startswith("the file system of the warehouse is full")

@@ -103,7 +103,7 @@ def test_a_suspended_owner_is_named_with_what_resumes_it(tmp_path: Path) -> None
         context = written.context()
         owner = read_status(context, measure(context, context.metastore.snapshot())).owner
         assert (owner.state, owner.pid) == ("SUSPENDED", pid)
-        told = owner_text(owner, 1, now_ms())
+        told = owner_text(owner, 1, now_ms(), "/w")
         assert told.startswith(f"owner: process {pid} is suspended")
         assert told.endswith(f"kill -CONT {pid} resumes it")
 
@@ -126,7 +126,7 @@ def test_the_command_resumes_the_jvm_too_if_ctrl_z_suspended_both(tmp_path: Path
             take_over(context, DEFAULT_GROUP, is_forced=False)
         for told in (
             what_goes_on(context, None),
-            owner_text(owner, 1, now_ms()),
+            owner_text(owner, 1, now_ms(), "/w"),
             owners_of(context)[DEFAULT_GROUP].hint,
             silence.reason,
             refused.value.hint,

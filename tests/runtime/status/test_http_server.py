@@ -25,6 +25,7 @@ from rw_sql.runtime.status.page import PageQuery, page_html, style
 from rw_sql.runtime.status.reading import Measures, read_status
 from rw_sql.runtime.status.served import COUNT_SECONDS, PATIENCE_SECONDS, ServedWarehouse
 from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.support.leaks import search_all
 from tests.support.warehouses import WrittenWarehouse
 
@@ -169,6 +170,25 @@ def test_a_process_that_cannot_write_its_heartbeat_is_not_ready(written: Written
     silent = replace(lease, heartbeat_ms=now_ms() - int(LATE_SECONDS * 1000))
     assert written.metastore.jobs.take_lease(silent, replacing=lease)
     assert served.why_not_ready() == "the warehouse cannot be written: the last heartbeat is 30 s old"
+
+
+def test_in_an_object_store_too_a_process_is_not_ready_30_seconds_after_its_last_heartbeat(
+    written: WrittenWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process judges its own heartbeat, which has the time of its own clock."""
+    context = fill(written)
+    served = ServedWarehouse(context)
+    context.owning.set()
+    lease = written.metastore.jobs.lease()
+    assert lease is not None
+    object.__setattr__(context, "owner", lease.owner)
+    monkeypatch.setattr(Warehouse, "is_local", False)
+    recent = replace(lease, heartbeat_ms=now_ms() - 20_000)
+    assert written.metastore.jobs.take_lease(recent, replacing=lease)
+    assert served.why_not_ready() is None
+    silent = replace(lease, heartbeat_ms=now_ms() - 40_000)
+    assert written.metastore.jobs.take_lease(silent, replacing=recent)
+    assert served.why_not_ready() == "the warehouse cannot be written: the last heartbeat is 40 s old"
 
 
 def test_the_page_shows_jobs_stalls_operations_and_lineage(server: StatusServer, written: WrittenWarehouse) -> None:

@@ -207,4 +207,4 @@ def test_a_block_is_shown_by_lines(written: WrittenWarehouse) -> None:
 
 def test_the_owners_host_is_a_name() -> None:
     owner = OwnerStatus(state="RUNNING", host="vm 0f3a pid:[402]", pid=7, since_ms=0, applied_epoch=1)
-    assert owner_text(owner, 1, 61_000) == "owner: process 7 on vm, for 1 min 1 s; all statements applied"
+    assert owner_text(owner, 1, 61_000, "/w") == "owner: process 7 on vm, for 1 min 1 s; all statements applied"
