@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,21 @@ class PulsarServer:
 
     port: int
     web_port: int
+    processes: list[int] = field(default_factory=list)
+    """The id of the broker's process."""
+
+    @contextmanager
+    def suspended(self, seconds: float) -> Iterator[None]:
+        """Suspends the broker for this time, from the beginning of the block on."""
+        (pid,) = self.processes
+        os.kill(pid, signal.SIGSTOP)
+        resume = threading.Timer(seconds, os.kill, (pid, signal.SIGCONT))
+        resume.start()
+        try:
+            yield
+        finally:
+            resume.cancel()
+            os.kill(pid, signal.SIGCONT)
 
     @property
     def url(self) -> str:
@@ -282,6 +298,7 @@ def pulsar_running(*, port: int = 0, **settings: str) -> Iterator[PulsarServer]:
     try:
         with (home / "log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=home)
+            server.processes.append(process.pid)
             try:
                 _wait_until_it_answers(server, process, home / "log")
                 yield server

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import UpstreamSplit
-from rw_sql.connectors.pulsar.client import NothingError, PulsarError, next_message, reader_at, repeated, told
+from rw_sql.connectors.pulsar.client import NothingError, next_message, reader_at, repeated, told
 from rw_sql.connectors.pulsar.ids import BEGINNING, entry_of, offset_of
 from rw_sql.connectors.pulsar.names import full_name
 
@@ -47,17 +47,29 @@ class _Tails:
 TAILS = _Tails()
 
 
-def bounds(address: Address, splits: Iterable[str], timeout: float) -> dict[str, UpstreamSplit]:
-    """The partitions as splits with their bounds. Raises PulsarError."""
-    deadline = time.monotonic() + timeout
+def bounds(address: Address, splits: Iterable[str]) -> dict[str, UpstreamSplit]:
+    """The partitions as splits with their bounds. Raises PulsarError.
+
+    The time limit is that of a request, so many partitions may take longer.
+    """
     names = tuple(splits)
+    failed: list[Exception] = []
     with ThreadPoolExecutor(min(THREADS, max(1, len(names)))) as threads:
-        return {split.split: split for split in threads.map(partial(_bounds, address, deadline), names)}
+        return {split.split: split for split in threads.map(partial(_bounds_or_fail, address, failed), names)}
 
 
-def _bounds(address: Address, deadline: float, split: str) -> UpstreamSplit:
-    if time.monotonic() > deadline:
-        raise PulsarError("the broker does not answer in time")
+def _bounds_or_fail(address: Address, failed: list[Exception], split: str) -> UpstreamSplit:
+    """The bounds of a partition. After a failure, which is added to ``failed``, no other partition is asked for."""
+    if failed:
+        raise failed[0]
+    try:
+        return _bounds(address, split)
+    except Exception as error:
+        failed.append(error)
+        raise
+
+
+def _bounds(address: Address, split: str) -> UpstreamSplit:
     first = first_message(address, split)
     if first is None:
         return UpstreamSplit(split=split, start=BEGINNING, end=BEGINNING, is_empty=True, has_open_start=True)

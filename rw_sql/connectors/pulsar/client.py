@@ -20,8 +20,12 @@ R = TypeVar("R")
 LIFE_SECONDS = 300.0
 """The maximum age of a client in seconds; the limit exists because host names may change."""
 
-OPERATION_SECONDS = 8
-"""The time limit of a request in seconds. The client retries the request within this time."""
+OPERATION_SECONDS = 30
+"""The time limit of a request in seconds, the client's own default. The client retries the request within this time. A
+host that accepts no connection is found out earlier."""
+
+PATIENCE = 20
+"""How many times longer than the broker's last answer a message may take. A busy broker or machine delays both."""
 
 _CONNECTION_KEYS = ("service.url", "auth.token")
 _PROBE_SECONDS = 1.0
@@ -104,7 +108,7 @@ def _new_client(options: Mapping[str, str]) -> Any:
         options["service.url"].strip(),
         authentication=pulsar.AuthenticationToken(token) if token else None,
         operation_timeout_seconds=OPERATION_SECONDS,
-        connection_timeout_ms=3000,
+        connection_timeout_ms=10_000,
         stats_interval_in_seconds=0,
         # Nothing is logged, because all errors are raised, including errors that occur while something is closed.
         logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
@@ -233,14 +237,17 @@ def next_message(address: Address, reader: Any, seconds: float) -> Any:
     """The next message of a reader; None if the broker reports that the topic has no further message. Slower than
     :func:`fetched_message`.
 
-    Raises NothingError if the broker reports a further message but sends none within ``seconds``; then the last entries
-    are parts of an incomplete message, or were removed. Raises PulsarError.
+    Raises NothingError if the broker reports a further message but sends none within ``seconds``, or within PATIENCE
+    times the time of its report; then the last entries are parts of an incomplete message, or were removed. Raises
+    PulsarError.
     """
     import pulsar
 
     with told(address):
+        asked_at = time.monotonic()
         if not reader.has_message_available():
             return None
+        seconds = max(seconds, PATIENCE * (time.monotonic() - asked_at))
         try:
             return reader._reader.read_next(max(1, int(seconds * 1000)))
         except pulsar.Timeout as error:

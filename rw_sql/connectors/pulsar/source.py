@@ -118,7 +118,6 @@ class PulsarConnector(RangedConnector):
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
         """The partitions, from their first to their last message."""
         address, topic = pulsar_client.address_of(options), options.get("topic", "")
-        deadline = time.monotonic() + timeout
         try:
             if not topic or topic == "unset":  # A connection names no topic.
                 pulsar_client.partitions_of(address, full_name("connection-check"))
@@ -126,7 +125,7 @@ class PulsarConnector(RangedConnector):
             try:
                 partitions = pulsar_client.partitions_of(address, full_name(short_name(topic)))
                 names = [short_name(name) for name in partitions]
-                return Upstream(splits=bounds.bounds(address, names, max(0.1, deadline - time.monotonic())))
+                return Upstream(splits=bounds.bounds(address, names))
             except pulsar_client.TopicMissingError:
                 return Upstream(missing=(short_name(topic),), remedy=_CREATE)
         except pulsar_client.PulsarError as error:
@@ -185,11 +184,10 @@ class PulsarConnector(RangedConnector):
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if the topic does not exist.
         """
         address = pulsar_client.address_of(options)
-        deadline = time.monotonic() + timeout
         try:
             found = {split: bounds.first_at(address, split, milliseconds) for split in splits}
             late = [split for split, offset in found.items() if offset is None]
-            ends = bounds.bounds(address, late, max(0.1, deadline - time.monotonic())) if late else {}
+            ends = bounds.bounds(address, late) if late else {}
         except pulsar_client.TopicMissingError as error:
             raise SqlError(UPSTREAM_MISSING, str(error), hint=_AGAIN) from error
         except pulsar_client.PulsarError as error:
