@@ -13,9 +13,10 @@ from IPython.display import display
 from rw_sql.errors import NO_SESSION, SqlError
 from rw_sql.magics.arguments import USAGE, Arguments, read_arguments, read_assignment
 from rw_sql.magics.result import CellResult
-from rw_sql.magics.variables import CellVariables
+from rw_sql.magics.variables import CellVariables, explain_type
 from rw_sql.runtime.support.text_files import read_text_file
 from rw_sql.syntax import split_script
+from rw_sql.syntax.lexing.first_words import is_explain
 from rw_sql.syntax.variables.expand import expand
 
 if TYPE_CHECKING:
@@ -74,9 +75,11 @@ class StatementMagic:
         last: CellResult | None = None
         is_shown = False
 
-        def show(_statement: StatementText, result: DataFrame | None) -> None:
+        def show(statement: StatementText, result: DataFrame | None) -> None:
             nonlocal done, last, is_shown
-            found = CellResult(result) if result is not None and result.columns else None
+            found = None
+            if result is not None and result.columns:
+                found = CellResult(result, is_plan=is_explain(statement.text))
             done += 1
             if found is not None:
                 last, is_shown = found, done < len(parts)
@@ -87,7 +90,11 @@ class StatementMagic:
         own = {**self._settings, **arguments.variables}
         known = CellVariables(own, self._shell.user_ns)
         with self._aborting_block():
-            expanded = expand(text, known, read_text_file)
+            try:
+                expanded = expand(text, known, read_text_file)
+            except SqlError as error:
+                explain_type(error, known)
+                raise
             parts = split_script(expanded.text)
         self._settings.update(expanded.settings)
         spark = self._session()

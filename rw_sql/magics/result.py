@@ -21,13 +21,13 @@ class CellResult:
     """The rows of one statement. IPython displays them as a table of the first rows.
 
     ``df`` is the Spark DataFrame; each action on it runs the query again. :meth:`to_pandas` and :meth:`to_arrow`
-    read all rows into the memory of this process.
+    read all rows into the memory of this process. ``is_plan``: the rows are those of EXPLAIN.
     """
 
-    def __init__(self, frame: DataFrame) -> None:
+    def __init__(self, frame: DataFrame, *, is_plan: bool = False) -> None:
         self.df = frame
         numbers = [kind.partition("(")[0] in _NUMBERS for _, kind in frame.dtypes]
-        self._table = ResultTable(read_rows(frame, most=_MOST_ROWS), numbers=numbers)
+        self._table = ResultTable(read_rows(frame, most=_MOST_ROWS), numbers=numbers, is_plan=is_plan)
 
     def to_pandas(self) -> pandas.DataFrame:
         """All rows as a pandas DataFrame."""

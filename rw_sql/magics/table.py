@@ -32,17 +32,18 @@ _LINES = "white-space: pre; text-align: left; vertical-align: top; font-family: 
 class ResultTable:
     """A result that IPython displays; all values are escaped.
 
-    ``numbers`` is True for columns of numbers, which are right-aligned. A value of several lines, such as a plan or a
-    preview, is shown in a fixed-width font.
+    ``numbers`` is True for columns of numbers, which are right-aligned. A value of several lines, such as a preview, is
+    shown in a fixed-width font. ``is_plan``: the rows are those of EXPLAIN, which are shown as one text or picture.
     """
 
-    def __init__(self, rows: Rows, numbers: Sequence[bool] = ()) -> None:
+    def __init__(self, rows: Rows, numbers: Sequence[bool] = (), *, is_plan: bool = False) -> None:
         self._rows = rows
+        self._is_plan = is_plan and len(rows.columns) == 1
         self._numbers = tuple(numbers) or (False,) * len(rows.columns)
 
     def picture(self) -> dict[str, str] | None:
         """The result by MIME type, if it is a picture made by EXPLAIN (FORMAT SVG) or EXPLAIN (FORMAT MERMAID)."""
-        cell = self._rows.rows[0][0] if self._rows.columns == ("plan",) and len(self._rows.rows) == 1 else None
+        cell = self._rows.rows[0][0] if self._is_plan and len(self._rows.rows) == 1 else None
         if cell is None:
             return None
         if cell.startswith("<svg "):
@@ -54,11 +55,12 @@ class ResultTable:
             f'<th style="{_HEAD.format("right" if is_number else "left")}">{escape(column)}</th>'
             for column, is_number in zip(self._rows.columns, self._numbers, strict=True)
         )
-        if self._rows.columns == ("plan",):
+        if self._is_plan:
             # The lines of EXPLAIN become one cell, whose columns are aligned only in a fixed-width font.
             text = "\n".join(line or "" for (line,) in self._rows.rows)
             plan = f'<tr><td style="{_LINES}">{escape(text)}</td></tr>'
-            return f"<table><thead><tr>{head}</tr></thead><tbody>{plan}</tbody></table>"
+            count = f"<small>{self._count}</small>" if self._rows.has_more else ""
+            return f"<table><thead><tr>{head}</tr></thead><tbody>{plan}</tbody></table>{count}"
         body = "".join(
             "<tr>" + "".join(map(_html_cell, row, self._numbers)) + "</tr>"  # Every row has all columns.
             for row in self._rows.rows

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any
+from numbers import Integral, Rational, Real
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.syntax.variables.references import UndefinedVariableError
+
+if TYPE_CHECKING:
+    from rw_sql.errors import SqlError
 
 
 class CellVariables(Mapping[str, str]):
@@ -25,6 +32,13 @@ class CellVariables(Mapping[str, str]):
             raise KeyError(name)
         return value
 
+    def unusable_type(self, name: str) -> str | None:
+        """The type of a notebook's variable whose value has no text form; None for other variables."""
+        if name in self._own or name.startswith("_") or name not in self._namespace:
+            return None
+        value = self._namespace[name]
+        return type(value).__name__ if as_text(value) is None else None
+
     def __iter__(self) -> Iterator[str]:
         return (name for name in dict.fromkeys([*self._own, *self._namespace]) if self.get(name) is not None)
 
@@ -32,18 +46,50 @@ class CellVariables(Mapping[str, str]):
         return sum(1 for _ in self)
 
 
+def explain_type(error: SqlError, known: CellVariables) -> None:
+    """Changes the message of an error about a variable that is not set, if the notebook has a variable of this name
+    whose value cannot be used. The message then names the type of the value."""
+    if not isinstance(error, UndefinedVariableError):
+        return
+    kind = known.unusable_type(error.name)
+    if kind is not None:
+        error.message = f'the notebook\'s variable "{error.name}" has a value of type {kind}, which has no text form'
+        error.hint = (
+            rf"assign a string, number, boolean or time; or --var {error.name}=VALUE or \set {error.name} VALUE"
+        )
+
+
 def as_text(value: object) -> str | None:
     """The text that replaces a variable with this Python value; None if there is no such text."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return value
-        case int() | float() | Decimal():
-            return str(value)
-        case dt.datetime():
-            return value.isoformat(" ")
-        case dt.date() | dt.time():
-            return value.isoformat()
+    match _as_python(value):
+        case bool() as flag:
+            return "true" if flag else "false"
+        case str() as text:
+            return text
+        case Decimal() | Integral() as number:
+            return str(number)
+        case Rational():
+            return None  # A fraction is written as a division, whose value depends on the text around it.
+        case Real() as number:
+            return str(number)
+        case dt.datetime() as at:
+            return None if at != at else at.isoformat(" ")  # pandas.NaT, a datetime, is not equal to itself.
+        case dt.date() | dt.time() as at:
+            return at.isoformat()
         case _:
             return None
+
+
+def _as_python(value: object) -> object:
+    """Converts NumPy's booleans and times to Python's. Other values are returned unchanged: NumPy's numbers are
+    numbers of Python's ``numbers`` module, and their text has no more digits than they need."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return value
+    if isinstance(value, numpy.bool_):
+        return bool(value)
+    if isinstance(value, numpy.datetime64):
+        made = value.item()
+        # A unit that datetime lacks, such as nanoseconds, makes a number of units.
+        return value.astype("datetime64[us]").item() if isinstance(made, int) else made
+    return value

@@ -79,8 +79,10 @@ def cell_text(value: Any) -> str | None:
         return "\\x" + value.hex()
     if isinstance(value, dict):
         return "{" + ", ".join(f"{cell_text(key)}: {_inner(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, tuple) and hasattr(value, "asDict"):
-        return cell_text(value.asDict())
+    if isinstance(value, tuple) and hasattr(value, "__fields__"):  # A struct; several fields may have one name.
+        return (
+            "{" + ", ".join(f"{name}: {_inner(item)}" for name, item in zip(value.__fields__, value, strict=True)) + "}"
+        )
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_inner(item) for item in value) + "]"
     return str(value)

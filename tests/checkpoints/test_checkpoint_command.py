@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from rw_sql.cli.main import app
@@ -23,7 +26,7 @@ from tests.checkpoints.made import delta, files, kafka, list_files, make_checkpo
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 MOVE = ("--assume-stopped", "--yes", "--watch", "10ms")
@@ -286,3 +289,90 @@ def test_at_a_terminal(job: Path, answers: list[str], is_done: bool) -> None:
     assert "stopped? Type yes:" in told
     assert ("INJECTED" in told) == is_done
     assert (tree(job) != before) == is_done
+
+
+class Terminal(io.StringIO):
+    """A stream that reports to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@contextmanager
+def answering(monkeypatch: pytest.MonkeyPatch, *answers: Callable[[], bool]) -> Iterator[io.StringIO]:
+    """Answers the command's questions in turn; yields what it prints at its terminal."""
+    left = list(answers)
+    terminal = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setattr("rw_sql.cli.checkpoint.running._is_yes", lambda *_: left.pop(0)())
+        patch.setattr("rw_sql.cli.checkpoint.running.console_for", lambda *_: Console(file=terminal, width=200))
+        patch.setattr("rw_sql.cli.checkpoint.running.sys", SimpleNamespace(stdin=terminal, stdout=terminal))
+        yield terminal
+    assert not left
+
+
+def yes() -> bool:
+    return True
+
+
+def test_a_rewrite_is_refused_if_its_files_are_gone_when_the_user_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_checkpoint(tmp_path / "c", [kafka(a=[1]), files(0)], names=["clicks", "arrivals"])
+    listed = tmp_path / "0.json"
+    listed.write_text("{}", encoding="utf-8")
+    list_files(made, 0, listed, source="arrivals")
+    before = tree(made)
+
+    def goes_ahead() -> bool:
+        listed.unlink()
+        return True
+
+    with answering(monkeypatch, yes, goes_ahead) as terminal:
+        assert refused("set-offsets", made, "--to-earliest", "--split", "list").code == "RW402"
+    assert "DUPLICATES" in terminal.getvalue()
+    assert tree(made) == before
+
+
+@pytest.mark.parametrize("options", [(), ("--yes", "--allow", "duplicates"), ("--assume-stopped",)])
+def test_a_rewrite_whose_effect_has_changed_is_shown_and_asked_again(
+    job: Path, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reads_on() -> bool:
+        if not (job / "offsets" / "2").exists():
+            plan_batch(job, 2, [kafka(words=[14, 9])])
+            (job / "commits" / "2").write_text((job / "commits" / "1").read_text(encoding="utf-8"), encoding="utf-8")
+        return True
+
+    last = [reads_on, reads_on] if options else [yes, reads_on, yes, yes]
+    with answering(monkeypatch, *last) as terminal:
+        run("set-offsets", job, "--set", "words:0=5", "--watch", "10ms", *options)
+    first, _, second = terminal.getvalue().partition("has changed since this preview. The new preview:")
+    assert "batch 1" in first
+    assert "batch 2" in second
+    assert "INJECTED" in second
+    assert "words:0 at 5 (was 14)" in second
+
+
+def test_a_plan_that_is_still_current_is_asked_once(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for arguments, change in (
+        (("set-offsets", job, "--set", "words:0=5"), "words:0 at 5 (was 12)"),
+        (("undo", job), "words:0 at 12 (was 5)"),
+    ):
+        with answering(monkeypatch, yes, yes) as terminal:
+            run(*arguments, "--watch", "10ms")
+        assert "The new preview" not in terminal.getvalue()
+        assert change in terminal.getvalue()
+
+
+def test_an_undo_is_refused_if_the_rewrite_was_undone_when_the_user_answers(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("set-offsets", job, "--set", "words:0=5", "--allow", "duplicates", *MOVE)
+
+    def undoes() -> bool:
+        run("undo", job, *MOVE)
+        return True
+
+    with answering(monkeypatch, yes, undoes):
+        assert refused("undo", job, "--watch", "10ms").code == "RW324"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.script.running import open_block
+from rw_sql.cli.open_block import open_block
 from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.errors import SqlError
 from rw_sql.session.scripts import run_statements

@@ -51,7 +51,7 @@ def run(session: AttachedSession, folder: Path, *files: str, **options: bool) ->
     shown = io.StringIO()
     report = RunReport(hide=hide)
     transcript = Transcript(console_for(shown), None, hide=hide)
-    ScriptRun(scripts, RunOptions(**options), report, transcript).carry_out(session.spark, transcript.answer)  # type: ignore[arg-type]
+    ScriptRun(scripts, RunOptions(**options), report, transcript).carry_out(session.spark, transcript)  # type: ignore[arg-type]
     return report, shown.getvalue()
 
 

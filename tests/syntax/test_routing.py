@@ -10,6 +10,7 @@ import pytest
 from rw_sql.errors import SqlError
 from rw_sql.syntax import could_be_ours, route
 from rw_sql.syntax import statements as ast
+from rw_sql.syntax.lexing.first_words import is_explain, is_show_create
 
 
 class Catalog:
@@ -163,3 +164,19 @@ def test_the_first_look_is_quick() -> None:
         timeit.repeat(lambda: [could_be_ours(text) for text in texts], number=2000, repeat=5, timer=time.process_time)
     )
     assert best / (2000 * len(texts)) < 2e-6
+
+
+@pytest.mark.parametrize(
+    ("text", "is_plan", "is_definition"),
+    [
+        ("EXPLAIN SELECT 1", True, False),
+        ("/* a */ explain\n(FORMAT SVG) PAUSE SOURCE s", True, False),
+        ("-- EXPLAIN\nSELECT plan FROM t", False, False),
+        ("SELECT 1 AS explain", False, False),
+        ("explained", False, False),
+        ("-- the source\nSHOW /* its */ CREATE SOURCE s", False, True),
+        ("SHOW CREATED", False, False),
+    ],
+)
+def test_the_first_words_show_what_a_result_contains(text: str, is_plan: bool, is_definition: bool) -> None:
+    assert (is_explain(text), is_show_create(text)) == (is_plan, is_definition)

@@ -28,6 +28,7 @@ from rw_sql.plan.statements.checkpoint.checkpoint import (
     lower_show_checkpoint,
     lower_undo_checkpoint,
 )
+from rw_sql.plan.statements.checkpoint.shown_rewrite import is_rewrite_current
 from rw_sql.runtime.control.checkpoint_folders import carry_out
 from rw_sql.runtime.control.checkpoint_inspector import CheckpointInspector, secrets_of_environment
 from rw_sql.session.results import Rows, cell_text
@@ -55,7 +56,7 @@ from rw_sql.syntax.statements import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rich.console import Console
 
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import InjectTarget
 
 _ALLOW = ("GAPS", "DUPLICATES", "CLAMP")
+_CHANGED = "Nothing was changed: the checkpoint or its upstream has changed since this preview. The new preview:"
 _STOPPED = "Is the job that uses this checkpoint stopped? Type yes: "
 
 
@@ -288,12 +290,20 @@ def move_checkpoint(
     if is_sql_only:
         console_for().print(Text(render(statement) + ";"))
         return
-    inspector = upstreams.inspector()
     # Whether the job is stopped is asked separately, so the preview's question does not contain it.
     asked = replace(statement, is_assumed_stopped=True)
-    plan = lower_inject_checkpoint_offsets(asked, inspector.snapshot, inspector)
+
+    def make_plan() -> Plan:
+        inspector = upstreams.inspector()
+        return lower_inject_checkpoint_offsets(asked, inspector.snapshot, inspector)
+
+    def is_current(shown: Plan) -> bool:
+        inspector = upstreams.inspector()
+        return is_rewrite_current(shown, inspector.snapshot, inspector)
+
     _carry_out(
-        plan,
+        make_plan,
+        is_current,
         statement.path,
         is_assumed_stopped=statement.is_assumed_stopped,
         is_yes=is_yes,
@@ -311,24 +321,56 @@ def undo_checkpoint(
         raise SqlError(
             INVALID_OPTION, f"--watch must be a time such as 10s or 2min, found: {watch!r}", hint="--watch 10s"
         )
-    plan = lower_undo_checkpoint(
-        ShowCheckpoint(path=path), CheckpointInspector(), path, watch_seconds=seconds, is_assumed_stopped=True
+
+    def make_plan() -> Plan:
+        return lower_undo_checkpoint(
+            ShowCheckpoint(path=path), CheckpointInspector(), path, watch_seconds=seconds, is_assumed_stopped=True
+        )
+
+    _carry_out(
+        make_plan,
+        lambda shown: make_plan() == shown,
+        path,
+        is_assumed_stopped=is_assumed_stopped,
+        is_yes=is_yes,
+        is_dry_run=is_dry_run,
+        output=output,
     )
-    _carry_out(plan, path, is_assumed_stopped=is_assumed_stopped, is_yes=is_yes, is_dry_run=is_dry_run, output=output)
 
 
-def _carry_out(plan: Plan, path: str, *, is_assumed_stopped: bool, is_yes: bool, is_dry_run: bool, output: str) -> None:
+def _carry_out(
+    make_plan: Callable[[], Plan],
+    is_current: Callable[[Plan], bool],
+    path: str,
+    *,
+    is_assumed_stopped: bool,
+    is_yes: bool,
+    is_dry_run: bool,
+    output: str,
+) -> None:
+    """Shows a plan, asks for confirmation, and carries it out.
+
+    A person may take long to answer. If the effect of the plan has changed by then (``is_current``), plans again, and
+    shows and asks again.
+    """
     is_json, is_picture = output == "json", output in PICTURES
     console = console_for(sys.stderr if is_json or is_picture else None)
+    plan = make_plan()
     if is_picture:
         sys.stdout.write(plan_svg(plan) if output == "svg" else plan_mermaid(plan))
         return
-    if plan.preview is not None and not (is_json and is_dry_run):
-        console.print(Text(render_preview(plan.preview)))
     number = None
-    if plan.effect is not None and not is_dry_run:
-        _ask(console, plan, is_assumed_stopped=is_assumed_stopped, is_yes=is_yes)
-        number = carry_out(plan.effect, actor=user_name())
+    while True:
+        if plan.preview is not None and not (is_json and is_dry_run):
+            console.print(Text(render_preview(plan.preview)))
+        if plan.effect is None or is_dry_run:
+            break
+        was_asked = _ask(console, plan, is_assumed_stopped=is_assumed_stopped, is_yes=is_yes)
+        if not was_asked or is_current(plan):
+            number = carry_out(plan.effect, actor=user_name())
+            break
+        plan = make_plan()
+        console.print(Text(_CHANGED))
     changes = [{"object": row.object, "change": row.change, "detail": row.detail} for row in plan.changes]
     if is_json:
         splits = [
@@ -356,9 +398,9 @@ def _carry_out(plan: Plan, path: str, *, is_assumed_stopped: bool, is_yes: bool,
         console.print(Text(f"Operation {number}. To undo it: rw-sql checkpoint undo {path}", style="dim"))
 
 
-def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool) -> None:
+def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool) -> bool:
     """Asks whether the job is stopped and whether to carry out the plan; returns only if both are confirmed. Otherwise
-    raises SqlError CONFIRMATION_NEEDED."""
+    raises SqlError CONFIRMATION_NEEDED. The result is False if the options of the command confirm both."""
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not is_assumed_stopped and not (can_ask and _is_yes(console, _STOPPED)):
         raise SqlError(
@@ -369,9 +411,9 @@ def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool
             hint="nothing was changed; stop the job, then run this with --assume-stopped",
         )
     if is_yes and not plan.unallowed:
-        return
+        return not is_assumed_stopped
     if can_ask and _is_yes(console, "Go ahead? Type yes: "):
-        return
+        return True
     lacking = f" --allow {','.join(word.lower() for word in plan.unallowed)}" if plan.unallowed else ""
     raise SqlError(
         CONFIRMATION_NEEDED,

@@ -172,7 +172,7 @@ def apply_command(
             _require_yes(console, len(chosen))
         if chosen:
             runner = StatementRunner(console, location, is_confirmed=yes, tokens=frozenset(confirm or ()))
-            carry_out(runner, plan, chosen, made, keeping, again)
+            carry_out(runner, plan, chosen, made, keeping, again, target if is_plan else None)
     except SqlError as error:
         if output != "json":
             raise

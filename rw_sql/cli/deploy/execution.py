@@ -62,6 +62,7 @@ class StatementRunner:
         """Runs one statement. Raises SqlError."""
         from rw_sql.session.scripts import run_statements
 
+        self._transcript.begin()
         with self._status.line.running():
             answer = None if self._transcript.answer is None else self._ask
             run_statements(spark, text, answer=answer, on_result=self._show)
@@ -92,9 +93,11 @@ def carry_out(
     made: list[DeployChange],
     first: Sequence[str],
     again: str,
+    plan_file: str | None,
 ) -> None:
     """Runs the statements in ``first``, then the statements of the changes, and appends each completed change to
     ``made``. ``again`` tells the user how to continue after an error, such as "run the same command again".
+    ``plan_file`` is the file from which the plan was read, if any.
 
     All statements are planned before the first one runs, so that nothing is changed if one of them would be refused. A
     single statement is not planned beforehand, because it changes nothing if it is refused.
@@ -111,6 +114,7 @@ def carry_out(
         require_current(catalog_of(uri)[1], plan, uri, again)
         if sum(len(change.statements) for change in changes) > 1:
             _require_possible(spark, changes)
+        is_outdated = False
         try:
             for text in first:
                 runner.run(spark, text)
@@ -119,10 +123,11 @@ def carry_out(
                 require_still_there(catalog_of(uri)[1], change)
                 for text in change.texts:
                     runner.run(spark, text)
+                    is_outdated = True
                 made.append(change)
         except (SqlError, KeyboardInterrupt) as error:
             if isinstance(error, UnconfirmedError):
-                error.hint = hint_for_a_command(error.question)
+                error.hint = hint_for_a_command(error.question, plan_file=plan_file, is_outdated=is_outdated)
             print_error(f"{len(made)} of {len(changes)} changes were applied; to continue, {again}")
             raise
 

@@ -147,7 +147,8 @@ def _dotted(file: str) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """Converts a value for JSON: numbers, booleans and NULL stay as they are; decimals, times and bytes become text."""
+    """Converts a value for JSON: numbers, booleans and NULL stay as they are; decimals, times and bytes become text. A
+    struct becomes an object or, if two of its fields have the same name, an array of its names and values in pairs."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -161,8 +162,11 @@ def json_value(value: Any) -> Any:
             return "\\x" + bytes(value).hex()
         case dict():
             return {str(key): json_value(inner) for key, inner in value.items()}
-        case tuple() if hasattr(value, "asDict"):
-            return json_value(value.asDict())
+        case tuple() if hasattr(value, "__fields__"):
+            fields = [(name, json_value(inner)) for name, inner in zip(value.__fields__, value, strict=True)]
+            made = dict(fields)
+            # Most readers of JSON keep only one of two members with the same name.
+            return made if len(made) == len(fields) else [list(field) for field in fields]
         case list() | tuple():
             return [json_value(inner) for inner in value]
         case _:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from rw_sql.cli.empty_catalog import EmptyCatalog
+from rw_sql.cli.open_block import open_block
 from rw_sql.cli.script.report import RunReport, StatementRun, status_of
 from rw_sql.cli.spark_start import STARTING, spark_for
 from rw_sql.cli.terminal.output import console_for, print_cancelled, print_error
 from rw_sql.cli.terminal.question import choose_answer
 from rw_sql.cli.terminal.status_line import Doing, StatusLine, own_stderr
 from rw_sql.cli.terminal.transcript import Transcript
-from rw_sql.errors import BLOCK_LEFT_OPEN, SqlError
+from rw_sql.errors import SqlError
 from rw_sql.session.results import read_values
 from rw_sql.syntax import could_be_ours, route
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rw_sql.cli.script.loading import Script
-    from rw_sql.cli.terminal.question import Answer
     from rw_sql.cli.terminal.status_line import Progress
     from rw_sql.session.attach import Attached, Question
     from rw_sql.session.results import Values
@@ -71,7 +71,7 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[
         else:
             with spark_for(options.warehouse, status=status.line) as spark:
                 status.spark = spark
-                run.carry_out(spark, transcript.answer)
+                run.carry_out(spark, transcript)
     report.seconds = time.monotonic() - started
     if options.output != "text":
         sys.stdout.write(report.as_json() + "\n" if options.output == "json" else report.as_junit())
@@ -134,11 +134,15 @@ class ScriptRun:
             self._each(each, refuse)
         return True
 
-    def carry_out(self, spark: SparkSession, answer: Answer | None) -> None:
-        """Runs every statement."""
+    def carry_out(self, spark: SparkSession, asking: Transcript) -> None:
+        """Runs every statement. ``asking`` prints the statements whose confirmation is asked for, even if nothing else
+        is printed during the run."""
         from rw_sql.session.scripts import answering, run_part
 
+        answer = asking.answer
+
         def run(script: Script, part: ScriptStatement) -> _Outcome:
+            asking.begin()
             kept: list[Values] = []
             with self._status.running():
                 run_part(attached, part, script.expanded.text, None, lambda frame: kept.append(read_values(frame)))
@@ -288,15 +292,6 @@ def _unparsed(script: Script, part: ScriptStatement) -> SqlError | None:
     except SqlError as error:
         return error.moved_into(script.expanded.text, part.start, part.line, part.column, None)
     return None
-
-
-def open_block(script: str | None) -> SqlError:
-    """The error for a script that ends inside a block. The block is never committed."""
-    return SqlError(
-        BLOCK_LEFT_OPEN,
-        f"{script or 'the script'} ends inside a BEGIN UNSAFE block: no statement of the block took effect",
-        hint="end the script with COMMIT;",
-    )
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import signal
 import sys
 import time
@@ -12,9 +11,11 @@ from typing import TYPE_CHECKING, TextIO
 from rich.text import Text
 
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED, is_refused
+from rw_sql.cli.open_block import open_block
 from rw_sql.cli.shell.backend import Backend, listed
 from rw_sql.cli.shell.commands import HELP, listing, split_commands, switched, unknown
 from rw_sql.cli.shell.outside import edited, run_command, show_paged
+from rw_sql.cli.shell.result_forms import JOBS, definition_of, jobs_in_short
 from rw_sql.cli.spark_start import beside_prompt
 from rw_sql.cli.terminal.output import console_for, fits, print_cancelled, print_error, print_rows
 from rw_sql.cli.terminal.question import choose_answer
@@ -29,6 +30,7 @@ from rw_sql.errors import (
     SqlError,
 )
 from rw_sql.syntax import parse_statement, split_script
+from rw_sql.syntax.lexing.first_words import is_explain
 from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.lexing.tokens import scan
 from rw_sql.syntax.statements import Name
@@ -50,8 +52,6 @@ _LONG_SECONDS = 10.0
 """From this duration on, a statement's duration is also printed in minutes and seconds."""
 
 _WATCH_SECONDS, _MOST_WATCH_SECONDS = 2.0, 86_400.0
-_JOBS = ("job", "kind", "object", "state", "reason", "last_error", "lag", "run", "restarts")
-_SHOW_CREATE = re.compile(r"\s*SHOW\s+CREATE\b", re.IGNORECASE)
 logger = logging.getLogger(__name__)
 
 _PASSING = (STORE_UNREACHABLE, UPSTREAM_UNREACHABLE)
@@ -185,23 +185,24 @@ class Shell:
         if not rows.columns:
             return
         definition = definition_of(statement, rows) if layout != "records" else None
+        is_plan = is_explain(statement)
         console = console_for(self._out) if self._out is not None else self._console
         left_out = ""
-        if layout == "auto" and rows.columns == _JOBS and not fits(rows, console.width):
-            rows, left_out = _jobs_in_short(rows)
+        if layout == "auto" and rows.columns == JOBS and not fits(rows, console.width):
+            rows, left_out = jobs_in_short(rows)
         if definition is not None:
             # Printed unwrapped, because a line that the terminal breaks can still be copied.
             console.print(Text(definition), soft_wrap=True)
             return
         if self._out is not None or not self._is_paged or not console.is_terminal or console.is_dumb_terminal:
-            print_rows(console, rows, layout=layout)
+            print_rows(console, rows, layout=layout, is_plan=is_plan)
             console.print(Text(left_out), end="")
             if self._out is not None:
                 self._out.flush()
             return
         console.begin_capture()
         try:
-            print_rows(console, rows, layout=layout)
+            print_rows(console, rows, layout=layout, is_plan=is_plan)
             console.print(Text(left_out), end="")
         finally:
             text = console.end_capture()
@@ -387,30 +388,6 @@ def _duration(seconds: float) -> str:
     return said if seconds < _LONG_SECONDS else f"{said} ({elapsed(seconds)})"
 
 
-def _jobs_in_short(rows: Rows) -> tuple[Rows, str]:
-    """A compact form of SHOW JOBS for terminals that are too narrow for the full table: the most important columns, and
-    the reasons as text below the table."""
-    from rw_sql.session.results import Rows
-
-    at = [rows.columns.index(column) for column in ("job", "object", "kind", "state", "lag")]
-    short = Rows(
-        columns=tuple(rows.columns[index] for index in at),
-        rows=tuple(tuple(row[index] for index in at) for row in rows.rows),
-        has_more=rows.has_more,
-    )
-    named = (dict(zip(rows.columns, row, strict=True)) for row in rows.rows)
-    reasons = [f"{job['object']} is {job['state']}: {job['reason']}\n" for job in named if job["reason"]]
-    return short, "".join([*reasons, "\\x shows all columns\n"])
-
-
-def definition_of(statement: str, rows: Rows) -> str | None:
-    """The result of SHOW CREATE as a statement that can be copied; None for other statements."""
-    if not _SHOW_CREATE.match(statement) or len(rows.rows) != 1:
-        return None
-    text = rows.rows[0][-1]
-    return None if text is None else text.rstrip().rstrip(";") + ";"
-
-
 def run_shell(*, warehouse: str | None, commands: Sequence[str] = (), files: Sequence[str] = ()) -> int:
     """Runs ``commands`` and ``files``.
 
@@ -430,8 +407,13 @@ def _run_shell(backend: Backend, commands: Sequence[str], files: Sequence[str]) 
         texts = [*commands, *(f"\\i {_quoted(path)}" if path != "-" else read_text("-") for path in files)]
         for text in texts or _piped():
             status = shell.run(text)
-            if status != DONE or shell.is_over:
+            if status != DONE:
                 return status
+            if shell.is_over:
+                break
+        if backend.block_state is not None:
+            print_error(open_block(None).render())
+            return FAILED
         return DONE
     finally:
         shell.close()

@@ -67,7 +67,7 @@ def run_statement(
     elif is_json:
         print(json.dumps([_plain(record) for record in records_of(table)], indent=2, ensure_ascii=False))
     else:
-        print_rows(console, rows_of(table))
+        print_rows(console, rows_of(table), is_plan=is_explained)
 
 
 def is_look(statement: Statement) -> bool:

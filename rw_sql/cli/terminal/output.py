@@ -80,19 +80,21 @@ def console_for(stream: TextIO | None = None) -> Console:
     return _VisibleConsole(file=stream, force_terminal=False, highlight=False, width=_NO_WIDTH, color_system=None)
 
 
-def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto") -> None:
-    """Prints a result as a table with its number of rows; prints nothing for a result without columns.
+def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto", is_plan: bool = False) -> None:
+    """Prints a result as a table with its number of rows; prints nothing for a result without columns. ``is_plan``: the
+    rows are those of EXPLAIN, which are printed as text.
 
     If a table with unbroken headers does not fit, it is printed without lines between its columns. If that does not
     fit either, or if it has tall cells, it is printed row by row, unless ``layout`` requires a table.
     """
     if not rows.columns:
         return
-    if rows.columns == ("plan",) and len(rows.rows) == 1 and "\n" in (rows.rows[0][0] or ""):
+    is_plan = is_plan and len(rows.columns) == 1
+    if is_plan and len(rows.rows) == 1 and "\n" in (rows.rows[0][0] or ""):
         # EXPLAIN as JSON, Mermaid or SVG: to be copied, or written to a file.
         console.print(Text(rows.rows[0][0] or ""), soft_wrap=True)
         return
-    if rows.columns == ("plan",) and console.is_terminal and layout != "records":
+    if is_plan and console.is_terminal and layout != "records":
         _print_plan(console, rows)
         return
     rows = _with_visible_cells(rows)
@@ -132,6 +134,8 @@ def _print_plan(console: Console, rows: Rows) -> None:
             break_on_hyphens=False,
         )
         console.print(Text("\n".join(parts)), soft_wrap=True)
+    if rows.has_more:
+        console.print(Text(f"({rows.count})", style="dim"))
 
 
 def _is_tall(rows: Rows) -> bool:

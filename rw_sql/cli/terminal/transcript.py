@@ -9,6 +9,7 @@ from rich.text import Text
 from rw_sql.cli.terminal.output import print_rows
 from rw_sql.errors import masked
 from rw_sql.session.results import read_values
+from rw_sql.syntax.lexing.first_words import is_explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class Transcript:
-    """Prints the transcript of a running script. ``run_statements`` calls ``answer`` and ``show``."""
+    """Prints the transcript of a running script. The caller calls ``begin`` before each statement; ``run_statements``
+    calls ``answer`` and ``show``."""
 
     def __init__(
         self,
@@ -38,6 +40,11 @@ class Transcript:
         self._answer = answer
         self._is_quiet = is_quiet
         self._hide = hide
+        self._is_told = False
+
+    def begin(self) -> None:
+        """Begins the next statement: its text has not been printed yet. The statement before it may have ended with an
+        error after its text was printed with its question."""
         self._is_told = False
 
     @property
@@ -56,7 +63,7 @@ class Transcript:
             self._tell(text)
         self._is_told = False
         if result is not None:
-            print_rows(self._console, result.as_text())
+            print_rows(self._console, result.as_text(), is_plan=is_explain(text))
         for line in plan or ():
             self.say(line)
         self._console.print()

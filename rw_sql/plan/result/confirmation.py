@@ -14,7 +14,7 @@ from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.result.allow import predicted_words
 from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.syntax import render
-from rw_sql.syntax.statements import InjectCheckpointOffsets, UnsafeBlock
+from rw_sql.syntax.statements import CreateSource, CreateTable, InjectCheckpointOffsets, UnsafeBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,12 +171,7 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> UnconfirmedEr
         f"in this session, or rw-sql run --confirm {question.token} in a script"
     )
     if question.unallowed:
-        where = (
-            f"a RESET, INJECT or UNSAFE SET of the block on source {', '.join(plan.unallowed_sources)}"
-            if plan.unallowed_sources
-            else "the statement"
-        )
-        hint += f"; a confirmation in advance, such as --yes, needs ALLOW {', '.join(question.unallowed)} in {where}"
+        hint += f"; a confirmation in advance, such as --yes, needs {_allowing(plan)}"
     if question.assertion:
         said = (
             ", unless the statement has WITH (ASSUME_STOPPED = true)"
@@ -187,13 +182,37 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> UnconfirmedEr
     return UnconfirmedError(question, message, span=plan.statement.span, hint=hint)
 
 
-def hint_for_a_command(question: Question) -> str:
+def _allowing(plan: Plan) -> str:
+    """The ALLOW clause that a plan lacks, and the statement to which it belongs."""
+    allow = f"ALLOW {', '.join(plan.unallowed)}"
+    if plan.unallowed_sources:
+        return f"{allow} in a RESET, INJECT or UNSAFE SET of the block on source {', '.join(plan.unallowed_sources)}"
+    if isinstance(plan.statement, CreateSource | CreateTable):  # CREATE OR REPLACE, which has no ALLOW.
+        kind = "SOURCE" if isinstance(plan.statement, CreateSource) else "TABLE"
+        return f"ALTER {kind} {plan.statement.name} UNSAFE SET (…) {allow} in place of CREATE OR REPLACE"
+    return f"{allow} in the statement"
+
+
+def hint_for_a_command(question: Question, *, plan_file: str | None = None, is_outdated: bool = False) -> str:
     """The hint for a command such as ``rw-sql source``, which builds the statement itself: there is no session in which
-    to type CONFIRM, and no statement text to change."""
+    to type CONFIRM, and no statement text to change.
+
+    ``plan_file`` is the saved plan that the command applies, whose statements no option of the command changes.
+    ``is_outdated``: statements of the plan have run, so that it cannot be applied again.
+    """
+    allow = f"--allow {','.join(word.lower() for word in question.unallowed)}"
+    if plan_file is not None and is_outdated:
+        either = f"; --yes needs a plan that is made with {allow}" if question.unallowed else ""
+        return (
+            "this statement changed nothing; to run it with exactly this preview, make the plan again: rw-sql diff "
+            f"FOLDER --file {plan_file}; and apply it with --confirm {question.token}{either}"
+        )
     hint = (
         "this statement changed nothing; to run it with exactly this preview, add --confirm "
         f"{question.token} to the same command"
     )
-    if question.unallowed:
-        hint += f"; --yes needs --allow {','.join(word.lower() for word in question.unallowed)}"
-    return hint
+    if not question.unallowed:
+        return hint
+    if plan_file is not None:
+        return f"{hint}; --yes needs a plan that is made with it: rw-sql diff FOLDER {allow} --file {plan_file}"
+    return f"{hint}; --yes needs {allow}"

@@ -1,4 +1,5 @@
-"""Decides from the first words of a statement whether it may be rw_sql's."""
+"""Decides from the first words of a statement whether it may be rw_sql's, and whether it is an EXPLAIN or a SHOW
+CREATE."""
 
 from __future__ import annotations
 
@@ -28,6 +29,20 @@ _FIRST_WORDS = re.compile(
 )
 
 
+_EXPLAIN = re.compile(rf"{BLANK}*+EXPLAIN\b", re.IGNORECASE)
+_SHOW_CREATE = re.compile(rf"{BLANK}*+SHOW{BLANK}++CREATE\b", re.IGNORECASE)
+
+
 def could_be_ours(text: str) -> bool:
     """True if, according to its first words, the text may be an rw_sql statement. Takes less than a microsecond."""
     return _FIRST_WORDS.match(text) is not None
+
+
+def is_explain(text: str) -> bool:
+    """True if the text is an EXPLAIN statement, rw_sql's or Spark's."""
+    return _EXPLAIN.match(text) is not None
+
+
+def is_show_create(text: str) -> bool:
+    """True if the text is a SHOW CREATE statement, rw_sql's or Spark's."""
+    return _SHOW_CREATE.match(text) is not None

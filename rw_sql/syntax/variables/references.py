@@ -80,11 +80,19 @@ def replacement(reference: Reference, variables: Mapping[str, str], style: Style
             return quoted(value) if style == "ours" or quoted(value) == value else quoted_for_spark(value)
 
 
-def undefined(name: str, known: Iterable[str]) -> SqlError:
+class UndefinedVariableError(SqlError):
+    """The error for a variable that is not set. ``name`` is the variable's name."""
+
+    def __init__(self, name: str, message: str, *, hint: str) -> None:
+        super().__init__(UNDEFINED_VARIABLE, message, hint=hint)
+        self.name = name
+
+
+def undefined(name: str, known: Iterable[str]) -> UndefinedVariableError:
     """The error for a variable that is not set."""
     near = near_names(name, known, most=1)
     hint = f"did you mean :{near[0]}?" if near else rf"--var {name}=VALUE or \set {name} VALUE; \:{name} is no variable"
-    return SqlError(UNDEFINED_VARIABLE, f'variable "{name}" is not set', hint=hint)
+    return UndefinedVariableError(name, f'variable "{name}" is not set', hint=hint)
 
 
 def braced_value(name: str, variables: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from pyspark.sql.types import _create_row
 
 from rw_sql.cli.reports.junit import Case, Suite, render_junit
 from rw_sql.cli.script.loading import hiding
@@ -79,6 +80,11 @@ def test_json_has_every_key_and_no_secret() -> None:
 def test_values_in_json() -> None:
     assert json_value({"a": [b"\x01", (2.5, True)], 1: float("nan")}) == {"a": ["\\x01", [2.5, True]], "1": "nan"}
     assert json_value(dt.datetime(2024, 1, 2, 3, 4, 5)) == "2024-01-02T03:04:05"
+
+
+def test_a_struct_with_two_fields_of_one_name_has_both_in_json() -> None:
+    assert json_value(_create_row(["id", "at"], [1, None])) == {"id": 1, "at": None}
+    assert json_value([_create_row(["id", "id"], [1, b"\x02"])]) == [[["id", 1], ["id", "\\x02"]]]
 
 
 def test_junit() -> None:

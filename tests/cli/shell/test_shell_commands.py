@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.cli.shell.commands import HELP, NAMES, Piece, listing, split_commands, switched, unknown
-from rw_sql.cli.shell.loop import _JOBS, _jobs_in_short, _name_in
+from rw_sql.cli.shell.loop import _name_in
+from rw_sql.cli.shell.result_forms import JOBS, definition_of, jobs_in_short
 from rw_sql.cli.terminal.output import fits
 from rw_sql.errors import INVALID_COMMAND, SqlError
 from rw_sql.session.results import Rows
@@ -83,14 +84,14 @@ def test_the_help_has_every_command() -> None:
 def test_jobs_that_do_not_fit_are_shown_in_short_with_their_reasons_below() -> None:
     reason = "EXPIRED refunds:0: RESUME SOURCE refunds"
     rows = Rows(
-        columns=_JOBS,
+        columns=JOBS,
         rows=(
             ("ingest-5", "source", "refunds", "STALLED", reason, None, "60", None, "0"),
             ("mv-11", "materialized_view", "totals_by_country", "RUNNING", "", None, "80", "2", "0"),
         ),
     )
     assert not fits(rows, 80)
-    short, below = _jobs_in_short(rows)
+    short, below = jobs_in_short(rows)
     assert fits(short, 80)
     assert short.columns == ("job", "object", "kind", "state", "lag")
     assert short.rows[1] == ("mv-11", "totals_by_country", "materialized_view", "RUNNING", "80")
@@ -113,3 +114,9 @@ def test_jobs_that_do_not_fit_are_shown_in_short_with_their_reasons_below() -> N
 )
 def test_a_name_is_written_as_in_a_statement(text: str, name: str | None) -> None:
     assert _name_in(text) == name
+
+
+def test_a_definition_is_copied_even_after_a_comment() -> None:
+    rows = Rows(columns=("name", "create_sql"), rows=(("s", "CREATE SOURCE s"),))
+    assert definition_of("-- s\nSHOW CREATE SOURCE s", rows) == "CREATE SOURCE s;"
+    assert definition_of("SELECT name, create_sql FROM t", rows) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,8 @@ import pytest
 
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED
 from rw_sql.cli.shell.backend import Backend
-from rw_sql.cli.shell.loop import Shell
+from rw_sql.cli.shell.loop import Shell, _run_shell
+from rw_sql.plan.result.plan import Table
 from tests.support.warehouses import Absence, WrittenWarehouse
 
 if TYPE_CHECKING:
@@ -94,3 +96,71 @@ def test_a_block_is_aborted_if_a_statement_does_not_run(
         monkeypatch.setattr(shell.backend, "abort_block", lambda: aborted.append(text))
         shell.run(text)
     assert bool(aborted) is is_aborted
+
+
+class BlockBackend(Backend):
+    """A shell's backend without Spark, which knows only BEGIN UNSAFE, COMMIT and ROLLBACK."""
+
+    state: str | None = None
+
+    @property
+    def block_state(self) -> str | None:
+        return self.state
+
+    def answer_early(self, text: str) -> Table | None:
+        self.state = {"BEGIN UNSAFE": "open", "COMMIT": None, "ROLLBACK": None}.get(text.strip(), self.state)
+        return Table(columns=(), rows=())
+
+
+@pytest.mark.parametrize(
+    ("way", "texts", "is_left_open"),
+    [
+        ("-c", ["BEGIN UNSAFE; PAUSE SOURCE s;"], True),
+        ("-f", ["BEGIN UNSAFE", "PAUSE SOURCE s"], True),
+        ("-c", ["BEGIN UNSAFE;\n\\q\nCOMMIT;"], True),
+        ("pipe", ["BEGIN UNSAFE", "\\q\nCOMMIT"], True),
+        ("pipe", ["BEGIN UNSAFE; COMMIT;"], False),
+        ("-f", ["BEGIN UNSAFE", "ROLLBACK"], False),
+        ("-c", ["SHOW SOURCES"], False),
+    ],
+)
+def test_statements_that_end_inside_a_block_fail(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    way: str,
+    texts: list[str],
+    is_left_open: bool,
+) -> None:
+    files = [tmp_path / f"{number}.sql" for number in range(len(texts))]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text + ";", encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(";\n".join(texts).encode())))
+    status = _run_shell(
+        BlockBackend(str(tmp_path / "w")),
+        texts if way == "-c" else [],
+        [str(file) for file in files] if way == "-f" else [],
+    )
+    assert status == (FAILED if is_left_open else DONE)
+    said = capsys.readouterr().err
+    if is_left_open:
+        assert "RW333: the script ends inside a BEGIN UNSAFE block: no statement of the block took effect" in said
+    else:
+        assert said == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "has_frame"), [("-- its plan\nEXPLAIN PAUSE SOURCE s", False), ("SELECT plan FROM t", True)]
+)
+def test_only_the_rows_of_explain_are_printed_as_text(
+    written: WrittenWarehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    has_frame: bool,
+) -> None:
+    with shell_on(written) as shell:
+        table = Table(columns=(("plan", "STRING"),), rows=(("one\ntwo",),))
+        monkeypatch.setattr(shell.backend, "answer_early", lambda _: table)
+        assert shell.run(text) == DONE
+    assert ("(1 row)" in capsys.readouterr().out) is has_frame

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
+from pyspark.sql.types import _create_row
 from rich.console import Console
 
 from rw_sql.cli.terminal.output import Layout, console_for, print_cancelled, print_error, print_rows
@@ -107,10 +109,10 @@ WIDE = Rows(
 )
 
 
-def at_width(rows: Rows, width: int, layout: Layout = "auto") -> list[str]:
+def at_width(rows: Rows, width: int, layout: Layout = "auto", *, is_plan: bool = False) -> list[str]:
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=True, color_system=None, legacy_windows=False)
-    print_rows(console, rows, layout=layout)
+    print_rows(console, rows, layout=layout, is_plan=is_plan)
     return stream.getvalue().splitlines()
 
 
@@ -137,7 +139,7 @@ def test_a_layout_may_be_chosen() -> None:
 
 def test_a_picture_is_printed_as_it_is() -> None:
     stream = io.StringIO()
-    print_rows(console_for(stream), Rows(columns=("plan",), rows=(("<svg>\n</svg>",),)))
+    print_rows(console_for(stream), Rows(columns=("plan",), rows=(("<svg>\n</svg>",),)), is_plan=True)
     assert stream.getvalue() == "<svg>\n</svg>\n"
 
 
@@ -161,13 +163,36 @@ def test_a_plan_has_no_frame_at_a_terminal_and_its_long_lines_go_on_indented() -
     plan = Rows(
         columns=("plan",), rows=(("INJECT into o",), ("  dependents: " + ", ".join(["view totals"] * 4),), ("",))
     )
-    assert at_width(plan, 40) == [
+    assert at_width(plan, 40, is_plan=True) == [
         "INJECT into o",
         "  dependents: view totals, view totals,",
         "      view totals, view totals",
         "",
     ]
-    assert at_width(plan, 40, "records")[0] == "-[ 1 ]-"
+    assert at_width(plan, 40, "records", is_plan=True)[0] == "-[ 1 ]-"
+    assert at_width(replace(plan, has_more=True), 40, is_plan=True)[-1] == "(the first 3 rows)"
+
+
+def test_a_column_that_is_called_plan_is_no_plan_at_a_terminal_nor_in_a_pipe() -> None:
+    rows = Rows(columns=("plan",), rows=(("pro",), (None,)), has_more=True)
+    assert at_width(rows, 40) == [
+        "╭──────╮",
+        "│ plan │",
+        "├──────┤",
+        "│ pro  │",
+        "│ NULL │",
+        "╰──────╯",
+        "(the first 2 rows)",
+    ]
+    stream = io.StringIO()
+    print_rows(console_for(stream), Rows(columns=("plan",), rows=(("a\nb",),)))
+    assert stream.getvalue().splitlines()[-1] == "(1 row)"
+
+
+def test_a_struct_with_two_fields_of_one_name_has_both() -> None:
+    struct = _create_row(["id", "id", "in"], [1, 2, _create_row(["x"], [None])])
+    assert cell_text(struct) == "{id: 1, id: 2, in: {x: NULL}}"
+    assert cell_text([struct]) == "[{id: 1, id: 2, in: {x: NULL}}]"
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.plan.lower import lower
-from rw_sql.plan.result.confirmation import question_of, refusal, require_switch, token_of
+from rw_sql.plan.result.confirmation import (
+    Question,
+    hint_for_a_command,
+    question_of,
+    refusal,
+    require_switch,
+    token_of,
+)
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import UnsafeBlock
 from tests.plan.canned import CannedWorld, create_source, moved_world
+from tests.plan.tables import create_table
 
 MOVE = "ALTER SOURCE s UNSAFE SET (topic = 'new')"
 
@@ -213,3 +223,76 @@ def test_the_error_for_a_block_says_that_the_block_has_ended() -> None:
         hints.append(refusal(question, plan, was_asked=True).hint or "")
     assert hints[0].startswith("nothing was changed; ")
     assert hints[1].startswith("nothing was changed, and the block has ended; ")
+
+
+def hint_of(world: CannedWorld, text: str) -> str:
+    plan = world.plan(text)
+    assert plan.unallowed, text
+    return refusal(question_of(world.snapshot, plan), plan, was_asked=False).hint or ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MOVE,
+        AGAIN,
+        "INJECT SOURCE OFFSETS s TO EARLIEST",
+        "ALTER TABLE t UNSAFE SET (topic = 'new')",
+        "UNDO OPERATION {epoch}",
+    ],
+)
+def test_the_allow_clause_of_a_hint_fits_its_statement(text: str) -> None:
+    world = moved_world()
+    world.run(create_table("id INT", topic="old"))
+    if text.startswith("INJECT"):
+        world.run("PAUSE SOURCE s")
+    if text.startswith("UNDO"):
+        world.run(MOVE)
+        world.put_topic("new", (0, 50), (3, 90), (0, 0))
+        world.read_on("s", new_0=20, new_1=9)
+        text = text.format(epoch=world.snapshot.epoch)
+    allow = re.search(r"such as --yes, needs (ALLOW [A-Z, ]+) in the statement", hint_of(world, text))
+    assert allow is not None
+    before, switches, after = text.partition(" WITH ")  # ALLOW precedes WITH.
+    assert not world.plan(f"{before} {allow[1]}{switches}{after}").unallowed
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        (create_source("s", "new"), "ALTER SOURCE s UNSAFE SET (…) ALLOW GAPS"),
+        (create_table("id INT", topic="new"), "ALTER TABLE t UNSAFE SET (…) ALLOW GAPS"),
+    ],
+)
+@pytest.mark.parametrize("more", ["", "source_rate_limit = 5, "])
+def test_the_hint_for_create_or_replace_names_the_statement_that_has_an_allow_clause(
+    text: str, instead: str, more: str
+) -> None:
+    world = moved_world()
+    world.run(create_table("id INT", topic="old"))
+    hint = hint_of(world, text.replace("CREATE ", "CREATE OR REPLACE ", 1).replace("WITH (", f"WITH ({more}"))
+    assert f"such as --yes, needs {instead} in place of CREATE OR REPLACE" in hint
+    assert not world.plan(instead.replace("…", "topic = 'new'")).unallowed
+
+
+@pytest.mark.parametrize(
+    ("is_outdated", "hint"),
+    [
+        (
+            False,
+            "add --confirm 0c to the same command; --yes needs a plan that is made with it: "
+            "rw-sql diff FOLDER --allow gaps,duplicates --file plan.json",
+        ),
+        (
+            True,
+            "make the plan again: rw-sql diff FOLDER --file plan.json; and apply it with --confirm 0c; "
+            "--yes needs a plan that is made with --allow gaps,duplicates",
+        ),
+    ],
+)
+def test_the_hint_for_a_saved_plan_names_no_option_that_is_refused_with_it(is_outdated: bool, hint: str) -> None:
+    question = Question(statement=MOVE, preview="", token="0c", unallowed=("GAPS", "DUPLICATES"))
+    begin = "this statement changed nothing; to run it with exactly this preview, "
+    assert hint_for_a_command(question, plan_file="plan.json", is_outdated=is_outdated) == begin + hint
+    safe = Question(statement=MOVE, preview="", token="0c")
+    assert "--yes" not in hint_for_a_command(safe, plan_file="plan.json", is_outdated=is_outdated)
