@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
@@ -33,7 +33,7 @@ from rw_sql.runtime.remote.request_server import RequestServer
 from rw_sql.runtime.spark.frames import frame_of
 from rw_sql.runtime.spark.interrupts import StatementInterrupted, interruptible, shielded
 from rw_sql.runtime.spark.sessions import SparkSessions
-from rw_sql.runtime.spark.spark_errors import readable_errors
+from rw_sql.runtime.spark.spark_errors import missing_relation, readable_errors
 from rw_sql.runtime.sql.catalog_views import SparkViews
 from rw_sql.runtime.sql.session_names import SessionNames
 from rw_sql.runtime.sql.source_scan import scanned, sources_in
@@ -44,12 +44,13 @@ from rw_sql.runtime.support.faults import fault, know_jvm
 from rw_sql.runtime.support.store_errors import NOTHING_CHANGED, store_errors
 from rw_sql.syntax import could_be_ours, route
 from rw_sql.syntax import statements as ast
-from rw_sql.syntax.dialect.markers import with_values
+from rw_sql.syntax.dialect.bound_statement import bound_statement
+from rw_sql.syntax.lexing.first_words import BLANK
 from rw_sql.syntax.lexing.identifiers import PUBLIC
 from rw_sql.syntax.parsing.script import unclosed_bracket, unclosed_quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from wsgiref.simple_server import WSGIServer
 
@@ -64,6 +65,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _USE = re.compile(r"\s*USE\b", re.IGNORECASE)
+
+_BLOCK = re.compile(rf"{BLANK}*+(?:BEGIN|EXECUTE)\b", re.IGNORECASE)
+"""Matches statements of which a part may have run before Spark does not find a table."""
 
 _COMPLETE = "the statement itself is complete, but its result is not shown"
 
@@ -397,13 +401,16 @@ class Attached:
         except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
-    def read(self, text: str, read: Callable[[], DataFrame], args: Any = None) -> DataFrame:
+    def read(
+        self, text: str, read: Callable[[], DataFrame], args: Any = None, fields: Mapping[str, Any] | None = None
+    ) -> DataFrame:
         """Calls ``read``, which runs a Spark statement. If the statement reads sources, their upstreams are read once.
+        If Spark does not find a view of rw_sql that was dropped, the view is created again.
 
-        ``args`` are the statement's arguments, which ``read`` uses. Raises SqlError, located in ``text``, if a source
-        cannot be read.
+        ``args`` and ``fields`` are the statement's arguments, which ``read`` uses. Raises SqlError, located in
+        ``text``, if a source cannot be read.
         """
-        parsed = with_values(text, args if isinstance(args, dict | list) else None)
+        parsed = bound_statement(text, args, fields).complete
         sources = sources_in(self._seen, parsed)
         if sources and (unclosed_quote(parsed) or unclosed_bracket(parsed)):
             sources = ()  # Spark refuses the statement; the sources' names may be in a comment.
@@ -413,7 +420,15 @@ class Attached:
                 interruptible(),
                 readable_errors(self.spark, text, self.object_names, partial(other_kinds, self)),
             ):
-                found = read() if not sources else scanned(self._runtime.context, self.spark, sources, read, parsed)
+                if sources:
+                    read = partial(scanned, self._runtime.context, self.spark, sources, read, parsed)
+                try:
+                    found = read()
+                except AnalysisException as error:
+                    parts = missing_relation(error)
+                    if _BLOCK.match(text) or not parts or not self._views.restore(parts):
+                        raise
+                    found = read()
             if _USE.match(text) and self.spark.catalog.currentDatabase() == self._views.database:
                 # USE with a schema of rw_sql sets the search path; USE with the database that contains the views of
                 # the schema public resets it.

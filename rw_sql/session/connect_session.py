@@ -21,7 +21,7 @@ from rw_sql.session.attached import Attached, end_servers
 from rw_sql.session.spark_sql import wrap_class, wrap_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
     from wsgiref.simple_server import WSGIServer
 
@@ -91,7 +91,9 @@ class ConnectAttached(Attached):
         """The text, in which the names of this session's temporary views replace the names of objects."""
         return self._views.for_spark(self._seen, text, self._state.search_path)
 
-    def read(self, text: str, read: Callable[[], DataFrame], args: Any = None) -> DataFrame:
+    def read(
+        self, text: str, read: Callable[[], DataFrame], args: Any = None, fields: Mapping[str, Any] | None = None
+    ) -> DataFrame:
         """Runs ``read`` for a Spark statement."""
         return read()
 

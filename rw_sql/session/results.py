@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.session.spark_settings import TIME_ZONE, defaults_of_file
+from rw_sql.syntax.dialect.time_zones import time_zone
+
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from pyspark.sql import DataFrame
 
     from rw_sql.plan.result.plan import Table
@@ -32,7 +37,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """A result as Python values. ``has_more``: not all rows are included."""
+    """A result as Python values. ``has_more``: not all rows are included. A TIMESTAMP has the time zone of the
+    session, and a TIMESTAMP_NTZ has none."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -46,8 +52,11 @@ class Values:
 
 def read_values(result: DataFrame, *, most: int = MOST_ROWS) -> Values:
     """Runs a query's DataFrame and takes at most ``most`` rows of it."""
+    from rw_sql.runtime.spark.session_times import with_session_zone
+
     taken = result.take(most + 1)
-    return Values(columns=tuple(result.columns), rows=tuple(map(tuple, taken[:most])), has_more=len(taken) > most)
+    rows = tuple(with_session_zone(result, taken[:most]))
+    return Values(columns=tuple(result.columns), rows=rows, has_more=len(taken) > most)
 
 
 def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
@@ -56,25 +65,39 @@ def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
 
 
 def rows_of(table: Table, *, most: int = MOST_ROWS) -> Rows:
-    """A statement's result as text cells, without an intermediate DataFrame."""
+    """The result of a statement that ran without Spark, as text cells."""
+    zone = local_zone()
     return Rows(
         columns=tuple(name for name, _ in table.columns),
-        rows=tuple(tuple(cell_text(local_time(value)) for value in row) for row in table.rows[:most]),
+        rows=tuple(tuple(cell_text(local_time(value, zone)) for value in row) for row in table.rows[:most]),
         has_more=len(table.rows) > most,
     )
 
 
-def local_time(value: object) -> object:
-    """Converts a time to the time zone of this process, as in Spark's rows. Other values are returned unchanged."""
-    return value.astimezone().replace(tzinfo=None) if isinstance(value, datetime) else value
+def local_zone() -> tzinfo | None:
+    """The time zone of a Spark session that this process would start: the zone in ``spark-defaults.conf``; None for the
+    zone of this process."""
+    try:
+        name = defaults_of_file().get(TIME_ZONE)
+    except (OSError, ValueError):  # Spark reports a file that cannot be read.
+        name = None
+    return None if name is None else time_zone(name)
+
+
+def local_time(value: object, zone: tzinfo | None) -> object:
+    """Converts a time to a time zone (None: the zone of this process). Other values are returned unchanged."""
+    return value.astimezone(zone) if isinstance(value, datetime) else value
 
 
 def cell_text(value: Any) -> str | None:
-    """A value as text: booleans and NULL as in SQL, bytes in hexadecimal, arrays in brackets."""
+    """A value as text: booleans and NULL as in SQL, times without their zone, bytes in hexadecimal, arrays in
+    brackets."""
     if value is None:
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, datetime):
+        return str(value.replace(tzinfo=None))
     if isinstance(value, bytes | bytearray):
         return "\\x" + value.hex()
     if isinstance(value, dict):

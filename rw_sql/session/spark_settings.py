@@ -18,6 +18,8 @@ from rw_sql.runtime.spark.jar_cache import spark_defaults_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+TIME_ZONE = "spark.sql.session.timeZone"
+
 _LISTS = ("spark.sql.extensions", "spark.jars.packages", "spark.jars.excludes", "spark.jars")
 """The settings that are lists. rw_sql appends to the user's value instead of replacing it."""
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark.sql import DataFrameReader, SparkSession
 
+from rw_sql.errors import SqlError
 from rw_sql.runtime.spark.arguments import bound_arguments
 from rw_sql.runtime.spark.interrupts import interruptible
 from rw_sql.runtime.spark.sessions import ORIGINAL_SQL
+from rw_sql.syntax.dialect.bound_statement import bound_statement
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame
 
+    from rw_sql.syntax.dialect.bound_statement import BoundStatement
     from rw_sql.syntax.statements import Statement
 
 
@@ -46,7 +49,9 @@ class TakesStatements(Protocol):
         runs a statement or resolves a table name."""
         ...
 
-    def read(self, text: str, read: Callable[[], DataFrame], args: Any = None) -> DataFrame:
+    def read(
+        self, text: str, read: Callable[[], DataFrame], args: Any = None, fields: Mapping[str, Any] | None = None
+    ) -> DataFrame:
         """Calls ``read``, which runs a Spark statement with these arguments. Sources in the statement are readable
         during the call."""
         ...
@@ -66,7 +71,7 @@ def wrap_sql(
 ) -> None:
     """Wraps ``sql`` and ``table`` of PySpark's classes, unless they are already wrapped.
 
-    Calls with arguments, and calls on sessions that are not attached, use the original method.
+    Statements with arguments are always Spark's. Calls on sessions that are not attached use the original method.
 
     ``with_schemas`` rewrites the names in a statement so that Spark can resolve them. ``shown`` shows the status of a
     statement while it runs.
@@ -102,17 +107,21 @@ def wrap_class(
         if args or kwargs or not (args is None or isinstance(args, dict | list)):
             given = (args,)
         else:
-            statement = attached.route(text)
-            if statement is not None:
-                return attached.run(text, statement)
+            ours = attached.route(text)
+            if ours is not None:
+                return attached.run(text, ours)
         try:
-            attached.refuse_changes(text)
-            attached.before_spark(text)
-            text = with_schemas(spark, text)
+            statement = bound_statement(text, args, kwargs)
+            _refuse_changes(attached, statement)
+            attached.before_spark(statement.complete)
+            named = with_schemas(spark, statement.named)
+            if named != statement.named:
+                text, args = named, statement.args
+                given = (args,) if given else ()
             # With Spark Connect, the query is analyzed after this call returns, so a setting cannot be changed only for
             # the analysis.
             with bound_arguments(spark) if args and isinstance(spark, SparkSession) else nullcontext():
-                return attached.read(text, partial(original, spark, text, *given, **kwargs), args)
+                return attached.read(text, partial(original, spark, text, *given, **kwargs), args, kwargs)
         except BaseException:
             # Any failed statement aborts an open BEGIN UNSAFE block, even a statement that was passed to Spark: it may
             # be a mistyped RESUME, and a COMMIT without the RESUME would leave the source paused.
@@ -122,6 +131,15 @@ def wrap_class(
     setattr(sql, ORIGINAL_SQL, original)
     session_class.sql = sql
     return True
+
+
+def _refuse_changes(attached: TakesStatements, statement: BoundStatement) -> None:
+    """Raises SqlError, located in the statement as it was written, if it would change rw_sql's tables."""
+    try:
+        attached.refuse_changes(statement.complete)
+    except SqlError as error:
+        error.text, error.span = statement.text, error.span and statement.place(error.span)
+        raise
 
 
 def wrap_table(

@@ -16,7 +16,7 @@ from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.support.store_errors import store_errors
 from rw_sql.session.location import warehouse_at
-from rw_sql.session.results import local_time
+from rw_sql.session.results import local_time, local_zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,6 +62,7 @@ def answer(context: Context, statement: Statement, *, ask: Callable[[Question], 
 
 
 def records_of(table: Table) -> list[dict[str, object]]:
-    """The rows as dictionaries by column name. Times are in the time zone of this process, as in Spark's rows."""
-    names = [name for name, _ in table.columns]
-    return [dict(zip(names, map(local_time, row), strict=True)) for row in table.rows]
+    """The rows as dictionaries by column name. Times have the time zone of a Spark session that this process would
+    start."""
+    names, zone = [name for name, _ in table.columns], local_zone()
+    return [dict(zip(names, (local_time(value, zone) for value in row), strict=True)) for row in table.rows]

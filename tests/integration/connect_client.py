@@ -38,9 +38,9 @@ class Client:
     def rows(self, text: str) -> list[list[Any]]:
         return [list(row) for row in self.spark.sql(text).collect()]
 
-    def error(self, text: str) -> str:
+    def error(self, text: str, args: dict[str, str] | None = None) -> str:
         try:
-            self.spark.sql(text).collect()
+            self.spark.sql(text, args).collect()
         except SqlError as error:
             return error.render()
         raise AssertionError(f"{text} succeeded")
@@ -64,11 +64,19 @@ class Client:
         seen["error"] = self.error("PAUSE SOURCE ordrs")
         seen["source"] = self.error("SELECT * FROM orders")
         seen["change"] = self.error("DELETE FROM sums WHERE v = 1")
+        seen["argument"] = self.error("DELETE FROM IDENTIFIER(:t) WHERE v = 1", {"t": "sums"})
         rows("CREATE SCHEMA raw")
         rows("CREATE MATERIALIZED VIEW raw.big AS SELECT id FROM orders WHERE id >= 28")
         rows("FLUSH")
         seen["qualified"] = rows("SELECT id FROM raw.big ORDER BY id")
         rows("SET search_path = raw, public")
+        seen["by argument"] = [
+            [row[0] for row in self.spark.sql(text, args).sort("id").collect()]
+            for text, args in (
+                ("SELECT id FROM IDENTIFIER(:t)", {"t": "raw.big"}),
+                ("SELECT id FROM IDENTIFIER(?)", ["raw.big"]),
+            )
+        ]
         seen["path"] = rows("SHOW search_path")
         seen["by path"] = rows("SELECT id FROM big ORDER BY id")
         rows("SET search_path TO DEFAULT")

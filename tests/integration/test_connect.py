@@ -101,6 +101,7 @@ def test_the_workflow_runs_over_connect(world: World) -> None:
     assert seen["sums"] == [[v, sum(i for i in range(30) if i % 3 == v), 10] for v in range(3)]
     assert (seen["frame"], seen["shown"]) == (1, ["sums"])
     assert seen["qualified"] == seen["by path"] == [[28], [29]]
+    assert seen["by argument"] == [[28, 29], [28, 29]]
     assert seen["catalog"] == [["raw.big"], ["sums"]]
     assert seen["path"] == [["raw, public"]]
     assert seen["joined"][0][0] >= 10
@@ -115,6 +116,9 @@ def test_errors_name_the_place_as_elsewhere(world: World) -> None:
     assert lines[1:3] == ["LINE 1: PAUSE SOURCE ordrs", " " * 21 + "^^^^^"]
     assert world.seen["source"].startswith('RW415: source "orders" cannot be read in a session of Spark Connect')
     assert world.seen["change"].startswith("RW236: ")
+    lines = world.seen["argument"].splitlines()
+    assert lines[0].startswith("RW236: ")
+    assert lines[1].endswith("DELETE FROM IDENTIFIER(:t) WHERE v = 1")
 
 
 def test_unsafe_statements_are_confirmed_in_the_client(world: World) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as f
 
 from rw_sql.cli.servers.kafka_topics import create_topic
 from rw_sql.errors import SqlError
+from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.session.results import read_rows
 from rw_sql.session.scripts import run_statements
 from tests.integration.attached import noted_ranges, produce_json
@@ -70,6 +71,70 @@ def test_fields_of_a_text(files: AttachedSession) -> None:
     assert [row.x for row in spark.sql(text, {"p": 3}, few=few, w="a").collect()] == [5]
     text = "SELECT {x} FROM public.src WHERE {x} >= ?"
     assert sorted(row.x for row in spark.sql(text, [8], x=f.col("x")).collect()) == [8, 9]
+
+
+@pytest.fixture
+def totals(files: AttachedSession) -> AttachedSession:
+    """A view ``totals`` in ``public``, and one in the schema ``mart``."""
+    files.run(
+        "CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS n FROM src",
+        "CREATE SCHEMA mart",
+        "CREATE MATERIALIZED VIEW mart.few AS SELECT x FROM src WHERE x < 2",
+        "FLUSH",
+    )
+    return files
+
+
+def test_a_change_of_an_object_that_an_argument_names_is_refused(totals: AttachedSession) -> None:
+    spark = totals.spark
+    with pytest.raises(SqlError, match='RW236: "totals" is a materialized view') as caught:
+        spark.sql("DROP VIEW IDENTIFIER(:v)", {"v": "totals"})
+    assert caught.value.span is not None
+    assert (caught.value.text, caught.value.span.column) == ("DROP VIEW IDENTIFIER(:v)", 11)
+    for text, args in (
+        ("CREATE OR REPLACE VIEW IDENTIFIER(?) AS SELECT 1 AS n", ["totals"]),
+        ("ALTER VIEW IDENTIFIER(:s || '.few') AS SELECT 1 AS n", {"s": "mart"}),
+        ("EXECUTE IMMEDIATE :s", {"s": "DROP VIEW totals"}),
+    ):
+        with pytest.raises(SqlError, match=r"totals|few"):
+            spark.sql(text, args)
+    with pytest.raises(SqlError, match="totals"):
+        spark.sql("DROP VIEW IDENTIFIER({v})", v="totals")
+    assert (totals.rows_of("totals"), totals.rows_of("mart.few")) == ([(10,)], [(0,), (1,)])
+
+
+def test_an_argument_names_any_object_that_a_text_can_name(totals: AttachedSession) -> None:
+    spark = totals.spark
+
+    def rows(text: str, args: object = None, **fields: object) -> list[tuple[object, ...]]:
+        return sorted(tuple(row) for row in spark.sql(text, args, **fields).collect())  # type: ignore[arg-type]
+
+    assert rows("SELECT name FROM IDENTIFIER(:t)", {"t": "rw_catalog.rw_sources"}) == [("my src",), ("src",)]
+    assert rows("SELECT count(*) FROM IDENTIFIER(?)", ["`src$errors`"]) == [(0,)]
+    assert rows("SELECT n + ? FROM IDENTIFIER(?) WHERE n > ?", [1, "public.totals", 2]) == [(11,)]
+    assert rows("SELECT n FROM IDENTIFIER('public.totals')") == [(10,)]
+    assert rows("SELECT x FROM IDENTIFIER({t})", t="public.src")[:1] == [(0,)]
+    few = spark.createDataFrame([(1,), (7,)], "x INT")
+    assert rows("SELECT {few}.x FROM IDENTIFIER(:t) f JOIN {few} ON f.x = {few}.x", {"t": "mart.few"}, few=few) == [
+        (1,)
+    ]
+    totals.sql("SET search_path = mart, public")
+    assert rows("SELECT x FROM IDENTIFIER(:t)", {"t": "few"}) == [(0,), (1,)]
+
+
+def test_a_view_that_was_dropped_without_rw_sql_is_created_again(totals: AttachedSession) -> None:
+    spark = totals.spark
+    assert totals.rows_of("`src$errors`") == []
+    assert len(totals.sql("SELECT * FROM rw_catalog.rw_sources")) == 2
+    for name in ("totals", "mart.few", "rw_catalog.rw_sources"):
+        plain_sql(spark, f"DROP VIEW {name}")
+    spark.catalog.dropTempView("src$errors")
+    assert totals.rows_of("totals") == [(10,)]
+    assert [row.x for row in spark.table("mart.few").sort("x").collect()] == [0, 1]
+    assert totals.rows_of("`src$errors`") == []
+    assert len(totals.sql("SELECT * FROM rw_catalog.rw_sources")) == 2
+    with pytest.raises(SqlError, match="total"):
+        spark.sql("SELECT * FROM total")
 
 
 def test_a_statement_that_writes_runs_once(files: AttachedSession) -> None:

@@ -114,7 +114,9 @@ def test_a_plan_with_more_lines_than_are_shown_says_so() -> None:
 def test_only_an_explain_in_a_cell_is_a_picture(
     statement: str, shown: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frame = SimpleNamespace(columns=["plan"], dtypes=[("plan", "string")], take=lambda _: [("<svg xmlns=''></svg>",)])
+    schema = SimpleNamespace(fields=[])
+    rows = [("<svg xmlns=''></svg>",)]
+    frame = SimpleNamespace(columns=["plan"], dtypes=[("plan", "string")], schema=schema, take=lambda _: rows)
 
     def run_statements(*_: object, on_result: Callable[[StatementText, object], None], **__: object) -> None:
         on_result(StatementText(text=statement, line=1, column=1), frame)

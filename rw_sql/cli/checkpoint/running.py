@@ -443,10 +443,9 @@ def _without(table: Table, names: Iterable[str]) -> Table:
 
 
 def _as_rows(table: Table) -> Rows:
-    return Rows(
-        columns=tuple(name for name, _ in table.columns),
-        rows=tuple(tuple(cell_text(value) for value in row) for row in table.rows),
-    )
+    """The rows as text. Times have their zone, which is UTC, because no Spark session gives them one."""
+    rows = (((str(value) if isinstance(value, datetime) else cell_text(value)) for value in row) for row in table.rows)
+    return Rows(columns=tuple(name for name, _ in table.columns), rows=tuple(map(tuple, rows)))
 
 
 def print_json(value: object) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
@@ -24,6 +23,7 @@ from rw_sql.plan.deploy.folder import read_folder
 from rw_sql.plan.deploy.order import in_order
 from rw_sql.session.scripts import run_part
 from rw_sql.syntax import ScriptStatement, render
+from rw_sql.syntax.dialect.time_zones import time_zone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,7 +181,7 @@ class SltRun:
         kept: list[tuple[tuple[str, ...], list[tuple[Any, ...]]]] = []
 
         def keep(result: DataFrame) -> None:
-            zone = _zone(self.attached.spark.conf.get("spark.sql.session.timeZone") or "")
+            zone = time_zone(self.attached.spark.conf.get("spark.sql.session.timeZone") or "")
             kinds = [column.dataType for column in result.schema.fields]
             rows = [
                 tuple(_in_zone(value, kind, zone) for value, kind in zip(row, kinds, strict=True))
@@ -317,14 +317,6 @@ def passed_over(rows: Sequence[Sequence[Any]]) -> str | None:
     """
     told = [f"{name}: {detail}" for name, _, detail in rows if detail.startswith(_FAILING)]
     return "; ".join(told) or None
-
-
-def _zone(name: str) -> dt.tzinfo | None:
-    """A session's time zone; None if Python does not know its name."""
-    try:
-        return ZoneInfo(name)
-    except (ValueError, KeyError, OSError):
-        return None
 
 
 def _in_zone(value: Any, kind: DataType, zone: dt.tzinfo | None) -> Any:

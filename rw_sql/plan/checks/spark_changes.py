@@ -63,6 +63,11 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
                 hint=f"use another name: {sql_name(record.name + '_1')}",
                 span=change.span,
             )
+        case "DROP" if change.verb == f"DROP {words}":
+            message, hint = (
+                f"only {change.verb} as a statement of its own, without arguments, drops it",
+                f"DROP {words} {name}",
+            )
         case "DROP":
             message, hint = f"{change.verb} does not drop it", f"DROP {words} {name}"
         case "ALTER":

@@ -6,15 +6,15 @@ too narrow, but may be too wide, because Spark still applies the predicates.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
+
+from rw_sql.syntax.dialect.time_zones import time_zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 OFFSET_COLUMNS = frozenset({"offset", "_rw_offset"})
 PARTITION_COLUMN = "partition"
 TIME_COLUMN = "timestamp"
-
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d\d))?(?::(\d\d))?", re.ASCII)
-"""Matches a time zone that is an offset from UTC, in the notations that Spark accepts."""
 
 _WIDE = (exp.DataType.Type.BIGINT, exp.DataType.Type.DECIMAL)
 _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
@@ -63,7 +60,7 @@ def bounds_of(conditions: Iterable[str], zone: str = "UTC") -> ScanBounds:
     know does not lead to a bound.
     """
     found = ScanBounds()
-    at = _zone(zone)
+    at = time_zone(zone)
     for condition in conditions:
         try:
             tree = parse_one(condition, read="spark")
@@ -212,19 +209,6 @@ def _milliseconds(tree: exp.Expr, zone: tzinfo | None) -> int | None:
             return None
         moment = moment.replace(tzinfo=zone)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-
-
-def _zone(name: str) -> tzinfo | None:
-    """The time zone to which a Spark session refers by ``name``: one from the zone database, or an offset such as
-    +05:45. None for other names."""
-    offset = _OFFSET.fullmatch(name)
-    if offset is not None:
-        away = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0), seconds=int(offset[4] or 0))
-        return timezone(-away if offset[1] == "-" else away)
-    try:
-        return ZoneInfo("UTC" if name == "Z" else name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return None
 
 
 def _both(one: ScanBounds, other: ScanBounds) -> ScanBounds:

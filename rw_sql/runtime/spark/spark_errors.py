@@ -22,6 +22,7 @@ from rw_sql.syntax.parsing.script import refuse_invisible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from pyspark.errors import AnalysisException
     from pyspark.sql import SparkSession
 
 # For failures of analysis and parsing, Spark appends the place to its message and counts from 0. For a running query,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _PLACE = re.compile(r"[;\s]*\(?line (\d+),? pos (\d+)\)?")
 _HEADING = re.compile(r"\s*== SQL[^=]*\(line (\d+), position (\d+)\) ==")
 _BEHIND = re.compile(r"\n\n|\nJVM stacktrace|\n== SQL")
+_PART = re.compile(r"`((?:[^`]|``)+)`")
 _WORD = re.compile(r"[\w$]+|`[^`]*`|\S")
 
 
@@ -68,6 +70,15 @@ def _last_parts(identifiers: Any) -> list[str]:
     A SQL statement for this purpose would notify query listeners.
     """
     return [line.rpartition(".")[2].strip("`") for line in str(identifiers.mkString("\n")).splitlines()]
+
+
+def missing_relation(error: AnalysisException) -> list[str]:
+    """The parts of the name, as written in the statement, of the table or view that Spark did not find; empty for any
+    other error."""
+    if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+        return []
+    name = (error.getMessageParameters() or {}).get("relationName", "")
+    return [part.replace("``", "`") for part in _PART.findall(name)]
 
 
 def as_sql_error(error: PySparkException, text: str, known: KnownNames) -> SqlError:

@@ -23,7 +23,6 @@ from rw_sql.plan.checks.spark_changes import (
     catalog_refusal,
     change_refusal,
     found_object,
-    path_refusal,
     schema_refusal,
 )
 from rw_sql.runtime.spark import databases
@@ -32,7 +31,7 @@ from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.runtime.sql.failed_records import FailedRecordViews
 from rw_sql.runtime.sql.late_views import LateViews
 from rw_sql.runtime.sql.own_views import OwnTemporaryViews, is_plain
-from rw_sql.runtime.sql.plain_paths import plain_path
+from rw_sql.runtime.sql.plain_paths import refuse_own_path
 from rw_sql.runtime.sql.view_columns import has_columns, written_columns
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.syntax.dialect.spark_changes import DROP_DATABASE, changed_names
@@ -56,9 +55,6 @@ CACHE_CALL = "cacheTable"
 """The call of PySpark that caches a table."""
 
 _OF_TABLES = ("DROP TABLE", "ALTER TABLE")
-_OWN_FOLDERS = frozenset({"data", "checkpoints", CATALOG_DATABASE})
-"""The folders of a warehouse that only rw_sql writes. Spark stores the user's own tables beside these folders."""
-
 _changing = threading.RLock()
 """Held while a view is created, replaced or dropped, because all sessions of one Spark create their warehouse's views
 in a shared database."""
@@ -118,6 +114,22 @@ class SparkViews:
                 plain_sql(self._spark, f"CREATE OR REPLACE VIEW {SPARK_CATALOG}.{CATALOG_DATABASE}.{name} AS {select}")
             _shown[context] = uri
 
+    def restore(self, parts: Sequence[str]) -> bool:
+        """Creates the view again that Spark does not find by this name because it was dropped; returns False if the
+        name is not that of a view of this warehouse."""
+        last = parts[-1].casefold()
+        if CATALOG_DATABASE in map(str.casefold, parts[:-1]) and last in {
+            name for name, _ in self._context.metastore.view_definitions()
+        }:
+            _shown.pop(self._spark.sparkContext, None)
+            self.before(f"{CATALOG_DATABASE}.{last}")
+            return True
+        with self._late.lock:
+            known = [name for name in self._known if last in (name.casefold(), name.rpartition(".")[2].casefold())]
+            gone = [name for name in known if self._warehouse_of(name) is None]
+            made = [name for name in gone if self._can(name, self._create, name, self._known[name])]
+        return self._failed.restore(last) or bool(made)
+
     def _create_uncovered(self, text: str) -> None:
         """Creates the views that ``text`` mentions and that objects of the user no longer hide."""
         with self._late.lock:
@@ -151,7 +163,7 @@ class SparkViews:
         *front, name = change.parts
         database = front[-1].casefold() if front else ""
         if change.is_path:
-            self._refuse_path(change)
+            refuse_own_path(self._context, change)
         elif change.verb == DROP_DATABASE:
             if name.casefold() == CATALOG_DATABASE:
                 raise catalog_refusal(change, CATALOG_DATABASE)
@@ -180,20 +192,6 @@ class SparkViews:
                 refusal = change_refusal(change, record)
                 if refusal is not None and self._is_ours(front, name):
                     raise refusal
-
-    def _refuse_path(self, change: Changed) -> None:
-        """Raises SqlError if a path belongs to rw_sql's own folders in the warehouse; Spark's own tables are beside
-        these folders."""
-        path = change.parts[-1]
-        root, wanted = plain_path(self._context.warehouse.uri), plain_path(path)
-        if wanted != root and not wanted.startswith(f"{root}/"):
-            return
-        first, _, rest = wanted.removeprefix(root).strip("/").partition("/")
-        if first and first not in _OWN_FOLDERS:
-            return
-        number = rest.partition("/")[0].rpartition("-")[2]
-        record = self._context.metastore.snapshot().get(int(number)) if number.isdecimal() else None
-        raise path_refusal(change, path, record)
 
     def _is_companion(self, name: str) -> bool:
         """True if a name refers to the failed records of a source or sink, not to an object of the user."""

@@ -45,6 +45,16 @@ class FailedRecordViews:
         if REJECTED in text:
             self._show_rejected(text)
 
+    def restore(self, folded: str) -> bool:
+        """Creates a view again that was dropped; returns False if this session has not created a view with the name
+        ``folded``, which is in lower case."""
+        if not self.has(folded):
+            return False
+        self._errors = {name: log for name, log in self._errors.items() if name.lower() != folded}
+        self._rejected = {name: table for name, table in self._rejected.items() if name.lower() != folded}
+        self.show(folded)
+        return True
+
     def has(self, folded: str) -> bool:
         """True if this session has created a view of failed records with the name ``folded``, which is in lower
         case."""

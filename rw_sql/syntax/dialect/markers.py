@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rw_sql.syntax.parsing.script import without_strings
 
@@ -21,7 +21,7 @@ def without_fields(text: str) -> str:
     """The statement, in which a word of the same length replaces each ``{name}`` outside strings."""
     if "{" not in text:
         return text
-    for found in _FORMATTED.finditer(_bare(text)):
+    for found in _FORMATTED.finditer(bare(text)):
         text = text[: found.start()] + "_" * len(found[0]) + text[found.end() :]
     return text
 
@@ -32,22 +32,39 @@ def with_values(text: str, args: Mapping[str, object] | Sequence[object] | None)
     Text values are inserted unchanged, because they may name a relation: ``IDENTIFIER(:name)``. Other values become
     NULL.
     """
-    text = without_fields(text)
-    if not args:
-        return text
-    bare = _bare(text)
-    if isinstance(args, Mapping):
-        found = [match for match in _NAMED.finditer(bare) if match["name"] in args]
-        values = [args[match["name"]] for match in found]
-    else:
-        found = list(_POSITIONAL.finditer(bare))
-        values = [*args, *[None] * len(found)][: len(found)]
-    for match, value in reversed(list(zip(found, values, strict=True))):
-        text = text[: match.start()] + _literal(value) + text[match.end() :]
+    return edited(without_fields(text), marker_edits(text, args))
+
+
+class Edit(NamedTuple):
+    """A text that replaces the range ``[start, end)`` of a statement."""
+
+    start: int
+    end: int
+    text: str
+
+
+def edited(text: str, edits: Sequence[Edit]) -> str:
+    """The statement after edits, which are in the order of the text."""
+    for edit in reversed(edits):
+        text = text[: edit.start] + edit.text + text[edit.end :]
     return text
 
 
-def _bare(text: str) -> str:
+def marker_edits(text: str, args: Mapping[str, object] | Sequence[object] | None) -> list[Edit]:
+    """The edits of :func:`with_values`."""
+    if not args:
+        return []
+    shown = bare(text)
+    if isinstance(args, Mapping):
+        found = [match for match in _NAMED.finditer(shown) if match["name"] in args]
+        values = [args[match["name"]] for match in found]
+    else:
+        found = list(_POSITIONAL.finditer(shown))
+        values = [*args, *[None] * len(found)][: len(found)]
+    return [Edit(*match.span(), _literal(value)) for match, value in zip(found, values, strict=True)]
+
+
+def bare(text: str) -> str:
     """The statement, in which spaces replace strings, comments and quoted names. The length does not change."""
     return _QUOTED.sub(lambda found: " " * len(found[0]), without_strings(text))
 

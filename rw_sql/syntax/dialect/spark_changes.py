@@ -58,7 +58,7 @@ _TARGET = re.compile(
     | (?P<into>MERGE|INSERT|LOAD)\b(?:{BLANK}++(?:WITH{BLANK}++SCHEMA{BLANK}++EVOLUTION|DATA|LOCAL|INPATH|'[^']*'))*+
         {BLANK}++(?:INTO|OVERWRITE)\b(?:{BLANK}++(?:INTO|LOCAL)\b)?+(?:{BLANK}++(?:TABLE|DIRECTORY)\b)?+{BLANK}*+
     )
-    (?:IDENTIFIER{BLANK}*+\({BLANK}*+(?P<mark>['"])(?P<quoted>[^'"\\]*+)(?P=mark){BLANK}*+\)
+    (?:IDENTIFIER{BLANK}*+\({BLANK}*+\\?+(?P<mark>['"])(?P<quoted>[^'"\\]*+)\\?+(?P=mark){BLANK}*+\)
       |'(?P<path>[^'\\]*+)'
       |(?P<name>{_PART}(?:{BLANK}*+\.{BLANK}*+{_PART})*+))""",
     re.VERBOSE | re.IGNORECASE,

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         ("FROM a INSERT INTO x SELECT 1 INSERT OVERWRITE y SELECT 2", [("INSERT", "x"), ("INSERT", "y")]),
         ("BEGIN DROP VIEW x; DELETE FROM y; END", [("DROP VIEW", "x"), ("DELETE FROM", "y")]),
         ("EXECUTE IMMEDIATE 'DROP VIEW totals'", [("DROP VIEW", "totals")]),
+        ("EXECUTE IMMEDIATE 'DROP VIEW IDENTIFIER(\\'totals\\')'", [("DROP VIEW", "totals")]),
         ("CREATE OR REPLACE TEMP VIEW totals AS SELECT 1", [("CREATE OR REPLACE TEMP VIEW", "totals")]),
         ("create or replace\n temporary view `totals` as select 1", [("CREATE OR REPLACE TEMPORARY VIEW", "totals")]),
         ('DROP VIEW "totals"', [("DROP VIEW", "totals")]),
@@ -100,6 +101,7 @@ def test_each_refusal_names_the_statement_that_is_right(recorded: Callable[[Path
         "VACUUM totals",
         "TRUNCATE TABLE totals",
         "CREATE INDEX by_customer ON totals (customer)",
+        "EXECUTE IMMEDIATE 'DROP TABLE k'",
     ):
         (change,) = changed_names(text)
         record = found_object(world.snapshot, change.parts[-1])
