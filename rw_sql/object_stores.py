@@ -133,12 +133,13 @@ class StoreFiles:
 
         return call
 
-    def cat_file(self, path: str) -> bytes:
-        """The content of a file, with one request. Raises FileNotFoundError if there is no such file."""
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        """The content of a file, or its bytes from ``start`` up to ``end``, with one request. Raises FileNotFoundError
+        if there is no such file."""
         # By default, s3fs first asks for the size of the file, because it reads large files with several requests.
         options = {"max_concurrency": 1} if "s3" in self._system.protocol else {}
         with client_errors():
-            read: bytes = self._system.cat_file(path, **options)
+            read: bytes = self._system.cat_file(path, start=start, end=end, **options)
         return read
 
     def open(self, path: str, mode: str = "rb") -> Any:

@@ -8,8 +8,10 @@ Information"): a JSON object under the key ``rw_sql``. Commits of upkeep in betw
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
@@ -134,31 +136,84 @@ def _is_commit(name: str) -> bool:
 # The newest version seen so far of each table, by path.
 _seen: dict[str, int] = {}
 
+_PAGE = 1000
+"""The number of names that one request for a listing returns in an object store."""
+
+_LISTING_SECONDS = 600.0
+"""The time in seconds after which a long log in an object store is listed again, because it may be short by now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """The newest version of a table in an object store, and the last listing of its log: the number of commits and the
+    time, in monotonic seconds."""
+
+    newest: int
+    commits: int
+    listed_at: float
+
+
+# The last look at each table in an object store, by URI.
+_looks: dict[str, _Look] = {}
+
 
 def latest_version(warehouse: Warehouse, table: str) -> int:
     """The table's newest version, -1 if there is no table.
 
     On a local path, this function only checks for versions after the newest version that it has found before, because
-    listing a log of 100,000 commits takes half a second.
+    listing a log of 100,000 commits takes half a second. In an object store, it does so if a listing takes several
+    requests.
     """
     if not warehouse.is_local:
-        return _listed_version(warehouse, table)
+        return _latest_in_store(warehouse, table)
     version = _seen.get(table, -1)
     if version < 0 or not warehouse.exists(commit_path(table, version)):
-        version = _listed_version(warehouse, table)
+        version = max(commit_versions(warehouse, table), default=-1)
     while warehouse.exists(commit_path(table, version + 1)):
         version += 1
     _seen[table] = version
     return version
 
 
+def _latest_in_store(warehouse: Warehouse, table: str) -> int:
+    known, now = _looks.get(table), time.monotonic()
+    if known is not None and known.commits > _PAGE and now - known.listed_at < _LISTING_SECONDS:
+        # A store may refuse to tell whether a file exists to users who may list only some folders.
+        with suppress(PermissionError):
+            newest = _newest_from(lambda version: warehouse.has_file(commit_path(table, version)), known.newest)
+            if newest is not None:
+                _looks[table] = replace(known, newest=newest)
+                return newest
+    versions = commit_versions(warehouse, table)
+    found = _Look(newest=max(versions, default=-1), commits=len(versions), listed_at=now)
+    _looks[table] = found
+    return found.newest
+
+
+def _newest_from(exists: Callable[[int], bool], known: int) -> int | None:
+    """The newest version of a log that had the version ``known``; None if a listing must show it.
+
+    The number of calls of ``exists`` grows with the logarithm of the number of new versions. Existing versions have no
+    gap, because the oldest are cleaned up first. The last call checks that the result was not cleaned up, and with it
+    all versions for which this function has looked.
+    """
+    low, step = known, 1
+    while exists(low + step):
+        low += step
+        step *= 2
+    high = low + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        if exists(middle):
+            low = middle
+        else:
+            high = middle
+    return low if exists(low) else None
+
+
 def commit_versions(warehouse: Warehouse, table: str) -> list[int]:
     """The versions with existing commit files, ascending. Lists the whole log."""
     return sorted(int(name[:20]) for name in warehouse.list_names(f"{table}/_delta_log") if _is_commit(name))
-
-
-def _listed_version(warehouse: Warehouse, table: str) -> int:
-    return max(commit_versions(warehouse, table), default=-1)
 
 
 def commit_path(table: str, version: int) -> str:

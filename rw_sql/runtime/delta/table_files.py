@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -114,24 +114,45 @@ def compact(table: DeltaTable, partition: str | None = None) -> int:
     return int(done["numFilesRemoved"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TableFiles:
-    """The files of one table.
+    """The files of one table, for the one run that writes it.
 
     ``pending`` is the folder with the lists of replaced files that have not been deleted yet.
+
+    While a reader that does not read keeps the commits of days, no method lists the log or reads a commit again.
     """
 
     warehouse: Warehouse
     table: str
     pending: str
+    _removed: RemovedFiles = field(init=False)
+    _checkpoints: set[int] | None = field(default=None, init=False)
+    _kept_from: int = field(default=-1, init=False)
+    _checksums_to: int = field(default=-1, init=False)
+
+    def __post_init__(self) -> None:
+        self._removed = RemovedFiles(warehouse=self.warehouse, table=self.table)
+
+    def write_checkpoint(self, table: DeltaTable) -> None:
+        """Writes a checkpoint of the version of ``table``."""
+        table.create_checkpoint()
+        if self._checkpoints is not None:
+            self._checkpoints.add(table.version())
 
     def oldest_needed(self, bound: int) -> int | None:
         """The newest version up to ``bound`` before which all commits can be deleted; None if there is none.
 
         A complete checkpoint of this version exists, and is old enough that no reader needs earlier commits.
         """
+        if self._checkpoints is None:
+            self._checkpoints = set(_whole_checkpoints(self._log_names()))
+        known = max((version for version in self._checkpoints if version <= bound), default=None)
+        if known is None or known == self._kept_from:
+            return known
         names = self.warehouse.older_files(f"{self.table}/_delta_log", COMMITS_GRACE_SECONDS)
-        found = [int(match[1]) for name in names if (match := _WHOLE_CHECKPOINT.fullmatch(name))]
+        found = _whole_checkpoints(names)
+        self._checkpoints.update(found)
         return max((version for version in found if version <= bound), default=None)
 
     def clean_commits(self, keep_from: int) -> int:
@@ -139,6 +160,8 @@ class TableFiles:
 
         First writes the list of the data files that these commits replaced.
         """
+        if keep_from == self._kept_from:
+            return 0
         old = sorted(
             (int(match[1]), name)
             for name in self._log_names()
@@ -146,6 +169,7 @@ class TableFiles:
         )
         commits = [version for version, name in old if name.endswith(".json")]
         if not old:
+            self._kept_from = keep_from
             return 0
         replaced: list[str] = []
         for version in commits:
@@ -162,21 +186,26 @@ class TableFiles:
         for _, name in old:
             self.warehouse.remove(f"{self.table}/_delta_log/{name}")
             fault("upkeep.cleaning")
+        self._kept_from = keep_from
+        if self._checkpoints is not None:
+            self._checkpoints = {version for version in self._checkpoints if version >= keep_from}
         return len(commits)
 
-    def clean_checksums(self, newest: int) -> int:
-        """Deletes the version checksums of all but the newest versions; returns the number of deleted files.
+    def clean_checksums(self, newest: int) -> None:
+        """Deletes the version checksums of all but the newest versions.
 
         Readers do not need checksums, and without this clean-up half of the files in a log would be checksums.
         """
-        old = [
-            name
-            for name in self._log_names()
-            if (match := _CHECKSUM.fullmatch(name)) and int(match[1]) <= newest - MOST_CHECKSUMS
-        ]
-        for name in old:
-            self.warehouse.remove(f"{self.table}/_delta_log/{name}")
-        return len(old)
+        last = newest - MOST_CHECKSUMS
+        if last < 0:
+            return
+        old: Iterable[int] = range(max(self._checksums_to + 1, self._kept_from), last + 1)
+        if self._checksums_to < 0:
+            found = (int(match[1]) for name in self._log_names() if (match := _CHECKSUM.fullmatch(name)))
+            old = [version for version in found if version <= last]
+        for version in old:
+            self.warehouse.remove(f"{self.table}/_delta_log/{version:020d}.crc")
+        self._checksums_to = last
 
     def remove_replaced(self, live: Collection[str]) -> int:
         """Deletes the files that are named in lists of sufficient age; returns the number of files.
@@ -189,7 +218,7 @@ class TableFiles:
         (:meth:`remove_orphans`).
         """
         removed = 0
-        later: frozenset[str] | None = None
+        later: Collection[str] | None = None
         now_ms = time.time() * 1000
         for name in self._lists():
             body = self.warehouse.read_json(f"{self.pending}/{name}")
@@ -199,7 +228,7 @@ class TableFiles:
             if now_ms - body["at_ms"] < GRACE_SECONDS * 1000:
                 continue
             if later is None:
-                later = self._replaced_later()
+                later = self._removed.paths()
             for path in body["files"]:
                 if path not in live and path not in later:
                     self.warehouse.remove(f"{self.table}/{path}")
@@ -215,26 +244,42 @@ class TableFiles:
         Deletes no file that a readable version of the table needs: such a file is either live, or removed by a later
         commit, which still exists. While a list cannot be read, deletes none, because queries that have begun may need
         its files.
+
+        Reads commits, from the newest back, only until every old file is explained: usually none.
         """
         self._remove_older(
             [name for name in self.warehouse.list_names(self.pending) if name.endswith(".writing")], ORPHAN_SECONDS
         )
-        known = set(live)
-        for name in self._log_names():
-            if (match := _LOG_FILE.fullmatch(name)) and name.endswith(".json"):
-                actions = read_actions(self.warehouse, self.table, int(match[1]))
-                known.update(_replaced(actions))
-                known.update(unquote(action["add"]["path"]) for action in actions if "add" in action)
+        old = self.warehouse.older_files(self.table, ORPHAN_SECONDS)
+        left = {path for path in old if _is_data(path)}.difference(live)
+        listed = self._listed() if left else None
+        if listed is None:
+            return 0
+        left -= listed
+        for version in reversed(commit_versions(self.warehouse, self.table)) if left else ():
+            actions = read_actions(self.warehouse, self.table, version)
+            left.difference_update(_replaced(actions))
+            left.difference_update(unquote(action["add"]["path"]) for action in actions if "add" in action)
+            if not left:
+                break
+        # Another process may have cleaned up commits meanwhile. It wrote their list first.
+        listed = self._listed() if left else None
+        if listed is None:
+            return 0
+        left -= listed
+        for path in sorted(left):
+            self.warehouse.remove(f"{self.table}/{path}")
+        return len(left)
+
+    def _listed(self) -> set[str] | None:
+        """The files in all lists of replaced files; None if a list cannot be read."""
+        found: set[str] = set()
         for name in self._lists():
             body = self.warehouse.read_json(f"{self.pending}/{name}")
             if body is None:
-                return 0
-            known.update(body["files"])
-        old = [path for path in self.warehouse.older_files(self.table, ORPHAN_SECONDS) if _is_data(path)]
-        gone = [path for path in old if path not in known]
-        for path in gone:
-            self.warehouse.remove(f"{self.table}/{path}")
-        return len(gone)
+                return None
+            found.update(body["files"])
+        return found
 
     def _lists(self) -> list[str]:
         """The names of the lists of replaced files. The folder may also contain files that a killed process left
@@ -249,16 +294,37 @@ class TableFiles:
             if name in names:
                 self.warehouse.remove(f"{self.pending}/{name}")
 
-    def _replaced_later(self) -> frozenset[str]:
-        """The files that existing commits removed from the table."""
-        found: list[str] = []
-        for version in commit_versions(self.warehouse, self.table):
-            text = self.warehouse.read_text(commit_path(self.table, version))
-            found += [json.loads(line)["remove"]["path"] for line in text.split("\n") if line.startswith('{"remove"')]
-        return frozenset(unquote(path) for path in found)
-
     def _log_names(self) -> list[str]:
         return self.warehouse.list_names(f"{self.table}/_delta_log")
+
+
+@dataclass(slots=True, kw_only=True)
+class RemovedFiles:
+    """The files that the existing commits of a table removed from it.
+
+    Reads each commit once, because a reader or a rewind point that is far behind keeps many of them.
+    """
+
+    warehouse: Warehouse
+    table: str
+    _removed: dict[str, int] = field(default_factory=dict, init=False)
+    _read_to: int = field(default=-1, init=False)
+
+    def paths(self) -> Collection[str]:
+        """The paths of the files, relative to the table's folder."""
+        versions = commit_versions(self.warehouse, self.table)
+        oldest = versions[0] if versions else 0
+        if min(self._removed.values(), default=oldest) < oldest:
+            self._removed = {path: version for path, version in self._removed.items() if version >= oldest}
+        for version in versions:
+            if version <= self._read_to:
+                continue
+            text = self.warehouse.read_text(commit_path(self.table, version))
+            for line in text.split("\n"):
+                if line.startswith('{"remove"'):
+                    self._removed[unquote(json.loads(line)["remove"]["path"])] = version
+            self._read_to = version
+        return self._removed.keys()
 
 
 def live_files(table: DeltaTable) -> frozenset[str]:
@@ -271,6 +337,11 @@ def _replaced(actions: Iterable[dict[str, Any]]) -> list[str]:
     """The files that a commit removed from the table, and its change feed files."""
     kinds = ("remove", "cdc")
     return [unquote(action[kind]["path"]) for action in actions for kind in kinds if kind in action]
+
+
+def _whole_checkpoints(names: Iterable[str]) -> list[int]:
+    """The versions of the complete checkpoints among the files of a log."""
+    return [int(match[1]) for name in names if (match := _WHOLE_CHECKPOINT.fullmatch(name))]
 
 
 def _is_data(path: str) -> bool:

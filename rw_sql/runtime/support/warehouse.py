@@ -183,6 +183,15 @@ class Warehouse:
         """True if a file or folder exists."""
         return bool(self.files.exists(path))
 
+    def has_file(self, path: str) -> bool:
+        """True if a file exists that is not empty. Uses a single request in an object store, where :meth:`exists` also
+        lists a folder if there is no such file. Raises PermissionError if the store does not tell."""
+        try:
+            self.files.cat_file(path, start=0, end=1)
+        except FileNotFoundError:
+            return False
+        return True
+
     def list_names(self, folder: str) -> list[str]:
         """The names in a folder; empty if it does not exist.
 

@@ -22,13 +22,14 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from rw_sql.connectors.spec import duration_seconds
 from rw_sql.object_stores import delta_errors
 from rw_sql.runtime.decoding.decoder import BUCKET
-from rw_sql.runtime.delta.delta_log import commits, job_commits
+from rw_sql.runtime.delta.delta_log import job_commits
 from rw_sql.runtime.delta.table_files import TableFiles, compact, live_files, maintenance_properties
 from rw_sql.runtime.jobs.downtime import downtime_until, waited_ms
 from rw_sql.runtime.positions.log_size import MILLISECONDS_PER_BUCKET
 from rw_sql.runtime.positions.pins import least_needed_version
 from rw_sql.runtime.positions.table_consumers import readers_of
 from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.upkeep.unread_buckets import UnreadBuckets
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -97,9 +98,17 @@ class Upkeep:
     _turned_at: float = field(default_factory=time.monotonic)
     _turned_version: int = -1
     _orphans_at: float = float("-inf")
+    _unread: UnreadBuckets = field(init=False)
+    _files: TableFiles = field(init=False)
 
     def __post_init__(self) -> None:
         self._turned_version = self.output.table.version()
+        self._unread = UnreadBuckets(warehouse=self.context.warehouse, table=self.output.path)
+        self._files = TableFiles(
+            warehouse=self.context.warehouse,
+            table=self.output.path,
+            pending=self.context.warehouse.replaced_files(self.object_id, self.generation),
+        )
 
     def run_if_due(self) -> None:
         """Runs upkeep if it is due. Raises FencedError if another run has taken over; failures of the store and
@@ -119,7 +128,7 @@ class Upkeep:
 
     def run(self) -> None:
         """Runs upkeep once. Raises FencedError if another run has taken over."""
-        output, warehouse = self.output, self.context.warehouse
+        output, files = self.output, self._files
         output.require_own_run()
         try:
             compact(output.table, BUCKET if self.is_log else None)
@@ -134,13 +143,8 @@ class Upkeep:
             # Another process, whose run takes over, has committed in between.
             output.require_own_run()
             return
-        output.table.create_checkpoint()
+        files.write_checkpoint(output.table)
         fault("upkeep.checkpointed")
-        files = TableFiles(
-            warehouse=warehouse,
-            table=output.path,
-            pending=warehouse.replaced_files(self.object_id, self.generation),
-        )
         # A view or sink that has not begun to read may be choosing its start version now, so no commits are deleted.
         if all(reader.needs is not None for reader in readers):
             keep_from = files.oldest_needed(self._bound(readers))
@@ -188,38 +192,35 @@ class Upkeep:
 
     def _drop_buckets(self, readers: list[Reader]) -> None:
         """Drops the oldest hourly buckets that need not be kept and that every reader has read."""
+        due = self._due_buckets()
+        if not due or any(reader.needs is None for reader in readers):
+            return
+        first = min((reader.needs for reader in readers if reader.needs is not None), default=None)
+        unread = None
+        if first is not None:
+            unread = self._unread.oldest_from(first, self.output.table.version(), least=due[0])
+        read = [bucket for bucket in due if unread is None or bucket < unread]
+        if read:
+            self.output.table.delete(f"{BUCKET} <= {read[-1]}", commit_properties=maintenance_properties("retention"))
+
+    def _due_buckets(self) -> list[int]:
+        """The oldest hourly buckets, in ascending order, that need not be kept for their age or the log's size. The
+        newest bucket is never one of them."""
+        if self.retention.seconds is None and self.retention.bytes is None:
+            return []
         sizes = _bucket_sizes(self.output.table)
-        newest = max(sizes, default=0)
-        unread = self._first_unread_bucket(readers)
-        limit = min(newest, newest if unread is None else unread)
         left = sum(sizes.values())
         now_ms = self.clock() * 1000
-        last: int | None = None
-        for bucket in sorted(sizes):
+        due: list[int] = []
+        for bucket in sorted(sizes)[:-1]:
             age_seconds = (now_ms - (bucket + 1) * MILLISECONDS_PER_BUCKET) / 1000
             is_old = self.retention.seconds is not None and age_seconds >= self.retention.seconds
             is_much = self.retention.bytes is not None and left > self.retention.bytes
-            if bucket >= limit or not (is_old or is_much):
+            if not (is_old or is_much):
                 break
-            last = bucket
+            due.append(bucket)
             left -= sizes[bucket]
-        if last is not None:
-            self.output.table.delete(f"{BUCKET} <= {last}", commit_properties=maintenance_properties("retention"))
-
-    def _first_unread_bucket(self, readers: list[Reader]) -> int | None:
-        """The oldest hourly bucket with rows that a reader has not read; None if all rows have been read."""
-        if any(reader.needs is None for reader in readers):
-            return 0
-        first = min((reader.needs for reader in readers if reader.needs is not None), default=None)
-        if first is None:
-            return None
-        buckets = [
-            int(action["add"]["partitionValues"][BUCKET])
-            for _, actions in commits(self.context.warehouse, self.output.path, down_to=first)
-            for action in actions
-            if "add" in action and action["add"].get("dataChange", True)
-        ]
-        return min(buckets, default=None)
+        return due
 
 
 def _bucket_sizes(table: DeltaTable) -> dict[int, int]:

@@ -22,7 +22,7 @@ from rw_sql.runtime.delta.delta_log import (
     table_id,
 )
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
-from rw_sql.runtime.delta.table_files import TableFiles
+from rw_sql.runtime.delta.table_files import RemovedFiles
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax.query.maintained_form import KEEP
 
@@ -124,7 +124,7 @@ def test_values_in_statistics_may_have_any_character(warehouse: Warehouse, separ
     assert {stats["minValues"]["id"], stats["maxValues"]["id"]} == {f"{separator}a", f"z{separator}"}
     assert last_batch(warehouse, table, 1) == 0
     write_deltalake(table, words, mode="overwrite")
-    assert len(TableFiles(warehouse=warehouse, table=table, pending=f"{table}/pending")._replaced_later()) == 1
+    assert len(RemovedFiles(warehouse=warehouse, table=table).paths()) == 1
     assert JobOutput.open(warehouse, table, schema, job="mv-1", run=2, epoch=1).done == 0
 
 

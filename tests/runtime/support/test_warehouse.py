@@ -80,6 +80,14 @@ def test_a_file_that_is_overwritten_is_read_as_it_is_now(store: S3Store, warehou
         warehouse.read_text(path)
 
 
+def test_a_file_is_looked_for_with_one_request(store: S3Store, warehouse: Warehouse) -> None:
+    put(store, f"{warehouse.uri}/there", "content")
+    before = len(store.requests())
+    assert warehouse.has_file(f"{warehouse.uri}/there")
+    assert not warehouse.has_file(f"{warehouse.uri}/missing")
+    assert [request.status for request in store.requests()[before:]] == [206, 404]
+
+
 def test_the_mark_of_an_empty_folder_is_no_file(store: S3Store, warehouse: Warehouse) -> None:
     folder = f"{warehouse.uri}/checkpoints/mv-1/1/commits"
     put(store, f"{folder}/", "")

@@ -1,0 +1,84 @@
+"""Finds the oldest hourly bucket of a log whose rows a reader has not read.
+
+Buckets usually ascend with versions, but the clock of a job's machine may have been set back, so a commit's bucket is
+known only from the commit itself. A reader may be a hundred thousand commits behind, and upkeep delays the job's
+batches. Therefore each commit is read once per run of the job, and one run of upkeep reads a limited number.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.runtime.decoding.decoder import BUCKET
+from rw_sql.runtime.delta.delta_log import commit_versions, read_actions
+
+if TYPE_CHECKING:
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+MOST_COMMITS = 1000
+"""The maximum number of commits that one run of upkeep reads: ten times as many as a job usually makes between two
+runs, and 0.2 s of a batch on a local path."""
+
+
+@dataclass(slots=True, kw_only=True)
+class UnreadBuckets:
+    """The buckets of the rows that the commits of a log add.
+
+    Commits from ``_begin`` up to, but not including, ``_end`` have been read. ``_least`` has, in ascending order, those
+    whose oldest bucket is older than the buckets of all later ones, each with that bucket. There are at most as many as
+    buckets.
+    """
+
+    warehouse: Warehouse
+    table: str
+    _begin: int = field(default=0, init=False)
+    _end: int = field(default=0, init=False)
+    _least: list[tuple[int, int]] = field(default_factory=list, init=False)
+
+    def oldest_from(self, first: int, newest: int, *, least: int) -> int | None:
+        """The oldest bucket with rows in the commits from version ``first`` to version ``newest``; None if these
+        commits add no rows.
+
+        Returns ``least`` if the oldest bucket is ``least`` or older, or if it is not known yet because too many commits
+        must be read. The next calls then read the rest.
+        """
+        if not self._begin <= first <= self._end:
+            self._begin = self._end = first
+            self._least.clear()
+        for _ in range(MOST_COMMITS):
+            found = self._found_from(first)
+            if found is not None and found <= least:
+                return least
+            if self._end > newest:
+                return found
+            self._read_next(newest)
+        return least
+
+    def _found_from(self, first: int) -> int | None:
+        """The oldest bucket in the commits from version ``first`` on that have been read."""
+        at = bisect_left(self._least, (first,))
+        return self._least[at][1] if at < len(self._least) else None
+
+    def _read_next(self, newest: int) -> None:
+        version = self._end
+        try:
+            actions = read_actions(self.warehouse, self.table, version)
+        except FileNotFoundError:
+            # This commit was cleaned up, so no reader can read it. The later ones may exist.
+            existing = (later for later in commit_versions(self.warehouse, self.table) if later > version)
+            self._end = min(existing, default=newest + 1)
+            return
+        self._end = version + 1
+        buckets = [
+            int(action["add"]["partitionValues"][BUCKET])
+            for action in actions
+            if "add" in action and action["add"].get("dataChange", True)
+        ]
+        if not buckets:
+            return
+        oldest = min(buckets)
+        while self._least and self._least[-1][1] >= oldest:
+            self._least.pop()
+        self._least.append((version, oldest))
