@@ -162,13 +162,19 @@ _TABLE_CLAUSES = (
     ("WITH", "VERSION"),
     ("APPEND", "ONLY"),
     ("ON", "CONFLICT"),
-    ("WATERMARK", "FOR"),
     ("FORMAT", "*", "ENCODE"),
     ("ENGINE", "="),
 )
+_COLUMN_CLAUSES = (("WATERMARK", "FOR"),)
 _WITH_LIST = re.compile(r"\bWITH\s*+\(([^()]*+)", re.IGNORECASE)
 _CONNECTOR = re.compile(r"""\bconnector['"]?\s*+=""", re.IGNORECASE)
-_ALTER_CLAUSES = (("UNSAFE",), ("CONNECTOR",), ("SWAP",), ("ALTER", "WATERMARK"))
+_BEGIN_QUERIES = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "("})
+_ALTER_CLAUSES = (("UNSAFE",), ("CONNECTOR",), ("DROP", "CONNECTOR"), ("SWAP",), ("ALTER", "WATERMARK", "FOR"))
+_DESCRIBED = frozenset({
+    "CATALOG", "DATABASE", "DETAIL", "EXTENDED", "FORMATTED", "FUNCTION", "HISTORY", "NAMESPACE", "QUERY", "SCHEMA",
+})  # fmt: skip
+"""The words between DESCRIBE and a name in statements of Spark and Delta Lake. rw_sql can have objects with such
+names."""
 
 
 def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
@@ -187,8 +193,10 @@ def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
         tokens, words = tokens[1:], words[1:]
     if words[:1] == ["CREATE"]:
         return _has_table_clause(text, tokens, error.span.start)
-    if words[:2] == ["ALTER", "TABLE"] and _has_any(words, _ALTER_CLAUSES):
+    if words[:2] == ["ALTER", "TABLE"] and _starts_with_any(words[_after_name(words) :], _ALTER_CLAUSES):
         return True
+    if len(words) == 2 and words[0] in ("DESCRIBE", "DESC") and words[1] in _DESCRIBED:
+        return False
     if words[:1] == ["SET"]:
         is_dotted = text[error.span.start : error.span.end] == "."
         return len(words) > 1 and not is_dotted and catalog.has_parameter(tokens[1].value)
@@ -205,11 +213,41 @@ def _has_table_clause(text: str, tokens: list[Token], end: int) -> bool:
 
     shown = without_strings(text)
     words = [token.upper for token in tokens if shown[token.start] == text[token.start]]
-    return _has_any(words, _TABLE_CLAUSES) or any(
-        shown[option.end() - 1] == "="
-        for listed in _WITH_LIST.finditer(shown, end)
-        for option in _CONNECTOR.finditer(text, *listed.span(1))
+    return (
+        _has_any(_outside_lists(words[_after_name(words) :]), _TABLE_CLAUSES)
+        or _has_any(words, _COLUMN_CLAUSES)
+        or any(
+            shown[option.end() - 1] == "="
+            for listed in _WITH_LIST.finditer(shown, end)
+            for option in _CONNECTOR.finditer(text, *listed.span(1))
+        )
     )
+
+
+def _after_name(words: list[str]) -> int:
+    """The index of the first word after the name in CREATE TABLE or ALTER TABLE."""
+    at = words.index("TABLE") + 1 if "TABLE" in words else len(words)
+    if words[at : at + 3] == ["IF", "NOT", "EXISTS"]:
+        at += 3
+    elif words[at : at + 1] == ["ONLY"]:
+        at += 1
+    while words[at + 1 : at + 2] == ["."]:
+        at += 2
+    return at + 1
+
+
+def _outside_lists(words: list[str]) -> list[str]:
+    """The words of CREATE TABLE that are outside parentheses, up to the query."""
+    found: list[str] = []
+    depth = 0
+    for at, word in enumerate(words):
+        if not depth and word == "AS" and words[at + 1 : at + 2] and words[at + 1] in _BEGIN_QUERIES:
+            break
+        depth -= word == ")" and depth > 0
+        if not depth:
+            found.append(word)
+        depth += word == "("
+    return found
 
 
 def _has_any(words: list[str], clauses: tuple[tuple[str, ...], ...]) -> bool:
@@ -218,6 +256,10 @@ def _has_any(words: list[str], clauses: tuple[tuple[str, ...], ...]) -> bool:
             if all(wanted in ("*", word) for wanted, word in zip(clause, words[at:], strict=False)):
                 return True
     return False
+
+
+def _starts_with_any(words: list[str], clauses: tuple[tuple[str, ...], ...]) -> bool:
+    return any(words[: len(clause)] == list(clause) for clause in clauses)
 
 
 def _names_ours(tokens: list[Token], words: list[str], catalog: CatalogView) -> bool:

@@ -96,6 +96,36 @@ def test_scripts_go_on_or_stop(
     assert report.exit_status == 1
 
 
+BLOCK = """\
+SET spark.sql.scripting.enabled = true;
+BEGIN
+  DECLARE n INT DEFAULT 1;
+  WHILE n < 3 DO
+    SET n = n + 1;
+  END WHILE;
+  SELECT n AS counted;
+END;
+SELECT 'after' AS a;
+BEGIN
+  SELECT 1;
+"""
+
+
+def test_a_block_of_spark_runs_as_one_statement(
+    session: AttachedSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "block.sql").write_text(BLOCK, encoding="utf-8")
+    report, _ = run(session, tmp_path, "block.sql")
+    assert [(run.line, run.status) for run in report.statements] == [
+        (1, "done"),
+        (2, "done"),
+        (9, "done"),
+        (10, "failed"),
+    ]
+    assert json.loads(report.as_json())["statements"][1]["rows"] == [[3]]
+    assert "this BEGIN has no END" in capsys.readouterr().err
+
+
 def test_variables_of_cells(session: AttachedSession) -> None:
     shell = SimpleNamespace(user_ns={"spark": session.spark, "least": 3, "name": "notebook"})
     magic = StatementMagic(shell)

@@ -88,6 +88,23 @@ def taken(text: str) -> ast.Statement | None:
         "/* DROP SOURCE s */ SELECT 1",
         "CREATE TABLE source (sink INT, include STRING, format STRING)",
         "REPLACE TABLE t AS SELECT 1",
+        "CREATE TABLE rules (id INT, include BOOLEAN) USING delta",
+        "CREATE TABLE include (a INT) USING delta",
+        "CREATE TABLE IF NOT EXISTS db.include (a INT) USING delta",
+        "CREATE TABLE t (append INT, only STRUCT<include: INT, format: INT>) PARTITIONED BY (append)",
+        "CREATE TABLE t (a DECIMAL(9, 2), include INT COMMENT 'it\\'s (') USING delta",
+        "CREATE TABLE t AS SELECT a AS include, b FROM s JOIN conflict ON conflict.a = s.a DISTRIBUTE BY a",
+        "CREATE TABLE t AS (SELECT include FROM s) DISTRIBUTE",
+        "CREATE SCHEMA include COMMENT 'c'",
+        "ALTER TABLE unsafe ADD COLUMNS (a INT)",
+        "ALTER TABLE db.connector SET TBLPROPERTIES ('a' = 'b')",
+        "ALTER TABLE swap.unsafe.connector RENAME COLUMN a TO b c",
+        "ALTER TABLE t DROP COLUMN connector, swap",
+        "ALTER TABLE t ALTER watermark COMMENT 'c'",
+        "ALTER TABLE t ADD COLUMN unsafe INT COMMENT 'c'",
+        "DESCRIBE HISTORY t",
+        "DESC DETAIL delta.`/path`",
+        "DESCRIBE HISTORY '/path' LIMIT 1",
         "SELECT 1; SELECT 2",
         "",
         ";",
@@ -140,7 +157,16 @@ def test_taken(text: str, kind: type[ast.Statement]) -> None:
         "CREATE TABLE t a INT WITH (topic = 'it''s (', /* connector */ connector = 'kafka')",
         'CREATE TABLE t a INT WITH ("connector" = "kafka")',
         "CREATE TABLE t (a INT) ON CONFLICT DO SOMETHING",
+        "CREATE TABLE include.include (include INT) INCLUDE nothing",
+        'CREATE TABLE "t" (a INT) INCLUDE nothing',
+        "CREATE TABLE IF NOT EXISTS t (a INT) APPEND ONLY ONCE",
+        "CREATE TABLE t (a INT, WATERMARK FOR a) USING delta",
+        "CREATE OR REPLACE TABLE t INCLUDE key AS k INCLUDE",
         "ALTER TABLE t UNSAFE SET topic = 'x'",
+        "ALTER TABLE ONLY db.unsafe CONNECTOR SET",
+        "ALTER TABLE t DROP CONNECTOR now",
+        "ALTER TABLE t ALTER WATERMARK FOR a",
+        "ALTER TABLE t SWAP t2",
         "ALTER TABLE users DROP COLUMN",
         "DROP TABLE users users",
         "REFRESH TABLE users now",
@@ -156,6 +182,27 @@ def test_taken(text: str, kind: type[ast.Statement]) -> None:
 def test_our_slips_are_ours(text: str) -> None:
     with pytest.raises(SqlError):
         taken(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DESCRIBE HISTORY v",
+        "DESC DETAIL v",
+        "desc history delta.`/path`",
+        "DESCRIBE EXTENDED v",
+        "DESC FORMATTED db.v",
+    ],
+)
+def test_an_object_may_have_the_name_of_a_word_of_spark(text: str) -> None:
+    class Named(Catalog):
+        def has_object(self, name: ast.Name) -> bool:
+            return name.last in ("history", "detail", "extended", "formatted")
+
+    assert route(text, Named()) is None
+    assert isinstance(route("DESCRIBE history", Named()), ast.Describe)
+    with pytest.raises(SqlError):
+        route('DESCRIBE "history" v', Named())
 
 
 def test_the_first_look_is_quick() -> None:

@@ -144,7 +144,6 @@ def apply_command(
 
     require_output(output, OUTPUTS)
     console = console_for(sys.stderr if output == "json" else None)
-    keeping = _keeping(keep)
     is_plan = Path(target).is_file()
     if is_plan:
         _require_of_folder({"--env": env, "--var": var, "--allow": allow})
@@ -156,6 +155,7 @@ def apply_command(
         again = "run the same command again"
         location, snapshot, changes = _compared(target, warehouse, env, var, allow)
         plan = saved_plan(snapshot, location.uri, changes)
+    keeping = _keeping(keep, snapshot)
     made: list[DeployChange] = []
 
     def write_report(error: SqlError | None) -> None:
@@ -170,7 +170,7 @@ def apply_command(
         _require_secrets(snapshot, chosen)
         if chosen and not yes:
             _require_yes(console, len(chosen))
-        if chosen:
+        if chosen or keeping:
             runner = StatementRunner(console, location, is_confirmed=yes, tokens=frozenset(confirm or ()))
             carry_out(runner, plan, chosen, made, keeping, again, target if is_plan else None)
     except SqlError as error:
@@ -196,8 +196,8 @@ def _require_of_folder(options: Mapping[str, object]) -> None:
         )
 
 
-def _keeping(keep: str | None) -> tuple[str, ...]:
-    """The statements for ``--keep``, which set a system parameter.
+def _keeping(keep: str | None, snapshot: Snapshot) -> tuple[str, ...]:
+    """The statements for ``--keep``, which set a system parameter; none if it already has the value.
 
     Raises SqlError for a time that the parameter does not accept.
     """
@@ -205,10 +205,13 @@ def _keeping(keep: str | None) -> tuple[str, ...]:
         return ()
     from rw_sql.model.parameters import ROLLBACK_WINDOW, SYSTEM_PARAMETERS
 
+    parameter = SYSTEM_PARAMETERS[ROLLBACK_WINDOW]
     try:
-        SYSTEM_PARAMETERS[ROLLBACK_WINDOW].read(keep)
+        value = parameter.read(keep)
     except ValueError as error:
         raise SqlError(INVALID_OPTION, f"--keep {error}, not {keep!r}", hint="--keep 7d") from error
+    if value == (snapshot.parameter(ROLLBACK_WINDOW) or parameter.default):
+        return ()
     return (f"ALTER SYSTEM SET {ROLLBACK_WINDOW} = '{keep.strip()}'",)
 
 

@@ -128,7 +128,8 @@ def carry_out(
         except (SqlError, KeyboardInterrupt) as error:
             if isinstance(error, UnconfirmedError):
                 error.hint = hint_for_a_command(error.question, plan_file=plan_file, is_outdated=is_outdated)
-            print_error(f"{len(made)} of {len(changes)} changes were applied; to continue, {again}")
+            if changes:
+                print_error(f"{len(made)} of {len(changes)} changes were applied; to continue, {again}")
             raise
 
 

@@ -167,7 +167,7 @@ class _Layout:
         for at in self._level(first, last):
             word = self._words[at]
             cases += (word == "CASE") - (word == "END")
-            between += self._tokens[at].upper == "BETWEEN"
+            between += word == "BETWEEN"
             if word == "AND" and between:
                 between -= 1
             elif word in ("AND", "OR") and not cases:
@@ -223,12 +223,13 @@ def _word(tokens: Sequence[Token], at: int) -> str:
         return ""
     if token.upper == "WINDOW" and not _begins_window_clause(tokens, at):
         return ""  # the function window(…), or its column
-    if token.upper in RESERVED:
-        # After AS and before a dot, a reserved word is a name too.
-        is_name = before is not None and before.kind == WORD and before.upper == "AS" and token.upper not in _AFTER_AS
-        return "" if is_name else token.upper
     follows = tokens[at + 1] if at + 1 < len(tokens) else None
     follows_word = follows.upper if follows is not None and follows.kind == WORD else ""
+    if before is not None and before.kind == WORD and before.upper == "AS":
+        # After AS, a reserved word is a name too. WITH x AS NOT MATERIALIZED (…) is the exception.
+        return "NOT" if token.upper == "NOT" and follows_word == "MATERIALIZED" else ""
+    if token.upper in RESERVED:
+        return "" if token.upper in _POSTFIX else token.upper
     if token.upper == "BY" and before is not None and before.kind == WORD and before.upper in _BEFORE_BY:
         return "BY"
     if token.upper == "PARTITION" and follows_word == "BY":
@@ -237,7 +238,27 @@ def _word(tokens: Sequence[Token], at: int) -> str:
         return "INTERVAL"
     if token.upper in ("OVER", "VALUES") and follows is not None and follows.text == "(":
         return token.upper
-    return "BETWEEN" if token.upper == "BETWEEN" and follows is not None and follows.text != "(" else ""
+    return "BETWEEN" if token.upper == "BETWEEN" and _ends_operand(tokens, at - 1) and _begins_operand(follows) else ""
+
+
+def _ends_operand(tokens: Sequence[Token], at: int) -> bool:
+    """True if the token can be the last one of BETWEEN's first operand, or the NOT, ROWS or RANGE before BETWEEN."""
+    if at < 0:
+        return False
+    token = tokens[at]
+    if token.kind == PUNCTUATION:
+        return token.text in (")", "]")
+    word = _word(tokens, at)
+    return _ends_operand(tokens, at - 1) if word == "NOT" else not word or word in _OPERANDS
+
+
+def _begins_operand(token: Token | None) -> bool:
+    """True if the token can be the first one of an operand of BETWEEN."""
+    if token is None:
+        return False
+    if token.kind == PUNCTUATION:
+        return token.text not in _AFTER_NAME
+    return token.kind != WORD or token.upper not in RESERVED or token.upper in _BEGIN_OPERANDS
 
 
 def _begins_window_clause(tokens: Sequence[Token], at: int) -> bool:
@@ -246,7 +267,15 @@ def _begins_window_clause(tokens: Sequence[Token], at: int) -> bool:
 
 
 _BEFORE_BY = frozenset({"GROUP", "ORDER", "PARTITION"})
-_AFTER_AS = frozenset({"SELECT", "WITH", "NOT"})
+_POSTFIX = frozenset({"ISNULL", "NOTNULL"})
+"""Operators of PostgreSQL. In Spark's SQL, ``a isnull`` gives the column ``a`` the name ``isnull``."""
+
+_OPERANDS = frozenset({"END", "FALSE", "NULL", "TRUE"})
+_BEGIN_OPERANDS = frozenset({
+    "ALL", "ANY", "ARRAY", "ASYMMETRIC", "CASE", "CAST", "FALSE", "LEFT", "NOT", "NULL", "RIGHT", "SOME", "SYMMETRIC",
+    "TRUE",
+})  # fmt: skip
+_AFTER_NAME = ",.;)]=<>!*/%|&^"
 
 
 def _closing(tokens: Sequence[Token]) -> dict[int, int]:

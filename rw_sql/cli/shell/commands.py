@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rw_sql.errors import INVALID_COMMAND, SqlError, near_names
-from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.lexing.identifiers import literal
-from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexemes
+from rw_sql.syntax.lexing.statement_ends import statement_lexemes
 from rw_sql.syntax.lexing.tokens import end_of_comment
 from rw_sql.syntax.variables.expand import COMMANDS
 
@@ -77,8 +76,7 @@ def split_commands(text: str) -> tuple[Piece, ...]:
     pieces: list[Piece] = []
     start = at = 0
     while at < len(text):
-        pattern = OURS if could_be_ours(text[at:]) else SPARKS
-        for match, end, _ in lexemes(pattern, text, at):
+        for match, end, _, is_end in statement_lexemes(text, at):
             at = end
             found = _COMMAND.match(text, match.start()) if match[0] == "\\" else None
             if found is not None and not (found[1] in _OF_SCRIPTS and _begins_line(text, match.start())):
@@ -91,7 +89,7 @@ def split_commands(text: str) -> tuple[Piece, ...]:
             if found is not None:  # the rest of its line, which may contain quotes
                 at = found.end()
                 break
-            if match["end"]:
+            if is_end:
                 break
     return (*pieces, *_statements(text, start, len(text)))
 
@@ -110,13 +108,12 @@ def is_open(text: str) -> bool:
     """
     at, is_inside = 0, False
     while at < len(text):
-        pattern = OURS if could_be_ours(text[at:]) else SPARKS
-        for match, end, is_comment in lexemes(pattern, text, at):
+        for match, end, is_comment, is_end in statement_lexemes(text, at):
             at = end
             if match[0] == "\\" and (found := _COMMAND.match(text, match.start())) is not None:
                 at, is_inside = found.end(), False
                 break
-            if match["end"]:
+            if is_end:
                 is_inside = False
                 break
             if match["block"] and end_of_comment(text, match.start()) < 0:

@@ -22,8 +22,7 @@ from prompt_toolkit.styles import Style
 from rw_sql.cli.shell.commands import is_open
 from rw_sql.cli.shell.words import SQL_WORDS
 from rw_sql.errors import SECRET_WORDS, masked
-from rw_sql.syntax.lexing.first_words import could_be_ours
-from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexemes
+from rw_sql.syntax.lexing.statement_ends import statement_lexemes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -172,9 +171,8 @@ def styled(text: str) -> list[tuple[str, str]]:
     pieces: list[tuple[str, str]] = []
     at = 0
     while at < len(text):
-        pattern = OURS if could_be_ours(text[at:]) else SPARKS
         begins = True
-        for match, end, is_comment in lexemes(pattern, text, at):
+        for match, end, is_comment, is_end in statement_lexemes(text, at):
             piece, start, at = text[match.start() : end], match.start(), end
             if begins and piece == "\\":
                 at = (text.find("\n", start) + 1 or len(text) + 1) - 1
@@ -182,7 +180,7 @@ def styled(text: str) -> list[tuple[str, str]]:
                 break
             begins = (begins and piece.isspace()) or piece == "\n"
             pieces.append((_style_of(piece, is_comment=is_comment), piece))
-            if match["end"]:
+            if is_end:
                 break
     return pieces
 

@@ -18,8 +18,10 @@ from rw_sql.model.object_lookup import object_name, spoken
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.checks.literal_secrets import refuse_literal_secrets
 from rw_sql.syntax import parse_statement, route, split_script
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.lexing.spark_words import could_be_sparks
 from rw_sql.syntax.parsing.unsupported import unsupported
+from rw_sql.syntax.routing import is_ours
 from rw_sql.syntax.statements import (
     CreateConnection,
     CreateMaterializedView,
@@ -146,7 +148,7 @@ def _first_of(errors: list[SqlError]) -> SqlError:
 def with_variables(text: str, variables: Mapping[str, str], file: str) -> Expanded:
     """The text with variables replaced: ``${name}`` and the variables of ``rw-sql run``.
 
-    Comments are left unchanged.
+    Comments are left unchanged, except ``-- rw:`` comments.
 
     Raises SqlError, located in the text.
     """
@@ -243,6 +245,8 @@ def folder_object(text: str, notes: str, *, file: str, line: int, has_values: bo
     refused = unsupported(statement)
     if refused is not None:
         raise refused
+    if isinstance(statement, CreateTable):
+        require_ours(statement)
     if not isinstance(
         statement,
         CreateSchema
@@ -289,6 +293,24 @@ def spark_refusal(text: str, error: SqlError) -> SqlError | None:
         f"{_ONLY_DEFINITIONS}; this statement is Spark's",
         span=Span(0, word.end() if word is not None else 1, 1, 1),
         hint=hint,
+    )
+
+
+def require_ours(statement: CreateTable) -> None:
+    """Raises SqlError if Spark would run the statement, because it has no clause of rw_sql."""
+    if is_ours(statement, _NoObjects()):
+        return
+    if statement.query is None:
+        hint = "for a table of rw_sql, add WITH (connector = 'kafka', …)"
+    else:
+        hint = (
+            f"for a query result that is kept up to date, CREATE MATERIALIZED VIEW {sql_name(statement.name.key)} AS …"
+        )
+    raise SqlError(
+        INVALID_DEFINITION,
+        f"{_ONLY_DEFINITIONS}; this statement is Spark's",
+        span=statement.span,
+        hint=f"{_RUN_OTHERS}; {hint}",
     )
 
 

@@ -14,14 +14,16 @@ from rw_sql.metastore.records import TableRecord
 from rw_sql.model.object_lookup import spoken
 from rw_sql.plan.deploy.change import DROP, REBUILD, RECREATE, DeployChange
 from rw_sql.plan.deploy.changes import MANAGED
-from rw_sql.plan.deploy.folder import RELATIONS
+from rw_sql.plan.deploy.folder import RELATIONS, require_ours
 from rw_sql.syntax import parse_statement
+from rw_sql.syntax.statements import CreateTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.syntax.statements import Statement
 
 FORMAT = 1
 
@@ -110,7 +112,8 @@ def to_json(plan: SavedPlan) -> str:
 
 
 def from_json(text: str, file: str) -> SavedPlan:
-    """Parses the text of a plan file. Raises SqlError if it is not a plan."""
+    """Parses the text of a plan file. Raises SqlError if it is not a plan, or if Spark would run one of its
+    statements."""
     try:
         data: Any = json.loads(text)
         if data["format"] != FORMAT:
@@ -132,7 +135,7 @@ def from_json(text: str, file: str) -> SavedPlan:
                     name=str(change["name"]),
                     place=str(change["place"]),
                     reason=str(change["reason"]),
-                    statements=tuple(parse_statement(str(statement)) for statement in change["statements"]),
+                    statements=tuple(_statement(str(statement)) for statement in change["statements"]),
                     touches=tuple(int(id_) for id_ in change.get("touches", ())),
                 )
                 for change in data["changes"]
@@ -144,6 +147,16 @@ def from_json(text: str, file: str) -> SavedPlan:
             f'"{file}" is not a plan of rw-sql diff',
             hint="rw-sql diff FOLDER --file FILE writes a plan",
         ) from error
+
+
+def _statement(text: str) -> Statement:
+    statement = parse_statement(text)
+    if isinstance(statement, CreateTable):
+        try:
+            require_ours(statement)
+        except SqlError as error:
+            raise error.located(text)  # noqa: B904 - the same error, with its position
+    return statement
 
 
 def require_current(

@@ -157,15 +157,15 @@ class AssumedCatalog:
 
     def see_spark(self, text: str) -> None:
         """Applies the known effect of a statement of Spark."""
-        kind, made = made_by_spark(text) or ("", "")
-        last = made.rpartition(".")[2]
-        if kind == FUNCTION:
-            self.functions.add(last)
-        elif kind == DATABASE:
-            self.databases.add(last)
-        elif kind:
-            self.of_spark |= {made, last}
-        elif _USE_DEFAULT.match(text):
+        for kind, made in made_by_spark(text):
+            last = made.rpartition(".")[2]
+            if kind == FUNCTION:
+                self.functions.add(last)
+            elif kind == DATABASE:
+                self.databases.add(last)
+            else:
+                self.of_spark |= {made, last}
+        if _USE_DEFAULT.match(text):
             # The Spark views of the objects in ``public`` are in Spark's database ``default``, so USE default resets
             # the search path, as it does in a session.
             self.parameters.pop(SEARCH_PATH, None)

@@ -18,6 +18,7 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.plan.offline.query_answers import schema_json
 from rw_sql.plan.result.steps import after
+from rw_sql.syntax.lexing.first_words import BLANK
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark, sql_name
 from rw_sql.syntax.statements import Name
 
@@ -35,11 +36,14 @@ _CREATES = re.compile(
     re.IGNORECASE,
 )
 _SPARKS = re.compile(
-    r"\A\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:GLOBAL\s+)?TEMP(?:ORARY)?\s+|EXTERNAL\s+)*"
+    rf"{BLANK}*+CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:GLOBAL\s+)?TEMP(?:ORARY)?\s+|EXTERNAL\s+)*"
     r"(?P<kind>TABLE|VIEW|FUNCTION|DATABASE|SCHEMA|NAMESPACE)\s+"
     r"(?:IF\s+NOT\s+EXISTS\s+)?(?P<name>[`\w.]+)",
     re.IGNORECASE,
 )
+_BLOCK = re.compile(rf"{BLANK}*+BEGIN\b", re.IGNORECASE)
+_IN_BLOCK = re.compile(r";|\b(?:BEGIN|DO|ELSE|LOOP|REPEAT|THEN)\b", re.IGNORECASE)
+"""Matches the text before a statement of a block."""
 
 RELATION, FUNCTION, DATABASE = "RELATION", "FUNCTION", "DATABASE"
 
@@ -59,15 +63,16 @@ def _folded(part: str) -> str:
     return part[1:-1].replace('""', '"') if part.startswith('"') else part.lower()
 
 
-def made_by_spark(text: str) -> tuple[str, str] | None:
-    """What a Spark statement creates: RELATION, FUNCTION or DATABASE, and its name as used in queries. None if the
-    statement creates nothing of these."""
-    found = _SPARKS.match(text)
-    if found is None:
-        return None
-    kind = found["kind"].upper()
-    made = RELATION if kind in ("TABLE", "VIEW") else FUNCTION if kind == FUNCTION else DATABASE
-    return made, found["name"].replace("`", "").lower()
+def made_by_spark(text: str) -> Iterator[tuple[str, str]]:
+    """What a Spark statement creates: RELATION, FUNCTION or DATABASE, and its name as used in queries. A block
+    ``BEGIN … END`` may create several objects."""
+    starts = [0, *(start.end() for start in _IN_BLOCK.finditer(text))] if _BLOCK.match(text) else [0]
+    for start in starts:
+        found = _SPARKS.match(text, start)
+        if found is not None:
+            kind = found["kind"].upper()
+            made = RELATION if kind in ("TABLE", "VIEW") else FUNCTION if kind == FUNCTION else DATABASE
+            yield made, found["name"].replace("`", "").lower()
 
 
 def with_placeholder(snapshot: Snapshot, kind: str, name: str) -> tuple[Snapshot, tuple[int, ...]]:

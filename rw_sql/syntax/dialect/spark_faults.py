@@ -37,7 +37,7 @@ from rw_sql.syntax.lexing.identifiers import spark_name, sql_name
 from rw_sql.syntax.lexing.spark_words import CLAUSES, near_clause
 from rw_sql.syntax.lexing.tokens import span_of
 from rw_sql.syntax.near_statements import near_statement
-from rw_sql.syntax.parsing.script import unclosed_bracket, unclosed_quote, without_strings
+from rw_sql.syntax.parsing.script import unclosed_block, unclosed_bracket, unclosed_quote, without_strings
 from rw_sql.syntax.query import query_hints
 from rw_sql.syntax.query.tables_read import parse_spark
 from rw_sql.syntax.sql_reader.words import WITHOUT_COMMA, missing_by, trailing_comma
@@ -290,7 +290,7 @@ def _syntax(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     slip = near_statement(text, known.parameters)
     if slip is not None:
         return slip
-    unclosed = unclosed_quote(text) or unclosed_bracket(text)
+    unclosed = unclosed_quote(text) or unclosed_bracket(text) or unclosed_block(text)
     if unclosed is not None:
         return unclosed
     span = fault.span

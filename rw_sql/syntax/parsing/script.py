@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SYNTAX_ERROR, Span, SqlError
-from rw_sql.syntax.lexing.first_words import BLANK, could_be_ours
+from rw_sql.syntax.lexing.first_words import BLANK
 from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK, INVISIBLE, invisible_error
-from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexemes
+from rw_sql.syntax.lexing.lexemes import SPARKS, lexemes
+from rw_sql.syntax.lexing.statement_ends import block_without_end, statement_lexemes
 from rw_sql.syntax.lexing.tokens import (
     END,
     PUNCTUATION,
@@ -117,10 +118,11 @@ _WIDEST_STRING = 20
 def split_script(text: str) -> tuple[ScriptStatement, ...]:
     """Splits a script into its statements, rw_sql's and Spark's, without parsing them.
 
-    A ``;`` in a string, a quoted name, a comment or dollar quotes does not end a statement. The first words of a
-    statement decide which quoting rules apply. Pieces with only comments are skipped, and so is a byte-order mark
-    before a statement. Never raises: an unterminated token extends to the end of the script, and parsing reports it. A
-    comment that does not end is therefore part of a statement, or a statement of its own.
+    A ``;`` in a string, a quoted name, a comment, dollar quotes or a block ``BEGIN … END`` of Spark does not end a
+    statement. The first words of a statement decide which quoting rules apply. Pieces with only comments are skipped,
+    and so is a byte-order mark before a statement. Never raises: an unterminated token or block extends to the end of
+    the script, and parsing reports it. A comment that does not end is therefore part of a statement, or a statement of
+    its own.
     """
     found: list[ScriptStatement] = []
     start = counted = 0
@@ -140,10 +142,9 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 def _piece(text: str, start: int) -> tuple[int, int | None, int]:
     """The end of the statement that starts here (the position of its ``;``), and the statement's range without
     surrounding white space and comments, except a comment that does not end."""
-    pattern = OURS if could_be_ours(text[start : start + 4096]) else SPARKS
     first, last = None, start
-    for match, end, is_comment in lexemes(pattern, text, start):
-        if match["end"]:
+    for match, end, is_comment, is_end in statement_lexemes(text, start):
+        if is_end:
             return match.start(), first, last
         is_mark = first is None and match[0] == BYTE_ORDER_MARK
         is_open = end == len(text) and bool(match["block"]) and end_of_comment(text, match.start()) < 0
@@ -210,8 +211,17 @@ def unclosed_bracket(text: str) -> SqlError | None:
     return SqlError(SYNTAX_ERROR, "this ( has no )", hint=hint, span=bracket)
 
 
+def unclosed_block(text: str) -> SqlError | None:
+    """The error for a block ``BEGIN … END`` of Spark whose END is missing; None if there is none."""
+    begin = block_without_end(text)
+    if begin is None:
+        return None
+    span = span_of(text, begin, begin + len("BEGIN"))
+    return SqlError(SYNTAX_ERROR, "this BEGIN has no END", hint="write END; at the end", span=span)
+
+
 def refuse_unclosed(text: str) -> None:
-    """Raises SqlError if a string, quoted name, comment or ``(`` of a Spark statement does not end.
+    """Raises SqlError if a string, quoted name, comment, ``(`` or block of a Spark statement does not end.
 
     In a statement with free text, such as a path, Spark accepts this; but a quote there still hides the statements
     after it.
@@ -219,7 +229,7 @@ def refuse_unclosed(text: str) -> None:
     is_free = _FREE_TEXT.match(text) is not None
     error = unclosed_quote(text)
     if error is None and not is_free:
-        error = unclosed_bracket(text)
+        error = unclosed_bracket(text) or unclosed_block(text)
     if error is not None and not (is_free and error.span is not None and ";" not in text[error.span.start :]):
         raise error
 

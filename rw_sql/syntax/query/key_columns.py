@@ -13,14 +13,19 @@ if TYPE_CHECKING:
 
 
 def resolve_ordinals(core: exp.Select) -> None:
-    """Replaces the ordinals in GROUP BY: ``1`` becomes the expression of the first select item."""
+    """Replaces the ordinals in GROUP BY: ``1`` becomes the expression of the first select item.
+
+    An ordinal without an item stays, so that the analysis of the query reports it.
+    """
     from sqlglot import exp
 
     group = core.args["group"]
+    items = core.expressions
     keys = []
     for key in group.expressions:
-        if isinstance(key, exp.Literal) and not key.is_string and key.name.isdecimal():
-            keys.append(inner(core.expressions[int(key.name) - 1]).copy())
+        is_ordinal = isinstance(key, exp.Literal) and not key.is_string and key.name.isdecimal()
+        if is_ordinal and 1 <= int(key.name) <= len(items):
+            keys.append(inner(items[int(key.name) - 1]).copy())
         else:
             keys.append(key)
     group.set("expressions", keys)

@@ -6,6 +6,8 @@
 dollar quotes nothing is replaced.
 
 ``${v}``, the variables of an environment, are replaced if the caller requests it, everywhere except in comments.
+Comments that begin with ``rw:`` are instructions, such as ``-- rw: renamed from ${env}_orders``; in these, ``${v}`` is
+replaced too.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from rw_sql.errors import INVALID_COMMAND, SqlError, near_names
 from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK
 from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexeme_at, lexemes
+from rw_sql.syntax.lexing.statement_ends import StatementEnd
 from rw_sql.syntax.variables.arguments import Argument, ArgumentError, read_arguments
 from rw_sql.syntax.variables.references import (
     BRACED,
@@ -40,6 +43,7 @@ _MOST_INCLUDED = 32
 _FIRST_WORDS = 4096
 """The number of characters at the beginning of a statement that determine whether it is rw_sql's or Spark's."""
 
+_NOTE = re.compile(r"--\s*rw:")
 _COMMAND = re.compile(r"\\([^\s\\]*)")
 _QUERY = re.compile(
     r"(?:EXPLAIN\s+)?CREATE\b(?:(?!\bAS\b).)*\b(?:MATERIALIZED\s+VIEW|SINK)\b.*?\bAS\b[\s(]*(?:SELECT|WITH|VALUES|FROM)\b",
@@ -146,6 +150,7 @@ class _Expander:
         self._faults: list[Fault] = []
         self._statement, self._statement_at = 0, 0
         self._is_open = False
+        self._statement_end = StatementEnd()
         self._pattern: re.Pattern[str] | None = None
 
     def expanded(self) -> Expanded:
@@ -171,15 +176,20 @@ class _Expander:
             is_read = not branches or branches[-1].is_read
             match, end, is_comment = lexeme_at(self._rules(text, copied, is_apart=is_apart), text, at)
             piece = match[0]
-            if piece == "\\" and _begins_line(text, at):
+            is_command = piece == "\\" and _begins_line(text, at)
+            is_end = not is_command and self._statement_end.reads(match, is_comment=is_comment)
+            if is_command:
                 if is_read:
                     self._append(text[copied:at], origin, copied, at, is_copied=True)
                 end = copied = _line_end(text, at)
                 self._command(origin, at, end, branches, within)
                 self._pattern, is_apart = None, False
+                if not self._is_open:
+                    self._statement_end = StatementEnd()
             elif not is_read:
-                if match["end"]:
+                if is_end:
                     copied, self._pattern, is_apart = end, None, True
+                    self._statement_end = StatementEnd()
             elif piece == "\\" and text.startswith(":", end):
                 self._append(text[copied:at], origin, copied, at, is_copied=True)
                 end = copied = end + 1
@@ -188,7 +198,12 @@ class _Expander:
                 self._append(text[copied:at], origin, copied, at, is_copied=True)
                 end = copied = reference.end
                 self._refer(reference, origin)
-            elif has_braced and not is_comment and (found := BRACED.search(text, at)) and found.start() < end:
+            elif (
+                has_braced
+                and (not is_comment or _NOTE.match(piece))
+                and (found := BRACED.search(text, at))
+                and found.start() < end
+            ):
                 # A string or a quoted name is one piece, which may contain several variables. Outside quotes, a
                 # variable may extend beyond the end of its piece.
                 while found is not None and found.start() < end:
@@ -197,7 +212,8 @@ class _Expander:
                     self._refer_braced(found, origin)
                     end = max(end, copied)
                     found = BRACED.search(text, copied)
-            elif match["end"]:
+                self._is_open |= not is_comment
+            elif is_end:
                 self._append(text[copied:end], origin, copied, end, is_copied=True)
                 copied = end
                 self._begin_statement()
@@ -215,6 +231,7 @@ class _Expander:
     def _begin_statement(self) -> None:
         self._statement, self._statement_at = len(self._out), self._size
         self._is_open = False
+        self._statement_end = StatementEnd()
         self._pattern = None
 
     def _so_far(self) -> str:
@@ -255,7 +272,6 @@ class _Expander:
             self._fail(error, origin, found.start(), found.end())
             value = found[0]
         self._append(value, origin, found.start(), found.end(), is_copied=False)
-        self._is_open = True
 
     def _append(self, text: str, origin: Origin, start: int, end: int, *, is_copied: bool) -> None:
         last = self._pieces[-1] if self._pieces else None

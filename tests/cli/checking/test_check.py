@@ -74,6 +74,52 @@ def test_long_scripts_take_time_in_proportion() -> None:
     assert sum(1 for checked in check_script(script, "x") if checked.error is None) == 5_000
 
 
+@pytest.mark.parametrize("ordinal", ["0", "3", "99999999999999999999"])
+def test_an_ordinal_beyond_the_select_list_is_an_error(ordinal: str) -> None:
+    query = f"SELECT id, count(*) AS n FROM a GROUP BY 1, {ordinal}"
+    checked = list(check_script(f"{SOURCE}CREATE MATERIALIZED VIEW v AS {query};\nDROP SOURCE b;", "x"))
+    assert [error.message for one in checked for error in one.errors] == [
+        f"GROUP BY {ordinal} is out of range: the query has 2 columns",
+        'source "b" does not exist',
+    ]
+
+
+BLOCK = """BEGIN
+  DECLARE n INT DEFAULT 0;
+  CREATE TABLE lake.counts AS SELECT 1 AS n;
+  IF n = 0 THEN
+    -- the first time
+    CREATE OR REPLACE TEMPORARY VIEW seen AS SELECT n;
+  END IF;
+END;
+"""
+
+
+def test_a_block_of_spark_is_one_statement() -> None:
+    checked = list(check_script(f"{BLOCK}DROP SOURCE b;\nSELECT nothing FROM counts;", "x"))
+    assert [(one.kind, one.line) for one in checked] == [("spark", 1), ("DROP SOURCE", 9), ("spark", 10)]
+    assert [error.message for one in checked for error in one.errors] == ['source "b" does not exist']
+    view = "CREATE MATERIALIZED VIEW v AS SELECT n FROM seen;"
+    (found,) = (error.message for one in check_script(view, "x") for error in one.errors)
+    assert found == 'relation "seen" does not exist'
+    assert not [error for one in check_script(BLOCK + view, "x") for error in one.errors if error.message == found]
+
+
+def test_a_block_without_end_is_an_error_and_the_statements_behind_it_are_checked() -> None:
+    checked = list(check_script("SELECT 1;\n BEGIN\n  SELECT 2;\nDROP SOURCE b;\n", "x"))
+    errors = [error for one in checked for error in one.errors]
+    assert [(error.message, error.line, error.column) for error in errors] == [
+        ("this BEGIN has no END", 2, 2),
+        ('source "b" does not exist', 4, 13),
+    ]
+
+
+def test_a_block_that_changes_an_object_is_refused() -> None:
+    text = f"{SOURCE}BEGIN\n  SELECT 1;\n  INSERT INTO a VALUES (1);\nEND;"
+    errors = [error for one in check_script(text, "x") for error in one.errors]
+    assert [error.line for error in errors] == [4]
+
+
 def test_files_are_checked_one_after_the_other_or_each_by_itself(tmp_path: Path) -> None:
     first, second = tmp_path / "1.sql", tmp_path / "2.sql"
     first.write_text(SOURCE, encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from rw_sql.cli.interface.exit_codes import UNREACHABLE
 from rw_sql.cli.main import app
 from rw_sql.errors import UNDEFINED_COLUMN, UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.metastore import Metastore
+from rw_sql.metastore.records import PutObject
 from tests.plan.tables import create_table, tables_world
 from tests.support.waits import wait_until
 
@@ -119,6 +121,20 @@ def test_a_plan_is_written_and_one_of_before_is_refused(
     assert moved.find("materialized_view", "v") is None
 
 
+@pytest.mark.parametrize("table", ["CREATE TABLE t (id INT)", "CREATE TABLE t AS SELECT 1 AS a"])
+def test_a_plan_with_a_table_of_spark_is_refused(folder: Path, tmp_path: Path, table: str) -> None:
+    """A plan is a file, which may not be what this version of ``diff`` would write."""
+    warehouse, plan = tmp_path / "w", tmp_path / "plan.json"
+    (folder / "views" / "v.sql").unlink()
+    run("diff", str(folder), "-w", str(warehouse), "--env", "prod", "--file", str(plan))
+    data = json.loads(plan.read_text(encoding="utf-8"))
+    data["changes"][0].update(kind="table", name="t", statements=[table])
+    plan.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(SqlError, match="this statement is Spark's"):
+        run("apply", str(plan), "--yes")
+    assert not warehouse.exists()
+
+
 def test_json_names_the_error_and_what_was_made(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,6 +215,50 @@ def test_nothing_is_made_of_a_plan_that_cannot_be_completed(
     (folder / "views" / "v.sql").unlink()
     assert run(*words)[0] == 0
     assert ([text.split(" (")[0] for text in ran], planned) == (["CREATE SOURCE prod_s"], [])
+
+
+def test_keep_sets_the_time_without_other_changes(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the parameter has the value already, Spark does not start."""
+    warehouse = tmp_path / "w"
+    made(warehouse, SOURCE.replace("${env}", "prod").replace("${BROKER}", "127.0.0.1:9092"), VIEW)
+    starts: list[str] = []
+    ran: list[str] = []
+
+    @contextmanager
+    def starting(*_: object, **__: object) -> Iterator[None]:
+        starts.append("Spark")
+        yield
+
+    monkeypatch.setattr("rw_sql.cli.spark_start.spark_for", starting)
+    monkeypatch.setattr("rw_sql.session.scripts.run_statements", lambda _, text, **__: ran.append(text))
+    words = ("apply", str(folder), "-w", str(warehouse), "--env", "prod", "--keep")
+    assert run(*words, "7d") == (0, "")
+    assert ran == ["ALTER SYSTEM SET rollback_window = '7d'"]
+    world = tables_world()
+    operation = world.run(ran[0]).operation
+    assert operation is not None
+    metastore = Metastore.open(str(warehouse))
+    snapshot = metastore.snapshot()
+    changes = tuple(
+        replace(change, record=replace(change.record, id=snapshot.next_id))
+        for change in operation.changes
+        if isinstance(change, PutObject)
+    )
+    metastore.commit(replace(operation, changes=changes), based_on=snapshot)
+    metastore.flush(with_upkeep=True)
+    ran.clear()
+    starts.clear()
+    assert run(*words, "168h", "-o", "json")[0] == 0
+    assert (ran, starts) == ([], [])
+    assert run(*words, "-1")[0] == 0
+    assert ran == ["ALTER SYSTEM SET rollback_window = '-1'"]
+
+
+def test_a_time_of_keep_that_cannot_be_read_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SqlError, match="--keep must be a time"):
+        run("apply", str(folder), "-w", str(tmp_path / "w"), "--env", "prod", "--yes", "--keep", "soon")
 
 
 def test_a_statement_that_waits_is_told_about(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,45 @@ WINDOW w AS (ORDER BY window.start)"""
     assert format_script(text) == formatted
 
 
+@pytest.mark.parametrize(
+    ("text", "formatted"),
+    [
+        ("select a as between, b as values from t", "SELECT a AS between, b AS values FROM t"),
+        ("select between, t.between + 1, -between from t", "SELECT between, t.between + 1, -between FROM t"),
+        ("select a as select, b as with, c as not from t", "SELECT a AS select, b AS with, c AS not FROM t"),
+        ("select a isnull, b notnull from t", "SELECT a isnull, b notnull FROM t"),
+        ("with between as (select 1 as a) select a from t", "WITH between AS (SELECT 1 AS a) SELECT a FROM t"),
+        (
+            "with b as not materialized (select 1 as a) select a from b",
+            "WITH b AS NOT materialized (SELECT 1 AS a) SELECT a FROM b",
+        ),
+        ("select sum(a) over between from t", "SELECT sum(a) over between FROM t"),
+        ("select f(between => 1) from t", "SELECT f(between => 1) FROM t"),
+        (
+            "select between between 1 and 2, a not between 'x' and b from t",
+            "SELECT between BETWEEN 1 AND 2, a NOT BETWEEN 'x' AND b FROM t",
+        ),
+        (
+            "select f(a) between (1) and 2, case when a then 1 end between -1 and 2 from t",
+            "SELECT f(a) BETWEEN (1) AND 2, CASE WHEN a THEN 1 END BETWEEN -1 AND 2 FROM t",
+        ),
+        (
+            "select sum(a) over (order by b rows between unbounded preceding and current row) from t",
+            "SELECT sum(a) OVER (ORDER BY b rows BETWEEN unbounded preceding AND current row) FROM t",
+        ),
+        ("select a from t where not between = 1 and b = 2", "SELECT a FROM t WHERE NOT between = 1 AND b = 2"),
+    ],
+)
+def test_a_name_keeps_its_case_even_if_it_is_a_keyword_elsewhere(text: str, formatted: str) -> None:
+    assert format_script(text) == formatted
+    assert format_script(formatted) == formatted
+
+
+def test_a_block_of_spark_stays() -> None:
+    text = "begin declare n int; select   n; end;\n"
+    assert format_script(text + "drop source s;\n") == text + "DROP SOURCE s;\n"
+
+
 def test_formatting_twice_changes_nothing() -> None:
     assert format_script(AFTER) == AFTER
 

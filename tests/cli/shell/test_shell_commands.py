@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rw_sql.cli.shell.commands import HELP, NAMES, Piece, listing, split_commands, switched, unknown
+from rw_sql.cli.shell.commands import HELP, NAMES, Piece, is_open, listing, split_commands, switched, unknown
 from rw_sql.cli.shell.loop import _name_in
 from rw_sql.cli.shell.result_forms import JOBS, definition_of, jobs_in_short
 from rw_sql.cli.terminal.output import fits
@@ -33,6 +33,21 @@ def pieces(text: str) -> list[tuple[str, str]]:
 )
 def test_a_text_is_split_at_its_commands(text: str, found: list[tuple[str, str]]) -> None:
     assert pieces(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "is_inside"),
+    [
+        ("SELECT 1;", False),
+        ("SELECT 1", True),
+        ("BEGIN UNSAFE;", False),
+        ("BEGIN SELECT 1;", True),
+        ("BEGIN SELECT 1; IF a THEN SELECT 2; END IF;", True),
+        ("BEGIN SELECT 1; END;", False),
+    ],
+)
+def test_a_block_of_spark_is_open_until_its_end(text: str, is_inside: bool) -> None:
+    assert is_open(text) is is_inside
 
 
 def test_a_plus_is_no_part_of_the_name() -> None:

@@ -54,6 +54,38 @@ def test_the_name_before(text: str, was: str | None) -> None:
         assert found.was == was
 
 
+@pytest.mark.parametrize(
+    ("text", "was"),
+    [
+        ("-- rw: renamed from ${env}_old\nCREATE SOURCE ${env}_s (id INT) WITH (connector = 'datagen');\n", "prod_old"),
+        ('-- rw: renamed from "${env} ${n}"\n' + VIEW, "prod 7"),
+        (VIEW.rstrip() + " -- rw: renamed from ${env}_old", "prod_old"),
+    ],
+)
+def test_the_name_before_may_contain_variables(text: str, was: str) -> None:
+    (found,) = read_folder([("a.sql", text)], {"env": "prod", "n": "7"})
+    assert found.was == was
+
+
+def test_an_unset_variable_in_the_name_before_is_an_error() -> None:
+    with pytest.raises(SqlError) as caught:
+        read_folder([("a.sql", "-- ${nothing}\n-- rw: renamed from ${evn}_old\n" + VIEW)], {"env": "prod"})
+    assert (caught.value.code, caught.value.line, caught.value.column) == ("RW250", 2, 21)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("CREATE TABLE t (id INT);", "for a table of rw_sql, add WITH (connector = 'kafka', …)"),
+        ('CREATE TABLE "T" AS SELECT 1 AS a;', 'CREATE MATERIALIZED VIEW "T" AS …'),
+    ],
+)
+def test_a_table_of_spark_has_a_hint_for_a_table_of_rw_sql(text: str, hint: str) -> None:
+    said = refusal(text).hint or ""
+    assert said.startswith("run other statements with rw-sql run; for a ")
+    assert said.endswith(hint)
+
+
 def test_a_comment_behind_a_statement_is_that_ones() -> None:
     one, other = read_folder([("a.sql", SOURCE.rstrip() + " -- a remark\n-- rw: renamed from old\n" + VIEW)], {})
     assert (one.was, other.was) == (None, "old")
@@ -65,6 +97,9 @@ def test_a_comment_behind_a_statement_is_that_ones() -> None:
         ((SOURCE + "PAUSE SOURCE s;",), "RW212", "a folder may contain only CREATE statements", ("0.sql", 2)),
         ((SOURCE + "\nCREATE SOURCE x (id INT) WITH (connector = );",), "RW101", "", ("0.sql", 3)),
         ((SOURCE, "SELECT 1;"), "RW212", "connections and secrets; this statement is Spark's", ("1.sql", 1)),
+        (("CREATE TABLE t (id INT, amount BIGINT);",), "RW212", "this statement is Spark's", ("0.sql", 1)),
+        (("CREATE TABLE t AS SELECT 1 AS a;",), "RW212", "this statement is Spark's", ("0.sql", 1)),
+        ((SOURCE + "CREATE TABLE w (id INT PRIMARY KEY);",), "RW212", "this statement is Spark's", ("0.sql", 2)),
         ((SOURCE + "/* the views\n" + VIEW,), "RW102", "a comment starts here", ("0.sql", 2)),
         ((SOURCE + "/* in/*.csv */\n" + VIEW,), "RW102", "this /* opens a second comment", ("0.sql", 2)),
         ((SOURCE, SOURCE), "RW201", "already defined at 0.sql:1", None),

@@ -159,6 +159,16 @@ def test_the_keys_of_groups_are_carried_past_a_star_that_does_not_return_them(
     assert form.text == text
 
 
+@pytest.mark.parametrize("ordinal", ["0", "3", "99999999999999999999"])
+def test_an_ordinal_beyond_the_select_list_stays(ordinal: str) -> None:
+    """The analysis of the query reports it."""
+    found = read_view_query(f"SELECT k, count(*) AS n FROM s GROUP BY 1, {ordinal}")
+    assert found.touched_groups(("a", "b"), ("k",)) == f"SELECT k AS a, {ordinal} AS b FROM s"
+    for form in (found.exposed(), found.upserted({}), found.signed({})):
+        assert form is not None
+        assert f"GROUP BY k, {ordinal}" in form.text
+
+
 def test_a_star_within_an_expression_sees_no_hidden_columns() -> None:
     for inner in ("SELECT count(*) AS n FROM s GROUP BY k", "SELECT k, count(*) AS n FROM s GROUP BY k HAVING n > 1"):
         found = read_view_query(f"SELECT to_json(struct(*)) AS j FROM ({inner}) AS x")

@@ -156,6 +156,29 @@ def read(path: str) -> str:
     return FILES[path]
 
 
+def test_a_block_of_spark_keeps_the_quotes_of_spark() -> None:
+    r"""``SET`` alone would be read by rw_sql's rules, in which ``\'`` ends a string."""
+    text = "\\set n 5\nBEGIN\n SELECT 1;\n SET a = 'it\\'s :n; ' || :'path';\nEND;\nSELECT :n;"
+    assert expand(text, VARIABLES).text.endswith(
+        "BEGIN\n SELECT 1;\n SET a = 'it\\'s :n; ' || 'a\\\\b';\nEND;\nSELECT 5;"
+    )
+    unread = "\\if false\nBEGIN\n SELECT 1;\n SET a = 'it\\'s ; ';\nEND;\n\\endif\nSELECT :n;"
+    assert expand(unread, VARIABLES).text.strip() == "SELECT 5;"
+
+
+def test_an_included_file_may_end_inside_no_block() -> None:
+    files = {"a.sql": "BEGIN SELECT 1;", "b.sql": "BEGIN SELECT 1; END;"}
+    texts = {name: expand(f"\\i {name}\nDROP SOURCE s;", VARIABLES, files.__getitem__).text for name in files}
+    assert [part.text for part in split_script(texts["b.sql"])] == ["BEGIN SELECT 1; END", "DROP SOURCE s"]
+
+
+def test_instructions_in_comments_have_variables_of_the_environment() -> None:
+    text = "-- ${v}\n--  rw: renamed from ${v}_${n}\nDROP SOURCE ${v}; -- rw: ${n}\n/* -- rw: ${v} */"
+    found = expand(text, {}, braced=VARIABLES)
+    assert found.text == "-- ${v}\n--  rw: renamed from x_5\nDROP SOURCE x; -- rw: 5\n/* -- rw: ${v} */"
+    assert expand(text, {}).text == text
+
+
 def test_included_files() -> None:
     made = expand(FILES["main.sql"], None, read, file="main.sql")
     parts = split_script(made.text)
