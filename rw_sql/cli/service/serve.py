@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.runtime.status.http_server import StatusServer
+    from rw_sql.runtime.status.served import ServedWarehouse
 
 _LOOK_SECONDS = 0.5
 
@@ -59,6 +61,7 @@ def serve_until_told(
     check_java()  # before the status page is served, and before the log reports that Spark is starting
     server = listen(host, port, token_file) if has_http else None
 
+    from rw_sql.runtime.support.background import run_in_background
     from rw_sql.session.attach import attach, connect, detach
 
     said.info("starting Spark")
@@ -66,8 +69,10 @@ def serve_until_told(
     signal.signal(signal.SIGINT, on_signal)  # PySpark has replaced this handler with its own
     attached = attach(spark, warehouse)
     served = attached.served()
+    ended = threading.Event()
     last: bool | None = None
     try:
+        run_in_background(partial(count_until, ended, served), "count")
         if server is not None:
             server.show(served)
         if metrics is not None:
@@ -76,7 +81,6 @@ def serve_until_told(
             if attached.is_owner != last:
                 last = attached.is_owner
                 said.info("serving; SIGTERM or Ctrl-C stops" if last else _STANDING_BY)
-            served.count()
             told.wait(_LOOK_SECONDS)
         why = attached.why_ended
         if why is not None:
@@ -85,11 +89,22 @@ def serve_until_told(
             raise typer.Exit(1)
         said.info("stopping")
     finally:
+        ended.set()
         detach(spark)
         if server is not None:
             server.close()
         if attached.is_alive:
             spark.stop()
+
+
+def count_until(ended: threading.Event, served: ServedWarehouse) -> None:
+    """Counts the rows of the jobs for the metrics, until ``ended`` is set.
+
+    Runs on its own thread, because a store that responds slowly must not delay the reaction to a signal.
+    """
+    while not ended.is_set():
+        served.count()
+        ended.wait(_LOOK_SECONDS)
 
 
 def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:

@@ -38,7 +38,9 @@ class JobCommit:
     it. ``rows`` are the numbers of rows by upstream table (change data capture only; None in commits of earlier
     versions of rw_sql). ``terms`` are, for each split, the term of its log (Kafka: leader epoch) at the end of its
     range, where that term is known (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is the last batch whose
-    rows the target of a sink has (-1: none; None: unknown); the target does not get empty batches.
+    rows the target of a sink has (-1: none; None: unknown); the target does not get empty batches. ``merged`` is the
+    number of rows that a merge adds, replaces or deletes, for a merge whose commit has no counters of the library that
+    wrote it (see :func:`written_rows`).
     """
 
     job: str
@@ -54,6 +56,7 @@ class JobCommit:
     rows: Mapping[str, int] | None = None
     terms: Mapping[str, int] = field(default_factory=dict)
     sent: int | None = None
+    merged: int | None = None
 
     def identity_of(self, split: str) -> SplitIdentity:
         """The cluster and the incarnation in which a split was read; None for each that the commit does not contain."""
@@ -85,6 +88,8 @@ class JobCommit:
             body["rows"] = self.rows
         if self.sent is not None:
             body["sent"] = self.sent
+        if self.merged is not None:
+            body["merged"] = self.merged
         if self.terms:
             by_term: dict[int | None, list[str]] = {}
             for split in self.ranges:
@@ -115,6 +120,7 @@ class JobCommit:
             tables=body.get("tables", {}),
             rows=body.get("rows"),
             sent=body.get("sent"),
+            merged=body.get("merged"),
             terms={
                 split: term
                 for term, splits in body.get("terms", [])
@@ -349,28 +355,63 @@ def rows_of_table(actions: list[dict[str, Any]], upstream: str) -> int | None:
     return None if made is None or made.rows is None else made.rows.get(upstream, 0)
 
 
-_CHANGES = (("inserted", "Inserted", 1), ("deleted", "Deleted", 1), ("updated", "Updated", 2))
-"""For each counter of a merge: the end of the counter's name in delta-rs, the end of its name in Spark, and the number
-of rows that the change feed has for each counted row. For an updated row it has two, one with the old and one with the
-new values."""
+_Counter = tuple[str, str]
+"""The name of a counter in ``operationMetrics``: in delta-rs and in Spark."""
+
+_INSERTED: _Counter = ("num_target_rows_inserted", "numTargetRowsInserted")
+_DELETED: _Counter = ("num_target_rows_deleted", "numTargetRowsDeleted")
+_UPDATED: _Counter = ("num_target_rows_updated", "numTargetRowsUpdated")
+
+_WRITTEN: Mapping[str, tuple[_Counter, ...]] = {
+    "MERGE": (_INSERTED, _DELETED, _UPDATED),
+    "UPDATE": (("num_updated_rows", "numUpdatedRows"),),
+    "DELETE": (("num_deleted_rows", "numDeletedRows"),),
+}
+"""For each operation that rewrites files, the counters of the rows that it changes. It also counts the rows that it
+copies unchanged from the old files."""
+
+
+def _info(actions: list[dict[str, Any]]) -> dict[str, Any]:
+    """The ``commitInfo`` of a commit; empty if it has none."""
+    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+
+
+def _counts(info: Mapping[str, Any], counters: tuple[_Counter, ...]) -> list[int] | None:
+    """The values of counters of a commit; None if it lacks one of them."""
+    metrics = info.get("operationMetrics") or {}
+    found = [metrics.get(of_delta_rs, metrics.get(of_spark)) for of_delta_rs, of_spark in counters]
+    known = [int(count) for count in found if count is not None]
+    return known if len(known) == len(found) else None
 
 
 def changed_rows(actions: list[dict[str, Any]]) -> int | None:
     """The number of rows that a commit adds to the table's change feed; None if the commit does not show this
-    number."""
+    number.
+
+    For an updated row, the feed has two rows, one with the old and one with the new values.
+    """
     if any("cdc" in action for action in actions):
-        info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-        metrics = info.get("operationMetrics") or {}
-        rows = 0
-        for of_delta_rs, of_spark, each in _CHANGES:
-            count = metrics.get(f"num_target_rows_{of_delta_rs}", metrics.get(f"numTargetRows{of_spark}"))
-            if count is None:
-                return None
-            rows += int(count) * each
-        return rows
-    if any("remove" in action and action["remove"].get("dataChange", True) for action in actions):
+        counts = _counts(_info(actions), (_INSERTED, _DELETED, _UPDATED, _UPDATED))
+        return None if counts is None else sum(counts)
+    if takes_data(actions):
         return None
     return added_rows(actions)
+
+
+def written_rows(actions: list[dict[str, Any]]) -> int | None:
+    """The number of rows that a commit adds, replaces or removes, each counted once; None if the commit does not show
+    this number.
+
+    Rows that are only copied from a replaced file into a new one do not count.
+    """
+    if not takes_data(actions):
+        return added_rows(actions)
+    info = _info(actions)
+    counts = _counts(info, _WRITTEN.get(info.get("operation", ""), ()))
+    if counts:
+        return sum(counts)
+    made = job_commit(actions)
+    return None if made is None else made.merged
 
 
 def rows_without(actions: list[dict[str, Any]], column: str) -> int | None:

@@ -230,7 +230,7 @@ class JobOutput:
             sent=self.sent,
         )
 
-    def _commit_of(self, batch: int, ranges: dict[str, tuple[int, int]]) -> JobCommit:
+    def _commit_of(self, batch: int, ranges: dict[str, tuple[int, int]], merged: int | None = None) -> JobCommit:
         ranges = ranges or dict(self.ranges)
         return JobCommit(
             job=self.job,
@@ -244,6 +244,7 @@ class JobOutput:
             tables=self.tables,
             rows=self.rows,
             sent=self.sent,
+            merged=merged,
         )
 
     def _newest_transaction(self) -> int | None:
@@ -440,10 +441,10 @@ class JobOutput:
         if self.warehouse.is_local:
             self._merge_by_spark(frame, keys, batch, rows)
         else:
-            self._merge_files(frame, keys, batch)
+            self._merge_files(frame, keys, batch, rows)
         fault("batch.after_merge")
 
-    def _merge_files(self, frame: DataFrame, keys: Sequence[str], batch: int) -> None:
+    def _merge_files(self, frame: DataFrame, keys: Sequence[str], batch: int, rows: int | None) -> None:
         """Merges a batch into a table in an object store. delta-rs commits, because Spark could overwrite another
         process's commit."""
         version = self._version_of(batch)
@@ -457,7 +458,7 @@ class JobOutput:
         merged = merge.merged()
         fault("batch.written")
         self._require_turn(version)
-        self._commit_files(merged, self._properties(version, self._commit_of(batch, {})))
+        self._commit_files(merged, self._properties(version, self._commit_of(batch, {}, merged=rows)))
         self.write_checksum(recount=True)
 
     def _merge_by_spark(self, frame: DataFrame, keys: Sequence[str], batch: int, rows: int | None) -> None:

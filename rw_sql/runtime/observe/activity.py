@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.model.job_ids import ingest_fragment, view_job
-from rw_sql.runtime.delta.delta_log import column_count, commits, committed_ms, job_commit
+from rw_sql.runtime.observe.commit_numbers import commit_cache
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.jobs.context import Context
-    from rw_sql.runtime.support.warehouse import Warehouse
+    from rw_sql.runtime.observe.commit_numbers import CommitCache
 
 WINDOW_MS = 60_000
 """The length in milliseconds of the period before a measurement; the commits in this period determine the rows per
@@ -21,7 +21,8 @@ _MOST_COMMITS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """The time of a job's last batch, and the rows per second that it committed during the last minute."""
+    """The time of a job's last batch, and the rows per second that it added, replaced or removed during the last
+    minute."""
 
     last_ms: int | None = None
     rows_per_second: float = 0.0
@@ -33,15 +34,16 @@ def measure_activity(context: Context, snapshot: Snapshot, at_ms: int) -> dict[s
     shared = [source for source in snapshot.all("source") if source.is_shared]
     tables = {ingest_fragment(source.id): warehouse.data(source.id, source.generation) for source in shared}
     tables |= {view_job(view.id): warehouse.data(view.id, view.generation) for view in snapshot.kept}
-    return {job: _activity(warehouse, table, at_ms) for job, table in tables.items()}
+    cache = commit_cache(context)
+    return {job: _activity(cache, table, at_ms) for job, table in tables.items()}
 
 
-def _activity(warehouse: Warehouse, table: str, at_ms: int) -> Activity:
+def _activity(cache: CommitCache, table: str, at_ms: int) -> Activity:
     last: int | None = None
     rows, since = 0, at_ms - WINDOW_MS
-    for number, (_, actions) in enumerate(commits(warehouse, table)):
-        made, committed = job_commit(actions), committed_ms(actions)
-        if made is None or made.batch < 0 or committed is None:
+    for number, (_, numbers) in enumerate(cache.commits(table)):
+        committed = numbers.at_ms
+        if not numbers.is_batch or committed is None:
             if number >= _MOST_COMMITS:
                 break
             continue
@@ -51,6 +53,6 @@ def _activity(warehouse: Warehouse, table: str, at_ms: int) -> Activity:
         if number >= _MOST_COMMITS:
             since = committed  # the commits of busy jobs cover only seconds
             break
-        rows += column_count(actions, None)
+        rows += numbers.committed
     span = max(1, at_ms - since) / 1000
     return Activity(last_ms=last, rows_per_second=rows / span)

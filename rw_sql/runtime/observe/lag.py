@@ -19,18 +19,11 @@ from rw_sql.model.rebuilds import rebuilt
 from rw_sql.model.source_readers import is_read, readers_of
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.model.view_inputs import fed_by
-from rw_sql.runtime.delta.delta_log import (
-    added_rows,
-    committed_ms,
-    latest_version,
-    read_actions,
-    rows_of_table,
-    table_id,
-)
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.statuses import jobs_at_rest
 from rw_sql.runtime.jobs.table_paths import table_path
 from rw_sql.runtime.observe.cluster_looks import by_cluster, look_at_cluster
+from rw_sql.runtime.observe.commit_numbers import LogReading
 from rw_sql.runtime.positions.high_water import captured_table
 from rw_sql.runtime.positions.progress import committed_versions
 from rw_sql.runtime.positions.shared import read_positions
@@ -47,9 +40,12 @@ if TYPE_CHECKING:
     from rw_sql.runtime.observe.cluster_looks import Looked
 
 LOOK_SECONDS = 2.0
-"""The time limit in seconds for requesting the ends of all upstreams. The lag of a slower upstream is unknown."""
+"""The time limit in seconds for requesting the ends of all upstreams. The lag of a slower upstream is unknown. The same
+limit applies to reading the commits of tables."""
 
-_MOST_VERSIONS = 1000
+_MOST_VERSIONS = 10_000
+"""The maximum number of unread versions of a table whose rows are counted. The age of the oldest unread row does not
+depend on this number."""
 
 _MOST_TIMES = 200
 """The maximum number of splits per source for which the time of the oldest unread record is requested.
@@ -60,16 +56,21 @@ Without this limit, each split with unread records would cost a request.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """How far a job is behind. ``since_ms`` is the arrival time of the oldest unread record; None if it is unknown."""
+    """How far a job is behind. ``records`` is the number of unread records or rows, ``since_ms`` the arrival time of
+    the oldest one. Each is None if it is unknown; the time may be known without the number."""
 
     records: int | None = None
     since_ms: int | None = None
 
     def seconds(self, at_ms: int) -> float | None:
-        """The age of the oldest unread record; 0 if there is none, None if it is unknown."""
+        """The age of the oldest unread record; 0 if there is none, None if it is unknown.
+
+        If a job has several inputs, and the age of the records of some of them is unknown, this is the age of the
+        oldest record of the others.
+        """
         if self.records == 0:
             return 0.0
-        return None if self.records is None or self.since_ms is None else max(0, at_ms - self.since_ms) / 1000
+        return None if self.since_ms is None else max(0, at_ms - self.since_ms) / 1000
 
 
 def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
@@ -84,8 +85,10 @@ def measure_lag(
     """Measures how far each job is behind.
 
     All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, they then have the
-    same time once more to report the age of unread records.
+    same time once more to report the age of unread records. Commits of tables are also read for at most ``seconds``,
+    but at least one per input that has a commit that was not read earlier.
     """
+    reading = LogReading(context, seconds)
     behind: dict[str, Lag] = {}
     own: dict[str, Lag] = {}
     sources = [source for source in snapshot.all("source") if is_read(snapshot, source)]
@@ -110,30 +113,28 @@ def measure_lag(
         read_itself = {source.id for source in direct_inputs(snapshot, view)}
         others = tuple(id_ for id_ in view.inputs if id_ not in read_itself)
         parts = [own.get(reader_fragment(view.id, source_id), Lag()) for source_id in read_itself]
-        behind[view_job(view.id)] = _sum([*parts, _behind(context, snapshot, view, checkpoint, others)])
+        behind[view_job(view.id)] = _sum([*parts, _behind(reading, context, snapshot, view, checkpoint, others)])
     then = rebuilt(snapshot)
     for rebuild in snapshot.all("rebuild"):
         making = then.get(rebuild.view_id)
         if isinstance(making, MaterializedViewRecord):
             checkpoint = context.warehouse.view_checkpoint(making.id, making.generation)
-            behind[rebuild_job(rebuild)] = _behind(context, then, making, checkpoint)
+            behind[rebuild_job(rebuild)] = _behind(reading, context, then, making, checkpoint)
     for sink in snapshot.all("sink"):
         if sink_job(sink.id) in at_rest:
             behind[sink_job(sink.id)] = Lag(records=0)
             continue
         checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
-        behind[sink_job(sink.id)] = _behind(context, snapshot, sink, checkpoint)
+        behind[sink_job(sink.id)] = _behind(reading, context, snapshot, sink, checkpoint)
     return behind
 
 
 def _sum(parts: list[Lag]) -> Lag:
-    """The total lag of several inputs. Its age is the age of the oldest unread record."""
+    """The total lag of several inputs. Its number is known if that of each input is. Its age is the age of the oldest
+    unread record, as far as the ages are known."""
     known = [part.records for part in parts if part.records is not None]
-    if len(known) < len(parts):
-        return Lag()
-    waiting = [part.since_ms for part in parts if part.records]
-    ages = [since for since in waiting if since is not None]
-    return Lag(records=sum(known), since_ms=min(ages) if ages and len(ages) == len(waiting) else None)
+    ages = [part.since_ms for part in parts if part.records != 0 and part.since_ms is not None]
+    return Lag(records=sum(known) if len(known) == len(parts) else None, since_ms=min(ages, default=None))
 
 
 def rows_behind(
@@ -145,10 +146,11 @@ def rows_behind(
 ) -> int | None:
     """The number of rows of ``inputs`` (None: of all its inputs) that a view or sink has not read; None if this number
     cannot be found quickly."""
-    return _behind(context, snapshot, reader, checkpoint, inputs).records
+    return _behind(LogReading(context, LOOK_SECONDS), context, snapshot, reader, checkpoint, inputs).records
 
 
 def _behind(
+    reading: LogReading,
     context: Context,
     snapshot: Snapshot,
     reader: MaterializedViewRecord | SinkRecord,
@@ -157,11 +159,11 @@ def _behind(
 ) -> Lag:
     ids = reader.inputs if inputs is None else inputs
     tables = {id_: table_path(context.warehouse, snapshot, id_) for id_ in ids}
-    fed = (tables[id_] for id_ in fed_by(snapshot, reader))
-    feeds = {table_id(context.warehouse, table) for table in fed if latest_version(context.warehouse, table) >= 0}
+    fed = fed_by(snapshot, reader)
+    feeds = {reading.id_of(table) for id_, table in tables.items() if id_ in fed and reading.newest(table) >= 0}
     reached = committed_versions(context.warehouse, checkpoint, feeds=feeds)
     upstream = captured_table(reader)
-    return _sum([_rows_after(context, table, reached, upstream) for table in tables.values()])
+    return _sum([_rows_after(reading, table, reached, upstream, is_feed=id_ in fed) for id_, table in tables.items()])
 
 
 def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], seconds: float) -> dict[int, Upstream]:
@@ -239,26 +241,53 @@ def _records_behind(context: Context, snapshot: Snapshot, reader: Reader, upstre
     return _Behind(records=behind if behind < MOST_COUNTED else None, waiting=waiting)
 
 
-def _rows_after(context: Context, table: str, reached: Mapping[str, int], upstream: str | None = None) -> Lag:
-    """The number of rows added to a table after the version that a view has reached, and the commit time of the first
-    such row. With ``upstream``, only the rows of this upstream table count."""
-    newest = latest_version(context.warehouse, table)
+def _rows_after(
+    reading: LogReading, table: str, reached: Mapping[str, int], upstream: str | None = None, *, is_feed: bool = False
+) -> Lag:
+    """The number of rows in a table's commits from the first version that a reader has not completely read, and the
+    time of the first such commit with rows.
+
+    With ``upstream``, only the rows of this upstream table count. With ``is_feed``, replaced and removed rows count
+    too. The number is None if a commit does not show it, if there are too many versions, or if the measurement is out
+    of time.
+    """
+    newest = reading.newest(table)
     if newest < 0:
         return Lag(records=0)
-    first = reached.get(table_id(context.warehouse, table)) if reached else None
-    if first is None or newest - first > _MOST_VERSIONS:
+    first = reached.get(reading.id_of(table)) if reached else None
+    if first is None:
         return Lag()
-    rows, since = 0, None
-    for version in range(first, newest + 1):
+    key = (*reading.key_of(table), upstream, is_feed)
+    # A table of a captured database may have to read many commits without own rows, so the next measurement continues
+    # behind them.
+    start, passed = reading.cache.without_rows.get(key, (first, first))
+    if not start <= first <= passed:
+        start = passed = first
+    begin = passed
+    rows: int | None = 0 if newest - begin <= _MOST_VERSIONS else None
+    since: int | None = None
+    is_complete, has_read = True, False
+    for version in range(begin, newest + 1):
+        if not reading.is_known(table, version):
+            if has_read and reading.is_out_of_time:
+                is_complete = False
+                break
+            has_read = True
         try:
-            actions = read_actions(context.warehouse, table, version)
-        except FileNotFoundError:  # clean-up has removed the commit, so the view will not find it either
-            return Lag()
-        own = None if upstream is None else rows_of_table(actions, upstream)
-        added = added_rows(actions) if own is None else own
-        if added is None:
-            return Lag()
-        if added and not rows:
-            since = committed_ms(actions)
-        rows += added
-    return Lag(records=rows, since_ms=since)
+            numbers = reading.read(table, version)
+        except FileNotFoundError:  # clean-up has removed the commit, so the reader will not find it either
+            is_complete = False
+            break
+        if not numbers.has_rows_for(upstream, is_feed=is_feed):
+            if passed == version:
+                passed += 1
+            continue
+        since = numbers.at_ms if since is None else since
+        found = numbers.rows_for(upstream, is_feed=is_feed)
+        rows = None if rows is None or found is None else rows + found
+        if rows is None and since is not None:
+            break
+    reading.cache.without_rows[key] = (start, passed)
+    if not is_complete:
+        return Lag(since_ms=since)
+    return Lag(records=0) if passed > newest else Lag(records=rows, since_ms=since)

@@ -7,12 +7,12 @@ import platform
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
@@ -25,19 +25,12 @@ from rw_sql.metastore.records import MaterializedViewRecord, PutSplitStates, Sou
 from rw_sql.model.job_ids import fragment_source, ingest_fragment, sink_job, view_job
 from rw_sql.plan.ports.jobs import Sample
 from rw_sql.plan.statements.show.job_states import job_states
-from rw_sql.runtime.decoding.decoder import ERROR
-from rw_sql.runtime.delta.delta_log import (
-    column_count,
-    commits,
-    committed_ms,
-    job_commit,
-    latest_version,
-    read_actions,
-)
+from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.delta.rejected_rows import rejected_count
 from rw_sql.runtime.jobs.groups import groups_in_use
 from rw_sql.runtime.jobs.statuses import FLAPPING, shown_statuses
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
+from rw_sql.runtime.observe.commit_numbers import commit_cache
 from rw_sql.runtime.observe.lag import measure_lag
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.processes import now_ms
@@ -49,6 +42,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import OperationRecord
     from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.observe.commit_numbers import CommitNumbers
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +54,7 @@ HELP = {
     "rw_sql_source_last_unsafe_operation_timestamp_seconds": "When the newest unsafe operation was committed.",
     "rw_sql_job_lag_records": "Records that a source is behind its upstream, or rows that a view is behind its inputs.",
     "rw_sql_job_lag_seconds": "Age of the oldest record or row that the job has not read; 0 if it has read all.",
-    "rw_sql_job_rows_total": "Rows that a job has committed since its run started.",
+    "rw_sql_job_rows_total": "Rows that a job has added, replaced or removed since its run started.",
     "rw_sql_decode_errors_total": "Records that could not be decoded since the source's run started.",
     "rw_sql_sink_rejected_rows_total": "Rows that a sink's target refused and that are in the table of rejected rows.",
     "rw_sql_job_restarts_total": "Restarts of a job after a failure, as counted by its owner's process.",
@@ -96,7 +90,7 @@ class _Operations:
 
 @dataclass(slots=True)
 class _Committed:
-    """The rows added to a job's table up to a version.
+    """The rows that a job has added, replaced or removed in its table up to a version.
 
     Counting begins with the job's last run at the time of the first measurement.
     """
@@ -106,14 +100,13 @@ class _Committed:
     errors: int = 0
     last_ms: int | None = None
 
-    def add(self, actions: list[dict[str, Any]]) -> None:
+    def add(self, version: int, numbers: CommitNumbers) -> None:
         """Counts one commit."""
-        self.rows += column_count(actions, None)
-        self.errors += column_count(actions, ERROR)
-        made = job_commit(actions)
-        at_ms = committed_ms(actions)
-        if made is not None and made.batch >= 0 and at_ms is not None:
-            self.last_ms = max(at_ms, self.last_ms or 0)
+        self.version = max(version, self.version)
+        self.rows += numbers.committed
+        self.errors += numbers.errors
+        if numbers.is_batch and numbers.at_ms is not None:
+            self.last_ms = max(numbers.at_ms, self.last_ms or 0)
 
 
 class Metrics:
@@ -153,18 +146,19 @@ class Metrics:
         except _OF_STORE as error:
             problems.append(error)
         else:
-            with self._lock:
-                for part in (
-                    self._of_operations,
-                    self._of_jobs,
-                    self._count_rows,
-                    self._of_sinks,
-                    self._of_owner,
-                ):
-                    try:
+            # The measurement of the lags waits for upstreams and needs none of the counters, so it does not lock them.
+            for part, lock in (
+                (self._of_operations, self._lock),
+                (self._of_jobs, nullcontext()),
+                (self._count_rows, self._lock),
+                (self._of_sinks, self._lock),
+                (self._of_owner, nullcontext()),
+            ):
+                try:
+                    with lock:
                         found += part(snapshot)
-                    except _OF_STORE as error:
-                        problems.append(error)
+                except _OF_STORE as error:
+                    problems.append(error)
         found.append(Sample(name="rw_sql_catalog_readable", labels=(), value=int(not problems)))
         found.append(Sample(name="rw_sql_build_info", labels=_versions(), value=1))
         order = list(HELP)
@@ -289,7 +283,7 @@ class Metrics:
                 yield Sample(name="rw_sql_owner_info", labels=(*process, *labels), value=1)
 
     def count_rows(self) -> None:
-        """Counts the rows added to the jobs' tables since the last call.
+        """Counts the rows that the jobs have committed since the last call.
 
         Must be called before clean-up removes the commits that contain these numbers.
         """
@@ -297,26 +291,27 @@ class Metrics:
             self._count_rows(self._context.metastore.snapshot())
 
     def _count(self, table: str, run: int) -> _Committed:
-        warehouse = self._context.warehouse
-        newest = latest_version(warehouse, table)
+        cache = commit_cache(self._context)
+        newest = latest_version(self._context.warehouse, table)
         counted = self._tables.get(table)
         if counted is None:
             counted = _Committed(version=newest)
-            for _, actions in commits(warehouse, table):
-                made = job_commit(actions)
-                if made is not None and made.run < run:
+            for version, numbers in cache.commits(table):
+                if numbers.run is not None and numbers.run < run:
+                    counted.version = max(version, counted.version)  # another process may have committed since
                     break
-                counted.add(actions)
-                if made is not None and made.batch < 0 and made.run == run:  # the start of the run
+                counted.add(version, numbers)
+                if numbers.run == run and not numbers.is_batch:  # the start of the run
                     break
             self._tables[table] = counted
         # Counts one version at a time, so that the next call counts each version once even if the store fails in
         # between.
         while counted.version < newest:
+            version = counted.version + 1
             # Clean-up may have removed the commit before the first measurement.
             with suppress(FileNotFoundError):
-                counted.add(read_actions(warehouse, table, counted.version + 1))
-            counted.version += 1
+                counted.add(version, cache.read(table, "", version))
+            counted.version = version
         return counted
 
 

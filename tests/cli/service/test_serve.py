@@ -5,18 +5,25 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import re
+import signal
 import socket
-from typing import TYPE_CHECKING
+import threading
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from rw_sql.cli.service import serve
 from rw_sql.cli.service.log_lines import said, start_log
-from rw_sql.cli.service.serve import listen
+from rw_sql.cli.service.serve import count_until, listen, serve_until_told
 from rw_sql.errors import SqlError
 from rw_sql.runtime.status import http_server
 from rw_sql.runtime.status.http_server import TOKEN_VARIABLE
 from rw_sql.runtime.support.event_log import log_event
+from rw_sql.session import attach
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,3 +99,41 @@ def test_the_token_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypa
     listen("0.0.0.0", 0, str(token)).close()
     monkeypatch.setenv(TOKEN_VARIABLE, "0123456789abcdef")
     listen("0.0.0.0", 0, None).close()
+
+
+def test_rows_are_counted_until_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "_LOOK_SECONDS", 0.0)
+    ended = threading.Event()
+    counted = []
+
+    def count() -> None:
+        counted.append(1)
+        if len(counted) == 3:
+            ended.set()
+
+    count_until(ended, cast("Any", SimpleNamespace(count=count)))
+    assert len(counted) == 3
+
+
+def test_a_signal_ends_the_process_while_a_slow_store_delays_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = threading.Event()
+
+    def count() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        told.wait(60)
+
+    served = SimpleNamespace(count=count)
+    attached = SimpleNamespace(served=lambda: served, is_owner=True, is_alive=False, why_ended=None)
+    monkeypatch.setattr(serve, "check_java", lambda: None)
+    monkeypatch.setattr(attach, "connect", lambda *_, **__: None)
+    monkeypatch.setattr(attach, "attach", lambda *_: attached)
+    monkeypatch.setattr(attach, "detach", lambda _: None)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    started = time.monotonic()
+    try:
+        serve_until_told(warehouse=None, has_http=False)
+    finally:
+        told.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert time.monotonic() - started < 50

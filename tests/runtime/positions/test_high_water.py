@@ -11,7 +11,8 @@ import pytest
 
 from rw_sql.runtime.delta.delta_log import table_id
 from rw_sql.runtime.delta.job_output import JobOutput
-from rw_sql.runtime.observe.lag import _rows_after
+from rw_sql.runtime.observe.commit_numbers import LogReading
+from rw_sql.runtime.observe.lag import LOOK_SECONDS, _rows_after
 from rw_sql.runtime.positions import high_water
 from rw_sql.runtime.positions.high_water import last_data_version
 from rw_sql.runtime.support.warehouse import Warehouse
@@ -31,7 +32,7 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self.output = JobOutput.open(Warehouse.at(str(path)), str(path / "log"), SCHEMA, job="ingest-1", run=1, epoch=1)
-        self.context = cast("Context", SimpleNamespace(warehouse=self.output.warehouse))
+        self.context = cast("Context", SimpleNamespace(warehouse=self.output.warehouse, made={}))
         self.batch = 0
 
     def commit(self, *tables: str, is_counted: bool = True) -> int:
@@ -73,5 +74,6 @@ def test_a_table_is_behind_by_its_own_rows(tmp_path: Path) -> None:
     log.commit("other")
     log.commit("other", "own")
     reached = {table_id(log.output.warehouse, log.output.path): first + 1}
-    assert _rows_after(log.context, log.output.path, reached, "own").records == 1
-    assert _rows_after(log.context, log.output.path, reached).records == 3
+    reading = LogReading(log.context, LOOK_SECONDS)
+    assert _rows_after(reading, log.output.path, reached, "own").records == 1
+    assert _rows_after(reading, log.output.path, reached).records == 3

@@ -1,0 +1,226 @@
+"""The numbers of rows in the commits of Delta tables. Keeps them in memory, because a commit never changes.
+
+Each scrape and each look at the status page needs the numbers of all commits that a reader has not read. Without this
+cache, each of them would read these commits again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.runtime.decoding.decoder import ERROR
+from rw_sql.runtime.delta.delta_log import (
+    added_rows,
+    column_count,
+    committed_ms,
+    has_new_data,
+    job_commit,
+    latest_version,
+    read_actions,
+    table_id,
+    takes_data,
+    written_rows,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+_MOST_KEPT = 50_000
+"""The maximum number of commits in a cache, over all tables. Each takes about 350 bytes."""
+
+_KEY = "commit_numbers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitNumbers:
+    """The numbers of one commit.
+
+    ``at_ms`` is the time of the commit. ``run`` and ``batch`` are those of the job that committed it (``batch`` is -1
+    for a fence or a RESTORE); None if no job did. ``added`` are the rows in new files, ``written`` the rows that the
+    commit adds, replaces or removes; None if the commit does not show them. ``by_table`` are the rows by upstream table
+    (change data capture only). ``adds`` and ``takes`` are true if the commit adds or removes data at all.
+    ``committed`` and ``errors`` are the numbers of rows and of undecodable records of a job's batch; 0 in other
+    commits.
+    """
+
+    at_ms: int | None
+    run: int | None
+    batch: int | None
+    added: int | None
+    written: int | None
+    by_table: Mapping[str, int] | None
+    adds: bool
+    takes: bool
+    committed: int
+    errors: int
+
+    @staticmethod
+    def of(actions: list[dict[str, Any]]) -> CommitNumbers:
+        """The numbers of a commit with these actions."""
+        made = job_commit(actions)
+        is_batch = made is not None and made.batch >= 0
+        written = written_rows(actions)
+        return CommitNumbers(
+            at_ms=committed_ms(actions),
+            run=None if made is None else made.run,
+            batch=None if made is None else made.batch,
+            added=added_rows(actions),
+            written=written,
+            by_table=None if made is None else made.rows,
+            adds=has_new_data(actions),
+            takes=takes_data(actions),
+            committed=(column_count(actions, None) if written is None else written) if is_batch else 0,
+            errors=column_count(actions, ERROR) if is_batch else 0,
+        )
+
+    @property
+    def is_batch(self) -> bool:
+        """True if a job committed a batch with this commit."""
+        return self.batch is not None and self.batch >= 0
+
+    def rows_for(self, upstream: str | None, *, is_feed: bool) -> int | None:
+        """The number of rows that a reader gets from this commit; None if the commit does not show it.
+
+        ``upstream``: the reader gets only the rows of this upstream table. ``is_feed``: it also gets replaced and
+        removed rows.
+        """
+        if is_feed:
+            return self.written
+        if upstream is not None and self.added != 0 and self.by_table is not None:
+            return self.by_table.get(upstream, 0)
+        return self.added
+
+    def has_rows_for(self, upstream: str | None, *, is_feed: bool) -> bool:
+        """True if a reader gets rows from this commit, or may get rows whose number the commit does not show."""
+        rows = self.rows_for(upstream, is_feed=is_feed)
+        return rows > 0 if rows is not None else self.adds or (is_feed and self.takes)
+
+
+class CommitCache:
+    """The numbers of the commits that were read last, of all tables. Thread-safe."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+        self._known: OrderedDict[tuple[str, str, int], CommitNumbers] = OrderedDict()
+        self._ids: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self.without_rows: dict[tuple[str, str, str | None, bool], tuple[int, int]] = {}
+        """For a table (its path and id, as for :meth:`read`) and a kind of reader (its upstream table, and whether it
+        reads the change feed): two versions. The commits from the first one to before the second one have no rows for
+        such a reader."""
+
+    def is_own(self, table: str) -> bool:
+        """True if a table is in the warehouse, where no other table ever has its path."""
+        return table.startswith(f"{self._warehouse.uri}/")
+
+    def id_of(self, table: str) -> str:
+        """The Delta id of a table. Raises TableNotFoundError if there is no table.
+
+        The id of a table outside the warehouse is read each time, because another program may replace the table.
+        """
+        if not self.is_own(table):
+            return table_id(self._warehouse, table)
+        known = self._ids.get(table)
+        if known is None:
+            known = self._ids[table] = table_id(self._warehouse, table)
+        return known
+
+    def known(self, table: str, id_: str, version: int) -> CommitNumbers | None:
+        """The numbers of a commit if they are in memory, otherwise None. ``id_`` is the Delta id of a table outside the
+        warehouse, and empty for a table of the warehouse."""
+        key = (table, id_, version)
+        with self._lock:
+            found = self._known.get(key)
+            if found is not None:
+                self._known.move_to_end(key)
+            return found
+
+    def read(self, table: str, id_: str, version: int) -> CommitNumbers:
+        """Like :meth:`known`; reads a commit that is not in memory. Raises FileNotFoundError if its file was cleaned
+        up."""
+        found = self.known(table, id_, version)
+        if found is None:
+            found = CommitNumbers.of(read_actions(self._warehouse, table, version))
+            with self._lock:
+                self._known[table, id_, version] = found
+                while len(self._known) > _MOST_KEPT:
+                    self._known.popitem(last=False)
+        return found
+
+    def commits(self, table: str) -> Iterator[tuple[int, CommitNumbers]]:
+        """The numbers of the existing commits of a table of the warehouse, newest first."""
+        for version in range(latest_version(self._warehouse, table), -1, -1):
+            try:
+                numbers = self.read(table, "", version)
+            except FileNotFoundError:  # this commit and all earlier ones were cleaned up
+                return
+            yield version, numbers
+
+
+def commit_cache(context: Context) -> CommitCache:
+    """The cache of a warehouse in this process."""
+    found: CommitCache | None = context.made.get(_KEY)
+    if found is None:
+        found = context.made.setdefault(_KEY, CommitCache(context.warehouse))
+    return found
+
+
+class LogReading:
+    """Reads tables' logs for one measurement: the newest version and the id of each table once, and commits within a
+    time limit.
+
+    ``seconds`` limits the time for reading commits that are not in the cache. A measurement that is out of time leaves
+    numbers unknown; the next one continues where it ended.
+    """
+
+    def __init__(self, context: Context, seconds: float) -> None:
+        self.cache = commit_cache(context)
+        self._warehouse = context.warehouse
+        self._left = seconds
+        self._newest: dict[str, int] = {}
+        self._ids: dict[str, str] = {}
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """True if the time limit is reached."""
+        return self._left <= 0
+
+    def newest(self, table: str) -> int:
+        """The newest version of a table when the measurement needed it first; -1 if there is no table."""
+        if table not in self._newest:
+            self._newest[table] = latest_version(self._warehouse, table)
+        return self._newest[table]
+
+    def id_of(self, table: str) -> str:
+        """The Delta id of a table. Raises TableNotFoundError if there is no table."""
+        if table not in self._ids:
+            self._ids[table] = self.cache.id_of(table)
+        return self._ids[table]
+
+    def read(self, table: str, version: int) -> CommitNumbers:
+        """The numbers of a commit, from the cache or, even if the time limit is reached, from its file. Raises
+        FileNotFoundError if the file was cleaned up."""
+        key = self.key_of(table)
+        known = self.cache.known(*key, version)
+        if known is not None:
+            return known
+        started = time.monotonic()
+        try:
+            return self.cache.read(*key, version)
+        finally:
+            self._left -= time.monotonic() - started
+
+    def is_known(self, table: str, version: int) -> bool:
+        """True if the numbers of a commit are in memory."""
+        return self.cache.known(*self.key_of(table), version) is not None
+
+    def key_of(self, table: str) -> tuple[str, str]:
+        """The path of a table and, if it is outside the warehouse, its Delta id, which the cache needs."""
+        return table, "" if self.cache.is_own(table) else self.id_of(table)
