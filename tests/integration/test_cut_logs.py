@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 
 from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
 from rw_sql.cli.servers.kafka_topics import create_topic
@@ -62,6 +63,27 @@ def test_a_source_stalls_if_records_that_it_read_were_lost(
         (waited,) = session.sql("WAIT MATERIALIZED VIEW m")
         assert waited.change == "WAITED", waited.detail
         assert ids(session) == [*range(12), *kept]
+
+
+def test_a_transaction_that_ends_after_a_change_of_the_leader_is_not_a_loss(
+    session: AttachedSession, own_broker: BrokerInfo
+) -> None:
+    create(session, own_broker)
+    put(own_broker, 0, 5)
+    producer = Producer({"bootstrap.servers": own_broker.bootstrap, "transactional.id": "t"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for id_ in range(5, 10):
+        producer.produce("orders", b'{"id": %d}' % id_, partition=0)
+    producer.flush()
+    stop_broker(own_broker.folder)
+    start_broker(own_broker.folder, port=0)
+    producer.commit_transaction()
+    wait_until(lambda: ids(session) == list(range(10)), "the records of the transaction")
+    session.run("PAUSE SOURCE s", "RESUME SOURCE s")
+    put(own_broker, 10, 12)
+    wait_until(lambda: ids(session) == list(range(12)), "the records after the marker")
+    assert not has_diverged(session, "s")
 
 
 def test_a_source_without_a_batch_stalls_if_its_log_was_cut_before_its_position(

@@ -121,10 +121,13 @@ class World(Jobs):
         made.on_stop = self.on_stop
         return made
 
-    def source(self, id_: int, *, splits: int = 1, secret: str | None = None) -> None:
-        """A source ``s<id>`` of the topic ``t<id>``, and its view with the next id; ``secret`` is its password."""
+    def source(
+        self, id_: int, *, splits: int = 1, secret: str | None = None, more: tuple[tuple[str, str], ...] = ()
+    ) -> None:
+        """A source ``s<id>`` of the topic ``t<id>``, and its view with the next id. ``secret`` is its password, and
+        ``more`` are further options."""
         topic = f"t{id_}"
-        options = (("topic", topic), ("properties.bootstrap.server", "h:1"))
+        options = (("topic", topic), ("properties.bootstrap.server", "h:1"), *more)
         written = ", ".join(f"{key} = '{value}'" for key, value in options)
         written += f", properties.sasl.password = SECRET {secret}" if secret is not None else ""
         definition = f"CREATE SOURCE s{id_} (id INT) WITH (connector = 'kafka', {written}) FORMAT PLAIN ENCODE JSON"

@@ -54,8 +54,9 @@ def grow_old(warehouse: Path, seconds: float) -> None:
             _age_rows(table, milliseconds)
     for log in warehouse.rglob("_delta_log"):
         _age_log(log, milliseconds)
-    for file in warehouse.glob("checkpoints/*/*/*.json"):
-        _rewrite(file, _OF_OURS, milliseconds)
+    for pattern in ("checkpoints/*/*/*.json", "checkpoints/upkeep-*/*.json"):
+        for file in warehouse.glob(pattern):
+            _rewrite(file, _OF_OURS, milliseconds)
     age_files(warehouse, seconds)
 
 

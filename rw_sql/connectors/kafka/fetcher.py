@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from rw_sql.connectors.kafka.groups import GROUP, is_refused_group
 from rw_sql.connectors.kafka.spark_reader import known_time, split_id, split_parts
 from rw_sql.connectors.support.records.record_columns import RECORD_SCHEMA
 
@@ -69,11 +70,14 @@ class _Received:
     """For each partition with progress after its start: the end up to which all records have been delivered."""
 
     def add(self, message: Message) -> None:
-        """Adds a record or the end of a partition. Raises _GivenUpError if the message is an error."""
+        """Adds a record or the end of a partition. Raises _GivenUpError if the message is an error that concerns more
+        than the consumer group."""
         import confluent_kafka as ck
 
         part, fault, at = _part_of(message), message.error(), int(message.offset() or 0)
         if fault is not None and fault.code() != ck.KafkaError._PARTITION_EOF:
+            if is_refused_group(fault):
+                return
             raise _GivenUpError
         if part not in self.starts:
             return
@@ -103,7 +107,7 @@ class _Received:
 
 @dataclass(slots=True)
 class KafkaFetcher:
-    """A consumer without a group. It returns exactly the requested records, or None.
+    """A consumer that commits nothing. It returns exactly the requested records, or None.
 
     ``terms`` maps each split to the leader epoch of its newest record in the last fetch.
     """
@@ -256,10 +260,10 @@ class KafkaFetcher:
 
 
 def consumer_properties(properties: Mapping[str, str], *, is_read_committed: bool) -> dict[str, Any]:
-    """The properties of a consumer without a group, which reads only what is assigned to it."""
+    """The properties of a consumer that reads only what is assigned to it. Its group is that of ``properties``."""
     return {
+        "group.id": GROUP,
         **properties,
-        "group.id": "rw_sql-fetch",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "error",

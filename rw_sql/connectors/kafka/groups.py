@@ -1,4 +1,5 @@
-"""Reads the committed offsets of Kafka consumer groups. Changes nothing."""
+"""Consumer groups of Kafka: reads the committed offsets of a group, and recognizes errors that concern only the group.
+Changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +13,23 @@ from rw_sql.connectors.kafka.client_pool import with_client
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from confluent_kafka import KafkaError
+
     from rw_sql.connectors.kafka.admin import BrokerAdmin
+
+GROUP = "rw_sql"
+"""The group of a consumer whose properties name none."""
+
+
+def is_refused_group(fault: KafkaError | None) -> bool:
+    """True for the error of a broker that does not permit the use of a consumer's group.
+
+    The client looks up the coordinator of its group even if it commits nothing and reads only assigned partitions. The
+    error does not concern the partitions: their records still arrive.
+    """
+    import confluent_kafka as ck
+
+    return fault is not None and fault.code() == ck.KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def committed(

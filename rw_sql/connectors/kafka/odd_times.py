@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.fetching import UnreadableRecordError
+from rw_sql.connectors.kafka.groups import is_refused_group
 from rw_sql.connectors.kafka.spark_reader import split_parts
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ class KafkaPartReader:
                 heard = time.monotonic()
                 kept: list[Message] = []
                 for message in (first, *consumer.consume(_AT_ONCE, 0)):
+                    if is_refused_group(message.error()):
+                        continue
                     at = self._end(message, split)
                     if message.error() is None and at <= end:
                         kept.append(message)

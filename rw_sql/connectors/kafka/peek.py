@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.kafka.admin import EARLIEST, LATEST, BrokerAdmin, BrokerError, admin_module
 from rw_sql.connectors.kafka.client_pool import ClientPool, with_client
+from rw_sql.connectors.kafka.groups import GROUP, is_refused_group
 from rw_sql.connectors.kafka.spark_reader import known_time
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ _telling = threading.Lock()
 
 
 def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeout: float) -> dict[str, str]:
-    """The topics whose offsets do not count records, with the reason. Errors are returned as a reason, never raised."""
+    """The topics whose offsets do not count records, with the reason. Errors are returned as a reason, never raised.
+
+    ``properties`` are those of a consumer.
+    """
+    of_admin = {key: value for key, value in properties.items() if key != "group.id"}
 
     def ask(admin: BrokerAdmin) -> tuple[Lives, dict[str, str], Tails, Tails]:
         cluster, found, _ = admin.describe(topics)
@@ -63,7 +68,7 @@ def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeo
         return {topic: (cluster, view.id) for topic, view in found.items()}, sparse, starts, ends
 
     try:
-        lives, sparse, starts, ends = with_client(properties, ask, timeout=timeout, is_read_committed=False)
+        lives, sparse, starts, ends = with_client(of_admin, ask, timeout=timeout, is_read_committed=False)
     except BrokerError as error:
         return dict.fromkeys(topics, f"not known to have a record at every offset: {error}")
     tails = {
@@ -146,23 +151,24 @@ def _messages(
         while waiting and time.monotonic() < deadline:
             # Requesting several messages would block until all have arrived or the time is over.
             first = consumer.poll(_POLL_SECONDS)
-            yield from () if first is None else (first, *consumer.consume(500, 0))
+            found = () if first is None else (first, *consumer.consume(500, 0))
+            yield from (message for message in found if not is_refused_group(message.error()))
         consumer.unassign()
     except ck.KafkaException as error:
         raise BrokerError(str(error)) from error
 
 
 def make_consumer(properties: Mapping[str, str]) -> Consumer:
-    """Makes a consumer without a group that reports partition ends and fetches as little as possible. Raises
-    BrokerError."""
+    """Makes a consumer that commits nothing, reports partition ends and fetches as little as possible. Its group is
+    that of ``properties``. Raises BrokerError."""
     import confluent_kafka as ck
 
     try:
         return ck.Consumer(
             {
                 "isolation.level": "read_uncommitted",
+                "group.id": GROUP,
                 **properties,
-                "group.id": "rw_sql-peek",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 5,

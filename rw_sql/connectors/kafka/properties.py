@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.kafka.spark_reader import REQUEST_TIMEOUT
 from rw_sql.connectors.spec import OptionError, duration_seconds
 from rw_sql.errors import INVALID_PROPERTY
 
@@ -49,6 +50,17 @@ def admin_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[st
         if option is not None and option.client is not None and key not in CLIENT_ONLY:
             made[option.client] = _worded(key, value)
     return made
+
+
+def reader_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
+    """The properties of librdkafka's consumers: those of :func:`admin_properties`, and the consumer group of the
+    source's readers.
+
+    These consumers read only what is assigned to them and commit nothing, but the client looks up the coordinator of
+    its group, for which brokers with access control need a permission.
+    """
+    group = spec.value(options, "group.id") or f"{spec.value(options, 'group.id.prefix')}-rw_sql"
+    return {**admin_properties(spec, options), "group.id": group}
 
 
 def producer_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
@@ -94,7 +106,7 @@ def _timeouts(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]
     wait = int(spec.value(options, "properties.fetch.wait.max.ms") or 0)
     request = max(call, wait + 1000)
     return {
-        "kafka.request.timeout.ms": str(request),
+        REQUEST_TIMEOUT: str(request),
         "kafka.default.api.timeout.ms": str(request),
         "kafkaConsumer.pollTimeoutMs": str(max(_POLL_MILLISECONDS, 2 * request)),
     }

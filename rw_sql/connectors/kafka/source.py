@@ -89,7 +89,7 @@ class KafkaConnector(PlainConnector):
 
         parts = {kafka_reader.split_parts(split): split for split in splits}
         found = quick_ends(
-            kafka_properties.admin_properties(self.spec, options),
+            kafka_properties.reader_properties(self.spec, options),
             parts,
             timeout=kafka_properties.call_timeout(self.spec, options, timeout),
             is_read_committed=self._is_read_committed(options),
@@ -132,7 +132,7 @@ class KafkaConnector(PlainConnector):
             for split, state in states.items()
             if state.term is not None and state.offset > 0
         }
-        properties = kafka_properties.admin_properties(self.spec, options)
+        properties = kafka_properties.reader_properties(self.spec, options)
         limit = kafka_properties.call_timeout(self.spec, options, timeout)
         try:
             found = diverged(properties, parts, timeout=limit)
@@ -206,7 +206,7 @@ class KafkaConnector(PlainConnector):
         from rw_sql.connectors.kafka import peek as kafka_peek
 
         return kafka_peek.sparse_topics(
-            kafka_properties.admin_properties(self.spec, options),
+            kafka_properties.reader_properties(self.spec, options),
             topics_of(options),
             timeout=kafka_properties.call_timeout(self.spec, options, timeout),
         )
@@ -219,7 +219,7 @@ class KafkaConnector(PlainConnector):
         from rw_sql.connectors.kafka import peek as kafka_peek
 
         found = kafka_peek.record_times(
-            kafka_properties.admin_properties(self.spec, options),
+            kafka_properties.reader_properties(self.spec, options),
             {kafka_reader.split_parts(split): offset for split, offset in offsets.items()},
             timeout=_TIMES_SECONDS,
         )
@@ -335,7 +335,7 @@ class KafkaConnector(PlainConnector):
         if with_headers:
             # librdkafka's Python client cannot read the headers of all records.
             kafka_odd_times.require_none(
-                kafka_properties.admin_properties(self.spec, options),
+                kafka_properties.reader_properties(self.spec, options),
                 ranges,
                 odd,
                 "a source with INCLUDE header",
@@ -353,7 +353,7 @@ class KafkaConnector(PlainConnector):
             frames.append(
                 kafka_odd_times.read_batch(
                     spark,
-                    kafka_properties.admin_properties(self.spec, options),
+                    kafka_properties.reader_properties(self.spec, options),
                     after,
                     is_read_committed=self._is_read_committed(options),
                 )
@@ -378,7 +378,7 @@ class KafkaConnector(PlainConnector):
         from rw_sql.connectors.kafka.fetcher import KafkaFetcher
 
         return KafkaFetcher(
-            properties=kafka_properties.admin_properties(self.spec, options),
+            properties=kafka_properties.reader_properties(self.spec, options),
             is_read_committed=self._is_read_committed(options),
             with_headers=with_headers,
         )

@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 CONSUMER_CACHE = "spark.kafka.consumer.cache.capacity"
 """Spark's setting for the number of consumers (one per partition) that a JVM caches; 64 by default."""
 
+REQUEST_TIMEOUT = "kafka.request.timeout.ms"
+"""The option of Spark's reader with the time limit of a request, in milliseconds."""
+
 _TASKS_A_CORE = 4
 
 _FETCH_BYTES, _MOST_FETCH_BYTES, _ALL_FETCH_BYTES = 1 << 20, 8 << 20, 64 << 20
+_LINK_BYTES_PER_SECOND = 1 << 20
+"""The bandwidth in bytes per second that the connection to the brokers is assumed to have at least."""
+
 _POLL_RECORDS, _LEAST_POLL_RECORDS, _ALL_POLL_RECORDS = 5_000, 500, 40_000
 
 KEPT_CONSUMERS = 512
@@ -116,8 +122,11 @@ def write_offsets(positions: Mapping[str, int]) -> str:
     return json.dumps(topics, separators=(",", ":"), ensure_ascii=False)
 
 
-def fetching(partitions: int) -> dict[str, str]:
+def fetching(partitions: int, *, at_once: int, timeout_ms: int) -> dict[str, str]:
     """Defaults for Spark's options on fetch sizes that the source does not set.
+
+    ``at_once`` is the number of partitions that are read at the same time. ``timeout_ms`` is the time limit of a
+    request in milliseconds.
 
     A broker cuts a response at the size limit, even inside a record batch, and sends that record batch again in the
     next response. With record batches of 350 kB and responses of 1 MB, a sixth of all bytes is sent twice. Spark also
@@ -126,8 +135,13 @@ def fetching(partitions: int) -> dict[str, str]:
     consumer keeps the records of its last poll until the next one. The limits therefore depend on the number of
     partitions: all consumers of a query together keep at most 64 MiB of fetched bytes (but at least 1 MiB per
     partition) and 40,000 unpacked records.
+
+    The whole response must arrive within the time limit, after which Kafka's client requests the same bytes again:
+    over a slow connection, reading would never progress. All responses that are requested at the same time therefore
+    arrive in time over a connection with 1 MiB per second, unless they have the minimum size.
     """
-    fetch = min(max(_ALL_FETCH_BYTES // partitions, _FETCH_BYTES), _MOST_FETCH_BYTES)
+    in_time = _LINK_BYTES_PER_SECOND * timeout_ms // 1000 // min(partitions, at_once)
+    fetch = min(max(min(_ALL_FETCH_BYTES // partitions, in_time), _FETCH_BYTES), _MOST_FETCH_BYTES)
     polled = min(max(_ALL_POLL_RECORDS // partitions, _LEAST_POLL_RECORDS), _POLL_RECORDS)
     return {"kafka.max.partition.fetch.bytes": str(fetch), "kafka.max.poll.records": str(polled)}
 
@@ -144,10 +158,11 @@ def read_stream(
     if not positions:
         raise ValueError("a reader needs at least one split")
     keep_consumers(spark)
+    cores = spark.sparkContext.defaultParallelism
     assign, starting = assignment(positions)
     reader = (
         spark.readStream.format("kafka")
-        .options(**fetching(len(positions)))
+        .options(**fetching(len(positions), at_once=cores, timeout_ms=int(options[REQUEST_TIMEOUT])))
         .options(**options)
         .option("assign", assign)
         .option("startingOffsets", starting)
@@ -157,7 +172,7 @@ def read_stream(
     if max_records is not None:
         reader = reader.option("maxOffsetsPerTrigger", str(max_records))
     found = reader.load()
-    tasks = _TASKS_A_CORE * spark.sparkContext.defaultParallelism
+    tasks = _TASKS_A_CORE * cores
     if len(positions) > tasks:
         # Spark reads each partition in a separate task, which takes longer than reading the few records of a small
         # batch.
@@ -172,17 +187,19 @@ def read_batch(
     those of Spark's reader."""
     if not ranges:
         raise ValueError("a batch needs at least one split")
+    cores = spark.sparkContext.defaultParallelism
+    # If there are fewer partitions than cores, several tasks read each partition.
+    parts = max(len(ranges), cores)
     return _records(
         spark.read.format("kafka")
-        .options(**fetching(len(ranges)))
+        .options(**fetching(parts, at_once=cores, timeout_ms=int(options[REQUEST_TIMEOUT])))
         .options(**options)
         .option("assign", _assigned(ranges))
         .option("startingOffsets", _offsets({split: start for split, (start, _) in ranges.items()}))
         .option("endingOffsets", _offsets({split: end for split, (_, end) in ranges.items()}))
         .option("failOnDataLoss", "true")
         .option("includeHeaders", str(with_headers).lower())
-        # If there are fewer partitions than cores, divides each partition among several tasks.
-        .option("minPartitions", str(spark.sparkContext.defaultParallelism))
+        .option("minPartitions", str(cores))
         .load(),
         with_headers=with_headers,
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.kafka.admin import BrokerError
 from rw_sql.connectors.kafka.client_pool import ClientPool
+from rw_sql.connectors.kafka.groups import is_refused_group
 from rw_sql.connectors.kafka.peek import close_consumer, make_consumer
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ def _note(message: Message, waiting: set[Part], found: dict[Part, int]) -> None:
     part, fault = (str(message.topic()), int(message.partition() or 0)), message.error()
     if fault is not None and fault.code() in (ck.KafkaError._ALL_BROKERS_DOWN, ck.KafkaError._TRANSPORT):
         return  # librdkafka retries the request.
+    if is_refused_group(fault):
+        return
     if fault is not None and (cut := _TRUNCATED.search(fault.str())) is not None and part in waiting:
         found[part] = int(cut[1])
     # Any other error concerns the position, for example a removed offset; the reader reports it when it starts again.

@@ -20,6 +20,7 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.model.definitions import connector_of, source_definition
 from rw_sql.model.job_specs import IngestSpec, SinkSpec, ViewSpec, named_splits
+from rw_sql.model.rates import BARRIER_INTERVAL
 from rw_sql.model.resource_groups import group_of
 from rw_sql.model.split_status import OK, split_status, still_asked
 from rw_sql.runtime.delta.delta_log import latest_version
@@ -165,6 +166,16 @@ def may_rest(spec: JobSpec | None) -> bool:
             return bool(spec.inputs) and not any(given.path for given in spec.inputs)
         case _:
             return False
+
+
+def interval_seconds(spec: JobSpec | None) -> float:
+    """The minimum time between two batches in seconds for a source's reader with ``barrier_interval_ms``; 0 for other
+    jobs.
+
+    The reader rests only after this time, because a new run writes its first batch without a delay.
+    """
+    interval = dict(spec.options).get(BARRIER_INTERVAL) if isinstance(spec, IngestSpec) else None
+    return int(interval) / 1000 if isinstance(interval, str) else 0.0
 
 
 def reads_elsewhere(context: Context, snapshot: Snapshot, spec: JobSpec) -> bool:

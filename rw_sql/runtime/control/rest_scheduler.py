@@ -23,6 +23,7 @@ from rw_sql.runtime.control.rest_conditions import (
     IdleReader,
     IdleSource,
     idle_state,
+    interval_seconds,
     kind_of,
     may_rest,
     options_of,
@@ -269,14 +270,14 @@ class Rests:
         return [own, *idle.versions] if isinstance(idle, IdleReader) else [own]
 
     def _is_quiet(self, slot: JobSlot, now: float, seconds: float) -> bool:
-        """True if a running job has had no batch for ``idle_job_timeout``, and no check in that time has found work for
-        it."""
+        """True if a running job has had no batch for ``idle_job_timeout`` and its minimum interval, and no check in the
+        first of these times has found work for it."""
         if slot.running is None or slot.is_working or slot.running.spec != slot.wanted or not may_rest(slot.wanted):
             return False
         if now - max(slot.started_at, slot.looked_at) <= seconds:
             return False
         batch = self._context.figures.last_batch(slot.job_id)
-        if batch is not None and now_ms() - batch[0] <= seconds * 1000:
+        if batch is not None and now_ms() - batch[0] <= max(seconds, interval_seconds(slot.wanted)) * 1000:
             return False
         slot.looked_at = now
         return True

@@ -49,11 +49,14 @@ class BatchPlan:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBatch:
     """A batch that was read: its rows in this process (``small``), or its records, which Spark decodes and writes
-    (``spark``). ``fetched`` is the number of records that this process has fetched; None if Spark reads them."""
+    (``spark``). ``fetched`` is the number of records that this process has fetched; None if Spark reads them.
+    ``unproved`` are the ranges whose ends no term of a fetched record covers (Kafka: leader epoch), so that the run
+    must request the terms of their logs before it commits the batch."""
 
     small: pa.Table | None
     spark: SparkBatch | None
     fetched: int | None
+    unproved: Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,7 @@ class BatchReader:
         fetched = self._fetched(plan)
         if fetched is None and frame is None:
             raise LeftToSparkError("the fetcher has given up")
+        unproved = plan.moved if fetched is None else self._unproved(plan, fetched)
         small = spark = None
         if fetched is not None and self.arrow is not None:
             small = self.arrow.rows(fetched, self.schema, batch=plan.batch, bucket=plan.bucket, since=plan.since)
@@ -88,7 +92,8 @@ class BatchReader:
         may_collect = is_few and (self.opening.fetcher is None or fetched is not None)
         if spark is not None and may_collect and not is_large(spark.records):
             small = spark.collected(self.schema)
-        return ReadBatch(small=small, spark=spark, fetched=None if fetched is None else fetched.num_rows)
+        count = None if fetched is None else fetched.num_rows
+        return ReadBatch(small=small, spark=spark, fetched=count, unproved=unproved)
 
     def arrow_save(self, plan: BatchPlan, spark: SparkBatch) -> SaveFiles | None:
         """Saves a large batch with Arrow; None if Spark must decode it."""
@@ -113,10 +118,17 @@ class BatchReader:
         fetcher = self.opening.fetcher
         if fetcher is None or plan.expected > SMALL_ROWS:
             return None
-        records = fetcher.fetch(plan.moved)
-        if records is not None and self.terms is not None and isinstance(fetcher, TermFetcher):
-            self.terms.note_fetched(plan.moved, fetcher.terms)
-        return records
+        return fetcher.fetch(plan.moved)
+
+    def _unproved(self, plan: BatchPlan, fetched: pa.Table) -> Mapping[str, tuple[int, int]]:
+        """Checks the terms of fetched records; returns the ranges whose ends these terms do not cover.
+
+        Raises StalledError if the log of a split has lost records that were read.
+        """
+        fetcher = self.opening.fetcher
+        if fetcher is not None and self.terms is not None and isinstance(fetcher, TermFetcher):
+            return self.terms.note_fetched(plan.moved, fetcher.terms, _ends_of(fetched))
+        return plan.moved
 
     def _by_spark(self, plan: BatchPlan, frame: DataFrame | None, fetched: pa.Table | None) -> SparkBatch:
         records, heads = self._records(plan, frame, fetched)
@@ -154,3 +166,10 @@ class BatchReader:
             return frame, heads
         lives = {split: self.lives[split][1] for split in plan.moved}
         return read_records(self._kind, spark, opening.options, plan.moved, opening.statement, lives), heads
+
+
+def _ends_of(records: pa.Table) -> dict[str, int]:
+    """For each split, the offset after its last record."""
+    last = records.group_by("_rw_split", use_threads=False).aggregate([("_rw_offset", "max")])
+    splits, offsets = last.column("_rw_split").to_pylist(), last.column("_rw_offset_max").to_pylist()
+    return {split: offset + 1 for split, offset in zip(splits, offsets, strict=True)}

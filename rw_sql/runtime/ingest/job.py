@@ -116,9 +116,9 @@ class Ingest:
     """The number of the first batch of the current query, which numbers its batches from 0."""
     _was_fetched: bool = field(default=False, init=False)
     """True if this process fetched the records of the last batch."""
-    unproved: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """The ranges of the batch in progress, if its records do not contain the terms of their logs (Kafka: leader
-    epochs), so that the run must request the terms before it commits the batch."""
+    unproved: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """The ranges of the batch in progress for which the run must request the terms of the logs before it commits the
+    batch: see :class:`ReadBatch`."""
 
     @staticmethod
     def start(
@@ -327,7 +327,7 @@ class Ingest:
             )
             read = self.reader.read(plan, frame)
             self._was_fetched = read.fetched is not None
-            self.unproved = {} if self._was_fetched else moved
+            self.unproved = read.unproved
             due = expected_of(self.kind, moved, is_row_by_row=not has_changes(self.opening.statement))
             if read.small is not None:
                 due.require(RowCount(written=read.small.num_rows, read=read.fetched))

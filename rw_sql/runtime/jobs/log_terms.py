@@ -58,17 +58,28 @@ class LogTerms:
         terms._note(seen)
         return terms
 
-    def note_fetched(self, ranges: Mapping[str, tuple[int, int]], terms: Mapping[str, int]) -> None:
-        """Checks a fetched batch. ``terms`` has, for each split, the greatest term of its records. Raises StalledError
-        in the same cases as :meth:`open`.
+    def note_fetched(
+        self, ranges: Mapping[str, tuple[int, int]], terms: Mapping[str, int], ends: Mapping[str, int]
+    ) -> dict[str, tuple[int, int]]:
+        """Checks a fetched batch. For each split with records, ``terms`` has the greatest term of its records, and
+        ``ends`` the offset after the last one. Raises StalledError in the same cases as :meth:`open`.
+
+        Returns the ranges that :meth:`require_read` must check before the commit. The term of a record shows only that
+        the log of this term contains the offsets up to the record. The last offsets of a range may have no records: a
+        transaction's marker and an aborted or compacted record occupy offsets too, and may be of a later term.
 
         If a log loses records while the batch is fetched, the fetch itself fails.
         """
         self._require({split: ranges[split][0] for split, term in terms.items() if _is_newer(self.known, split, term)})
         self._note(terms)
+        return {
+            split: (start, end)
+            for split, (start, end) in ranges.items()
+            if split in self.known and (split not in terms or ends.get(split, start) < end)
+        }
 
     def require_read(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Checks a batch whose records have no terms, after it was read and before it is committed.
+        """Checks ranges whose ends no term of a record covers, after they were read and before they are committed.
 
         Raises StalledError in the same cases as :meth:`open`, and if the log may have lost records while they were
         read; the batch must then be read again.

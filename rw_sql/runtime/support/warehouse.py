@@ -98,6 +98,10 @@ class Warehouse:
         """The folder with lists of a table's replaced files that still exist."""
         return f"{self.uri}/checkpoints/upkeep-{object_id}/{generation}"
 
+    def last_upkeep(self, object_id: int, generation: int) -> str:
+        """The file with the version and the time of a table's last upkeep."""
+        return f"{self.uri}/checkpoints/upkeep-{object_id}/{generation}-last.json"
+
     def cleaned_ranges(self, source_id: int, generation: int) -> str:
         """The file with the ranges of offsets that the cleaned-up commits of a source's log had read."""
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-cleaned.json"

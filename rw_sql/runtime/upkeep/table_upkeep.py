@@ -29,6 +29,7 @@ from rw_sql.runtime.positions.log_size import MILLISECONDS_PER_BUCKET
 from rw_sql.runtime.positions.pins import least_needed_version
 from rw_sql.runtime.positions.table_consumers import readers_of
 from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.upkeep.last_upkeep import last_upkeep
 from rw_sql.runtime.upkeep.unread_buckets import UnreadBuckets
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EVERY_VERSIONS = 100
-"""The number of commits between two runs of upkeep."""
+"""The number of commits after which upkeep runs again."""
 
 EVERY_SECONDS = 600.0
 """The number of seconds since the last run after which the next batch triggers a run of upkeep."""
@@ -95,14 +96,10 @@ class Upkeep:
     is_log: bool = False
     note: Callable[[int], None] | None = None
     clock: Callable[[], float] = time.time
-    _turned_at: float = field(default_factory=time.monotonic)
-    _turned_version: int = -1
-    _orphans_at: float = float("-inf")
     _unread: UnreadBuckets = field(init=False)
     _files: TableFiles = field(init=False)
 
     def __post_init__(self) -> None:
-        self._turned_version = self.output.table.version()
         self._unread = UnreadBuckets(warehouse=self.context.warehouse, table=self.output.path)
         self._files = TableFiles(
             warehouse=self.context.warehouse,
@@ -113,21 +110,25 @@ class Upkeep:
     def run_if_due(self) -> None:
         """Runs upkeep if it is due. Raises FencedError if another run has taken over; failures of the store and
         unreadable files do not stop the job."""
-        version = self.output.table.version()
-        passed = version // EVERY_VERSIONS != self._turned_version // EVERY_VERSIONS
-        if not passed and time.monotonic() - self._turned_at < EVERY_SECONDS:
-            return
-        self._turned_at, self._turned_version = time.monotonic(), version
+        version, now = self.output.table.version(), self.clock()
         try:
             with delta_errors():
-                self.run()
+                last = last_upkeep(self.context, self.object_id, self.generation, now=now)
+                if not last.is_due(version, now, every_versions=EVERY_VERSIONS, every_seconds=EVERY_SECONDS):
+                    return
+                last.version, last.at = version, now
+                is_search_due = last.is_search_due(now, every_seconds=ORPHANS_EVERY_SECONDS)
+                self.run(searches_orphans=is_search_due)
+                last.orphans_at = now if is_search_due else last.orphans_at
+                last.write(self.context, self.object_id, self.generation)
         except (DeltaError, OSError, ValueError) as error:
             # The next run of upkeep repeats the failed steps. The table's rows do not depend on upkeep.
             if not self.context.explains(error):
                 logger.warning("upkeep of %s: %s", self.output.path, error)
 
-    def run(self) -> None:
-        """Runs upkeep once. Raises FencedError if another run has taken over."""
+    def run(self, *, searches_orphans: bool = True) -> None:
+        """Runs upkeep once. ``searches_orphans`` says whether it also deletes the files that killed writers left
+        behind, for which it lists all files of the table. Raises FencedError if another run has taken over."""
         output, files = self.output, self._files
         output.require_own_run()
         try:
@@ -157,9 +158,8 @@ class Upkeep:
         fault("upkeep.cleaned")
         live = live_files(output.table)
         files.remove_replaced(live)
-        if time.monotonic() - self._orphans_at > ORPHANS_EVERY_SECONDS:
+        if searches_orphans:
             files.remove_orphans(live)
-            self._orphans_at = time.monotonic()
         fault("upkeep.done")
 
     def _held_readers(self, snapshot: Snapshot) -> list[Reader]:

@@ -16,7 +16,7 @@ from rw_sql.connectors.base import SplitState, UpstreamSplit
 from rw_sql.connectors.kafka.properties import admin_properties, call_timeout, spark_options
 from rw_sql.connectors.kafka.secrets import hide
 from rw_sql.connectors.kafka.source import KafkaConnector
-from rw_sql.connectors.kafka.spark_reader import assignment, fetching
+from rw_sql.connectors.kafka.spark_reader import REQUEST_TIMEOUT, assignment, fetching
 from rw_sql.connectors.spec import OptionError, load_spec
 from rw_sql.errors import SqlError
 
@@ -232,6 +232,22 @@ def test_a_request_may_take_longer_than_a_broker_waits_for_records() -> None:
     assert made["kafkaConsumer.pollTimeoutMs"] == "42000"
 
 
+@pytest.mark.parametrize(("partitions", "cores"), [(1, 2), (2, 2), (8, 2), (3, 4), (500, 4)])
+@pytest.mark.parametrize("timeout", ["5s", "8s", "30s"])
+def test_the_responses_of_all_tasks_arrive_in_time_at_a_mebibyte_per_second(
+    partitions: int, cores: int, timeout: str
+) -> None:
+    limit_ms = int(spark_options(SPEC, {**PLAIN, "properties.sync.call.timeout": timeout})[REQUEST_TIMEOUT])
+    made = fetching(partitions, at_once=cores, timeout_ms=limit_ms)
+    requested = int(made["kafka.max.partition.fetch.bytes"]) * min(partitions, cores)
+    assert requested <= (1 << 20) * limit_ms / 1000
+
+
+def test_a_response_has_a_minimum_size_with_many_cores() -> None:
+    made = fetching(64, at_once=64, timeout_ms=5_000)
+    assert made["kafka.max.partition.fetch.bytes"] == str(1 << 20)
+
+
 def test_where_a_split_begins() -> None:
     split = UpstreamSplit(split="orders:0", start=3, end=9)
     assert KAFKA.start_offset(PLAIN, split, {}) == 3
@@ -281,8 +297,9 @@ def test_positions_go_to_spark_and_back() -> None:
 
 
 def test_what_is_fetched_at_a_time_is_shared_by_the_partitions() -> None:
-    bytes_of = {partitions: fetching(partitions)["kafka.max.partition.fetch.bytes"] for partitions in (1, 8, 16, 500)}
+    made = {count: fetching(count, at_once=2, timeout_ms=60_000) for count in (1, 8, 16, 500)}
+    bytes_of = {count: options["kafka.max.partition.fetch.bytes"] for count, options in made.items()}
     assert bytes_of == {1: "8388608", 8: "8388608", 16: "4194304", 500: "1048576"}
-    polled = {partitions: fetching(partitions)["kafka.max.poll.records"] for partitions in (1, 8, 16, 500)}
+    polled = {count: options["kafka.max.poll.records"] for count, options in made.items()}
     assert polled == {1: "5000", 8: "5000", 16: "2500", 500: "500"}
     assert "kafka.max.partition.fetch.bytes" not in spark_options(SPEC, PLAIN)

@@ -19,6 +19,7 @@ from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.statuses import IDLE, jobs_at_rest
 from rw_sql.runtime.observe import cluster_looks, lag, upstream_watcher, watched_options
 from rw_sql.runtime.support.failures import StalledError
+from rw_sql.runtime.support.processes import now_ms
 from tests.runtime.controlled_jobs import FakeJob
 from tests.runtime.rested_sources import FakeReader, World
 
@@ -83,6 +84,18 @@ def test_a_source_with_records_to_read_does_not_rest(world: World) -> None:
     world.make = behind
     world.cluster.ends["t10:0"] = 5
     world.reach(lambda: world.cluster.looks > 2, "it was looked at again and again")
+    assert not world.jobs["ingest-10"].is_stopped
+
+
+def test_a_source_with_a_long_interval_between_batches_does_not_rest_before_it_is_over(world: World) -> None:
+    """Its next run would write a batch at once."""
+    for id_, milliseconds in ((10, 1_000), (20, 601_000)):
+        world.context.note_batch(f"ingest-{id_}", now_ms() - milliseconds, 0.1)
+        world.source(id_, more=(("barrier_interval_ms", "600000"),))
+    world.rest(20)
+    for _ in range(20):
+        world.reconciler.reconcile()
+        world.reconciler.wait_changed(0.01)
     assert not world.jobs["ingest-10"].is_stopped
 
 

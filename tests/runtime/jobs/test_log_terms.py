@@ -64,7 +64,7 @@ def test_nothing_is_asked_while_the_leader_stays() -> None:
     logs = Logs(end=20)
     terms = logs.opened(20, 0)
     logs.write(5)
-    terms.note_fetched({SPLIT: (20, 25)}, {SPLIT: 0})
+    assert terms.note_fetched({SPLIT: (20, 25)}, {SPLIT: 0}, {SPLIT: 25}) == {}
     terms.require_read({SPLIT: (25, 25)})
     assert (logs.asked, terms.known) == ([], {SPLIT: 0})
 
@@ -74,11 +74,11 @@ def test_another_leader_is_asked_once() -> None:
     terms = logs.opened(20, 0)
     logs.elect()
     logs.write(5)
-    terms.note_fetched({SPLIT: (20, 22)}, {SPLIT: 1})
-    terms.note_fetched({SPLIT: (22, 25)}, {SPLIT: 1})
+    terms.note_fetched({SPLIT: (20, 22)}, {SPLIT: 1}, {SPLIT: 22})
+    terms.note_fetched({SPLIT: (22, 25)}, {SPLIT: 1}, {SPLIT: 25})
     assert (logs.asked, terms.known) == ([20], {SPLIT: 1})
     # Old records that are read again, after a move back, are no reason to ask.
-    terms.note_fetched({SPLIT: (3, 5)}, {SPLIT: 0})
+    terms.note_fetched({SPLIT: (3, 5)}, {SPLIT: 0}, {SPLIT: 5})
     assert (logs.asked, terms.known) == ([20], {SPLIT: 1})
 
 
@@ -93,7 +93,7 @@ def test_a_log_that_lost_records_stalls_the_source(when: str) -> None:
         if terms is None:
             logs.opened(20, 0)
         elif when == "in a batch that is fetched":
-            terms.note_fetched({SPLIT: (20, 42)}, {SPLIT: 1})
+            terms.note_fetched({SPLIT: (20, 42)}, {SPLIT: 1}, {SPLIT: 42})
         else:
             terms.require_read({SPLIT: (20, 42)})
 
@@ -139,6 +139,42 @@ def test_a_batch_below_the_change_of_the_leader_is_committed() -> None:
     logs.write(30)
     terms.require_read({SPLIT: (10, 20)})
     assert (logs.asked, terms.known) == ([10, 20], {SPLIT: 1})
+
+
+@pytest.mark.parametrize("records", [5, 0])
+def test_a_marker_that_a_later_leader_wrote_belongs_to_the_term_of_that_leader(records: int) -> None:
+    """A transaction is open while the leader changes, so that its marker is in the next term. A fetch returns only the
+    records before the marker, if there are any."""
+    logs = Logs(end=91 + records)
+    start, end = 91, 92 + records
+    terms = logs.opened(start, 0)
+    logs.elect()
+    logs.write(1)
+    seen = {SPLIT: 0} if records else {}
+    unproved = terms.note_fetched({SPLIT: (start, end)}, seen, dict.fromkeys(seen, end - 1))
+    assert unproved == {SPLIT: (start, end)}
+    # Which leader wrote the marker is not known: the batch is read again, and then the leader has not changed.
+    with pytest.raises(StalledError, match="reading again") as stalled:
+        terms.require_read(unproved)
+    assert not stalled.value.is_final
+    terms = logs.opened(start, 0)
+    terms.require_read(terms.note_fetched({SPLIT: (start, end)}, seen, dict.fromkeys(seen, end - 1)))
+    assert terms.known == {SPLIT: 1}
+    logs.write(1)
+    assert terms.note_fetched({SPLIT: (end, end + 1)}, {SPLIT: 1}, {SPLIT: end + 1}) == {}
+    assert logs.opened(end + 1, terms.known[SPLIT]).known == {SPLIT: 1}
+
+
+def test_a_record_without_a_term_does_not_prove_its_range() -> None:
+    logs = Logs(end=20)
+    terms = logs.opened(20, 0)
+    logs.write(2)
+    assert terms.note_fetched({SPLIT: (20, 22)}, {}, {SPLIT: 22}) == {SPLIT: (20, 22)}
+
+
+def test_an_upstream_without_terms_is_not_asked_for_them() -> None:
+    terms = LogTerms("s", cast("Any", Logs(end=20)), {}, {})
+    assert terms.note_fetched({SPLIT: (20, 22)}, {}, {SPLIT: 21}) == {}
 
 
 def test_an_upstream_that_does_not_answer_is_asked_again() -> None:

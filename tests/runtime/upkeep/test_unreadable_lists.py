@@ -87,7 +87,8 @@ def test_a_job_goes_on_beside_an_unreadable_list(log: MaintainedLog, content: st
     written = with_a_list(log)
     written.write_text(content)
     upkeep = log.upkeep()
-    upkeep._turned_at -= EVERY_SECONDS
+    upkeep.run_if_due()
+    log.later_seconds += EVERY_SECONDS
     upkeep.run_if_due()
     log.append(3)
     assert log.ids() == list(range(ROWS + 6))
@@ -97,15 +98,16 @@ def test_an_unreadable_file_fails_upkeep_and_not_the_job(log: MaintainedLog, mon
     log.append(1)
     problem: Exception = ValueError("Expecting value: line 1 column 1 (char 0)")
 
-    def run(self: Upkeep) -> None:
-        del self
+    def run(self: Upkeep, *, searches_orphans: bool = True) -> None:
+        del self, searches_orphans
         raise problem
 
     monkeypatch.setattr(Upkeep, "run", run)
     upkeep = log.upkeep()
-    upkeep._turned_at -= EVERY_SECONDS
+    upkeep.run_if_due()
+    log.later_seconds += EVERY_SECONDS
     upkeep.run_if_due()
     problem = FencedError("another run has taken over")
-    upkeep._turned_at -= EVERY_SECONDS
+    log.later_seconds += EVERY_SECONDS
     with pytest.raises(FencedError):
         upkeep.run_if_due()

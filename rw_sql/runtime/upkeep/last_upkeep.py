@@ -1,0 +1,71 @@
+"""The last upkeep of each table, from which a job computes when the next one is due.
+
+A job that rests has a new run for almost every batch, and a process that a scheduler starts writes only a few batches.
+The version and the time of the last upkeep therefore outlast the run (in the context of the warehouse) and the process
+(in a file beside the lists of replaced files).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rw_sql.runtime.jobs.context import Context
+
+_KNOWN = "last_upkeep"
+
+
+@dataclass(slots=True)
+class LastUpkeep:
+    """The last upkeep of a table: the version at which it began, and its time in seconds since 1970.
+
+    ``orphans_at`` is the time of the last search for files that killed writers left behind; 0 if there was none.
+    """
+
+    version: int
+    at: float
+    orphans_at: float = 0.0
+
+    def is_due(self, version: int, now: float, *, every_versions: int, every_seconds: float) -> bool:
+        """True if the table, which is at ``version``, needs upkeep at the time ``now``. A clock that was set back does
+        not delay upkeep."""
+        return version - self.version >= every_versions or not 0 <= now - self.at < every_seconds
+
+    def is_search_due(self, now: float, *, every_seconds: float) -> bool:
+        """True if the next upkeep searches for files that killed writers left behind."""
+        return not 0 <= now - self.orphans_at < every_seconds
+
+    def write(self, context: Context, object_id: int, generation: int) -> None:
+        """Writes the file that :func:`last_upkeep` reads. Raises OSError."""
+        body = {"version": self.version, "at_ms": int(self.at * 1000), "orphans_at_ms": int(self.orphans_at * 1000)}
+        path = context.warehouse.last_upkeep(object_id, generation)
+        context.warehouse.write_text(path, json.dumps(body, separators=(",", ":")))
+
+
+def last_upkeep(context: Context, object_id: int, generation: int, *, now: float) -> LastUpkeep:
+    """The last upkeep of the table of an object's generation, shared by all runs of its job in this process.
+
+    Of a table without upkeep, it is at version 0 and at the time of the first call, in this process or an earlier one.
+    ``now`` is in seconds since 1970. Raises OSError.
+    """
+    known: dict[tuple[int, int], LastUpkeep] = context.made.setdefault(_KNOWN, {})
+    found = known.get((object_id, generation))
+    if found is None:
+        body = _read(context, object_id, generation)
+        version, at, orphans_at = (body.get(key, 0) for key in ("version", "at_ms", "orphans_at_ms"))
+        found = LastUpkeep(version, at / 1000, orphans_at / 1000)
+        if not body:
+            found.at = now
+            found.write(context, object_id, generation)
+        known[object_id, generation] = found
+    return found
+
+
+def _read(context: Context, object_id: int, generation: int) -> dict[str, Any]:
+    try:
+        body = context.warehouse.read_json(context.warehouse.last_upkeep(object_id, generation))
+    except FileNotFoundError:
+        return {}
+    return body if isinstance(body, dict) else {}
