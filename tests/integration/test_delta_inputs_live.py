@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration.attached import AttachedSession, wait_until
+from tests.support.spark_settings import FEW_ROWS
+from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.support.s3_store import S3Store
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -56,3 +63,56 @@ def test_appends_flow_without_a_change_feed_and_anything_else_says_what_to_type(
         assert session.flushed_rows_of("seen") == [(3,)]
     finally:
         session.run("DROP MATERIALIZED VIEW IF EXISTS seen", "DROP TABLE shop_events")
+
+
+_BESIDE_A_STORE = """
+import sys
+
+import rw_sql
+
+spark = rw_sql.connect(sys.argv[1], config=dict(setting.split("=", 1) for setting in sys.argv[3:]))
+own = f"delta.`{sys.argv[2]}`"
+
+
+def show(view):
+    spark.sql("FLUSH").collect()
+    print(view, sorted(tuple(row) for row in spark.sql(f"SELECT * FROM {view}").collect()))
+
+
+spark.sql(f"CREATE TABLE {own} (id INT, n INT) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+spark.sql(f"INSERT INTO {own} VALUES (1, 10), (2, 20)")
+spark.sql(f"CREATE MATERIALIZED VIEW total AS SELECT count(*) AS rows, sum(n) AS n FROM {own}").collect()
+spark.sql(f"CREATE MATERIALIZED VIEW big AS SELECT id, n FROM {own} WHERE n > 15").collect()
+show("total")
+show("big")
+spark.sql(f"UPDATE {own} SET n = n + 100 WHERE id = 1")
+spark.sql(f"INSERT INTO {own} VALUES (3, 1)")
+show("total")
+show("big")
+print(sorted((row.job[:2], row.lag) for row in spark.sql("SHOW JOBS").collect()))
+spark.sql("REBUILD MATERIALIZED VIEW total REASON 'a test'").collect()
+spark.sql("WAIT").collect()
+show("total")
+"""
+
+
+def test_a_table_in_a_store_reaches_the_views_of_a_local_warehouse(s3_store: S3Store, tmp_path: Path) -> None:
+    settings = {**FEW_ROWS, **s3_store.spark_settings()}
+    table = s3_store.warehouse().replace("s3://", "s3a://")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    done = subprocess.run(
+        [sys.executable, "-c", _BESIDE_A_STORE, str(tmp_path), table, *(f"{k}={v}" for k, v in settings.items())],
+        env=environment | dict(s3_store.environment()),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=LAST_RESORT_SECONDS,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        "total [(2, 30)]",
+        "big [(2, 20)]",
+        "total [(3, 131)]",
+        "big [(1, 110), (2, 20)]",
+        "[('mv', 0), ('mv', 0)]",
+        "total [(3, 131)]",
+    ]

@@ -361,7 +361,7 @@ class CannedTables(Port):
         return name in self.world.tables
 
     def version(self, object_id: int) -> int:
-        return 7
+        return -1 if self.world.snapshot.get(object_id) is None else 7
 
     def log_sizes(self, source_ids: tuple[int, ...]) -> Mapping[int, LogSize]:
         return self.world.logs

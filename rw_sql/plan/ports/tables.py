@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 class TableLook:
     """A Delta table's path, and its schema as Spark's JSON; ``path`` is empty for any other table.
 
-    ``is_missing``: Spark has no table or view with that name.
+    ``is_missing``: Spark has no table or view with that name. ``unreadable``: the reason why rw_sql cannot read a Delta
+    table without Spark; empty if it can.
     """
 
     path: str = ""
     schema: str = ""
     has_change_feed: bool = False
     is_missing: bool = False
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rw_sql.errors import UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.metastore.records import DeltaTableRecord
 from rw_sql.model.object_lookup import find_relation
+from rw_sql.plan.queries.places import place_of
 from rw_sql.syntax.query.tables_read import replaced_tables, table_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.ports.tables import TableLook
+    from rw_sql.syntax.statements import Query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +36,11 @@ class DeltaInputs:
     missing: tuple[str, ...] = ()
 
 
-def delta_inputs(snapshot: Snapshot, inspector: Inspector, text: str) -> DeltaInputs:
-    """The Delta tables that a query reads. Other names in the query are left unchanged."""
+def delta_inputs(snapshot: Snapshot, inspector: Inspector, query: Query, text: str) -> DeltaInputs:
+    """The Delta tables that a query reads; ``text`` is the query in Spark's SQL. Other names in it are left unchanged.
+
+    Raises SqlError UPSTREAM_UNREACHABLE for a table that only Spark can read.
+    """
     found: dict[str, DeltaTableRecord] = {}
     new: dict[str, DeltaTableRecord] = {}
     missing: list[str] = []
@@ -43,6 +50,7 @@ def delta_inputs(snapshot: Snapshot, inspector: Inspector, text: str) -> DeltaIn
         look = inspector.tables.look(place.written)
         if look.is_missing:
             missing.append(place.written)
+        _require_readable(look, place.written, place_of(query, place.written))
         record, is_new = _record_of(look, snapshot, place.written, place.name, tuple(new.values()))
         if record is not None:
             found[place.written] = record
@@ -58,15 +66,30 @@ def delta_inputs(snapshot: Snapshot, inspector: Inspector, text: str) -> DeltaIn
 
 
 def delta_table(
-    snapshot: Snapshot, inspector: Inspector, written: str, name: str, others: tuple[DeltaTableRecord, ...] = ()
+    snapshot: Snapshot, inspector: Inspector, written: str, name: str, span: Span
 ) -> tuple[DeltaTableRecord | None, bool]:
-    """The record of a table that a statement names, and whether the record is new to the catalog.
+    """The record of a table that a statement names at ``span``, and whether the record is new to the catalog.
 
-    The record is None if the name is not that of a Delta table. ``others`` are the new records that the same statement
-    adds to the catalog.
+    The record is None if the name is not that of a Delta table. Raises SqlError UPSTREAM_UNREACHABLE for a table that
+    only Spark can read.
     """
     look = inspector.tables.look(written)
-    return _record_of(look, snapshot, written, name, others)
+    _require_readable(look, written, span)
+    return _record_of(look, snapshot, written, name, ())
+
+
+def _require_readable(look: TableLook, written: str, span: Span) -> None:
+    """Raises SqlError UPSTREAM_UNREACHABLE for a table that only Spark can read: SHOW JOBS would not know how far its
+    readers are behind, and FLUSH could not wait for them."""
+    if look.unreadable:
+        raise SqlError(
+            UPSTREAM_UNREACHABLE,
+            f"only Spark can read the table {written}: {look.unreadable}",
+            span=span,
+            hint="rw_sql reads the table's log without Spark: set the address and the keys of the store in the "
+            "environment of its processes (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …), and install the store's package, "
+            "such as rw-sql[s3]",
+        )
 
 
 def _record_of(

@@ -95,7 +95,7 @@ def plan_query(
     if not records:
         # If the query reads no rw_sql object, the user's own Delta tables are its streamed inputs. Otherwise they are
         # not inputs: each batch reads their current versions.
-        own = delta_inputs(snapshot, inspector, text)
+        own = delta_inputs(snapshot, inspector, query, text)
         text, records, new = own.text, own.records, own.new
     inputs = tuple(record.id for record in records)
     if not inputs:

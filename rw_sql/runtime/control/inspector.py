@@ -163,7 +163,7 @@ class _Tables:
         self._snapshot = snapshot
 
     def look(self, name: str) -> TableLook:
-        return look_at_table(self._context.sessions, name)
+        return look_at_table(self._context.warehouse, self._context.sessions, name)
 
     def is_users_database(self, name: str) -> bool:
         return is_users_database(self._context.sessions.spark, name, self._context.warehouse.uri)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from rw_sql.runtime.delta.delta_log import commit_path, commits
+from rw_sql.runtime.delta.delta_log import commits, has_commit
 from rw_sql.runtime.delta.table_settings import CHANGE_FEED
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
             break
         began = version if told else began
     else:
-        if began is None or not warehouse.exists(commit_path(table, after)):
+        if began is None or not has_commit(warehouse, table, after):
             return after
         if DeltaTable(table, version=after).metadata().configuration.get(CHANGE_FEED) == "true":
             return after

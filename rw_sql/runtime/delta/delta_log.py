@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 
 if TYPE_CHECKING:
-    from rw_sql.runtime.support.warehouse import Warehouse
+    from rw_sql.runtime.support.warehouse import PlainFiles, Warehouse
 
 METADATA_KEY = "rw_sql"
 
@@ -170,23 +170,24 @@ def latest_version(warehouse: Warehouse, table: str) -> int:
     listing a log of 100,000 commits takes half a second. In an object store, it does so if a listing takes several
     requests.
     """
-    if not warehouse.is_local:
-        return _latest_in_store(warehouse, table)
+    files = warehouse.files_at(table)
+    if not files.is_local:
+        return _latest_in_store(warehouse, files, table)
     version = _seen.get(table, -1)
-    if version < 0 or not warehouse.exists(commit_path(table, version)):
+    if version < 0 or not files.exists(commit_path(table, version)):
         version = max(commit_versions(warehouse, table), default=-1)
-    while warehouse.exists(commit_path(table, version + 1)):
+    while files.exists(commit_path(table, version + 1)):
         version += 1
     _seen[table] = version
     return version
 
 
-def _latest_in_store(warehouse: Warehouse, table: str) -> int:
+def _latest_in_store(warehouse: Warehouse, files: PlainFiles, table: str) -> int:
     known, now = _looks.get(table), time.monotonic()
     if known is not None and known.commits > _PAGE and now - known.listed_at < _LISTING_SECONDS:
         # A store may refuse to tell whether a file exists to users who may list only some folders.
         with suppress(PermissionError):
-            newest = _newest_from(lambda version: warehouse.has_file(commit_path(table, version)), known.newest)
+            newest = _newest_from(lambda version: files.has_file(commit_path(table, version)), known.newest)
             if newest is not None:
                 _looks[table] = replace(known, newest=newest)
                 return newest
@@ -219,7 +220,8 @@ def _newest_from(exists: Callable[[int], bool], known: int) -> int | None:
 
 def commit_versions(warehouse: Warehouse, table: str) -> list[int]:
     """The versions with existing commit files, ascending. Lists the whole log."""
-    return sorted(int(name[:20]) for name in warehouse.list_names(f"{table}/_delta_log") if _is_commit(name))
+    names = warehouse.files_at(table).list_names(f"{table}/_delta_log")
+    return sorted(int(name[:20]) for name in names if _is_commit(name))
 
 
 def commit_path(table: str, version: int) -> str:
@@ -227,9 +229,14 @@ def commit_path(table: str, version: int) -> str:
     return f"{table}/_delta_log/{version:020d}.json"
 
 
+def has_commit(warehouse: Warehouse, table: str, version: int) -> bool:
+    """True if the commit file of a version exists."""
+    return warehouse.files_at(table).exists(commit_path(table, version))
+
+
 def read_actions(warehouse: Warehouse, table: str, version: int) -> list[dict[str, Any]]:
     """Reads the actions of one commit. Raises FileNotFoundError if its file was cleaned up."""
-    text = warehouse.read_text(commit_path(table, version))
+    text = warehouse.files_at(table).read_text(commit_path(table, version))
     # Does not use splitlines(), which also splits at characters that JSON contains unescaped, such as U+0085 in
     # statistics.
     return [json.loads(line) for line in text.split("\n") if line]
@@ -250,6 +257,7 @@ def table_id(warehouse: Warehouse, table: str) -> str:
         for action in actions:
             if "metaData" in action:
                 return str(action["metaData"]["id"])
+    warehouse.files_at(table)  # completes the environment of the table's store, which delta-rs reads
     return str(DeltaTable(table).metadata().id)
 
 

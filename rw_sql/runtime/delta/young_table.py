@@ -43,7 +43,7 @@ class YoungTable:
     def of(warehouse: Warehouse, table: str) -> YoungTable | None:
         """Returns the table if it is young: every commit still exists and only adds rows, and the schema has not
         changed since the table was created."""
-        if not warehouse.is_local:  # In an object store, each commit would require a separate request.
+        if not warehouse.files_at(table).is_local:  # In an object store, each commit would require a separate request.
             return None
         newest = latest_version(warehouse, table)
         if not 0 <= newest < MOST_COMMITS:

@@ -51,7 +51,9 @@ def batch_bytes(spark: SparkSession) -> str:
 
 
 def path_of(warehouse: Warehouse, given: ViewInput) -> str:
-    """The path of an input's table."""
+    """The path of an input's table. For an external table, the environment of its store is completed for delta-rs."""
+    if given.path:
+        warehouse.files_at(given.path)
     return given.path or warehouse.data(given.id, given.generation)
 
 

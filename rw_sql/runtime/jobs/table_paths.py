@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from deltalake.exceptions import DeltaError
+
+from rw_sql.errors import UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.metastore.records import DeltaTableRecord
+from rw_sql.object_stores import one_line
 from rw_sql.plan.ports.tables import TableLook
 from rw_sql.plan.queries.delta_inputs import feed_property
-from rw_sql.runtime.delta.delta_log import commits
+from rw_sql.runtime.delta.delta_log import commits, latest_version, table_id
 from rw_sql.runtime.delta.table_settings import CHANGE_FEED
 from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.runtime.support.failures import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
     from rw_sql.model.view_inputs import ViewInput
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.spark.sessions import SparkSessions
@@ -33,25 +39,59 @@ def table_path(warehouse: Warehouse, snapshot: Snapshot, object_id: int) -> str:
     return warehouse.data(object_id, getattr(record, "generation", 1))
 
 
-def look_at_table(sessions: SparkSessions, name: str) -> TableLook:
+def look_at_table(warehouse: Warehouse, sessions: SparkSessions, name: str) -> TableLook:
     """Looks up a table by its name in Spark SQL; the result is empty if the table does not exist or is not a Delta
     table."""
     from pyspark.errors import PySparkException
 
     try:
         described = plain_sql(sessions.spark, f"DESCRIBE DETAIL {name}")
-        (detail,) = described.select("format", "location", "properties").collect()
+        (detail,) = described.select("format", "id", "location", "properties").collect()
         if detail.format != "delta":
             return TableLook()
         with sessions.lent() as own:
             schema = own.read.format("delta").load(detail.location).schema
     except PySparkException as error:
         return TableLook(is_missing="NOT_FOUND" in (error.getCondition() or ""))
+    path = detail.location.removeprefix("file:").rstrip("/")
     return TableLook(
-        path=detail.location.removeprefix("file:"),
+        path=path,
         schema=schema.json(),
         has_change_feed=detail.properties.get(CHANGE_FEED) == "true",
+        unreadable=why_unreadable(warehouse, path, detail.id),
     )
+
+
+def why_unreadable(warehouse: Warehouse, path: str, known: str) -> str:
+    """The reason why this process cannot read a table of the user without Spark; empty if it can.
+
+    ``known`` is the Delta id of the table that Spark finds at ``path``. Jobs, FLUSH and SHOW JOBS read the table's log
+    through the file system of its URI, and open the table with delta-rs. Both take their keys from the environment, and
+    Spark from its own settings, so that they may even find different tables.
+    """
+    try:
+        if latest_version(warehouse, path) < 0:
+            return f"without Spark, there is no Delta table at {path}"
+        found = table_id(warehouse, path)
+    except (OSError, DeltaError) as error:
+        return one_line(error)
+    return "" if found == known else f"without Spark, there is another Delta table at {path}"
+
+
+@contextmanager
+def users_table(record: ObjectRecord | None) -> Iterator[None]:
+    """A context manager that raises an error of the store as SqlError UPSTREAM_UNREACHABLE if ``record`` is a table of
+    the user, because that table may be in another store than the warehouse."""
+    try:
+        yield
+    except (OSError, DeltaError) as error:
+        if not isinstance(record, DeltaTableRecord):
+            raise
+        raise SqlError(
+            UPSTREAM_UNREACHABLE,
+            f"the table {record.written} cannot be read: {one_line(error)}",
+            hint="run it again once the table's store answers",
+        ) from error
 
 
 _CHANGED = (
@@ -119,12 +159,15 @@ def _vacuumed(context: Context, tables: Iterable[DeltaTableRecord], reason: str)
     files = {unquote(name) for name in _GONE.findall(reason)}
     for table in tables if files else ():
         oldest = -1
-        for version, actions in islice(commits(context.warehouse, table.path), _MOST_COMMITS):
-            oldest = version
-            for action in actions:
-                wrote = action.get("add") or action.get("cdc")
-                if wrote is not None and unquote(wrote["path"]).rpartition("/")[2] in files:
-                    return table.written, version
+        try:
+            for version, actions in islice(commits(context.warehouse, table.path), _MOST_COMMITS):
+                oldest = version
+                for action in actions:
+                    wrote = action.get("add") or action.get("cdc")
+                    if wrote is not None and unquote(wrote["path"]).rpartition("/")[2] in files:
+                        return table.written, version
+        except OSError:  # The table's store does not respond.
+            continue
         if oldest >= 0 and table.path.rstrip("/") in reason:
             return table.written, oldest
     return None

@@ -8,10 +8,12 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from deltalake.exceptions import DeltaError
+
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.metastore.records import DeltaTableRecord, MaterializedViewRecord
 from rw_sql.model.job_ids import reader_fragment, rebuild_job, sink_job, view_job
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.pauses import direct_inputs
@@ -158,6 +160,22 @@ def _behind(
     inputs: tuple[int, ...] | None = None,
 ) -> Lag:
     ids = reader.inputs if inputs is None else inputs
+    try:
+        return _behind_tables(reading, context, snapshot, reader, checkpoint, ids)
+    except (OSError, DeltaError):
+        if not any(isinstance(snapshot.get(id_), DeltaTableRecord) for id_ in ids):
+            raise
+        return Lag()  # The user's own table may be in a store that does not respond; the status of the job says so.
+
+
+def _behind_tables(
+    reading: LogReading,
+    context: Context,
+    snapshot: Snapshot,
+    reader: MaterializedViewRecord | SinkRecord,
+    checkpoint: str,
+    ids: tuple[int, ...],
+) -> Lag:
     tables = {id_: table_path(context.warehouse, snapshot, id_) for id_ in ids}
     fed = fed_by(snapshot, reader)
     feeds = {reading.id_of(table) for id_, table in tables.items() if id_ in fed and reading.newest(table) >= 0}

@@ -9,7 +9,7 @@ from rw_sql.metastore.records import SourceRecord, TableRecord
 from rw_sql.model.definitions import table_definition
 from rw_sql.model.view_inputs import fed_by
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, rows_of_table, table_id, takes_data
-from rw_sql.runtime.jobs.table_paths import table_path
+from rw_sql.runtime.jobs.table_paths import table_path, users_table
 from rw_sql.runtime.positions.progress import committed_versions
 
 if TYPE_CHECKING:
@@ -37,7 +37,10 @@ class HighWater:
 
     @staticmethod
     def of(context: Context, snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> HighWater:
-        """The newest versions of all inputs now."""
+        """The newest versions of all inputs now.
+
+        Raises SqlError UPSTREAM_UNREACHABLE for a table of the user that cannot be read.
+        """
         versions: dict[str, int] = {}
         fed, feeds = fed_by(snapshot, reader), set()
         for input_id in reader.inputs:
@@ -45,9 +48,10 @@ class HighWater:
             if isinstance(record, SourceRecord) and not record.is_shared:
                 continue
             table = table_path(context.warehouse, snapshot, input_id)
-            last = last_data_version(context, table, is_feed=input_id in fed, upstream=captured_table(reader))
+            with users_table(record):
+                last = last_data_version(context, table, is_feed=input_id in fed, upstream=captured_table(reader))
+                known = table_id(context.warehouse, table) if last >= 0 else ""
             if last >= 0:
-                known = table_id(context.warehouse, table)
                 versions[known] = last
                 if input_id in fed:
                     feeds.add(known)

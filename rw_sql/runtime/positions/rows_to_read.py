@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.jobs.table_paths import table_path
@@ -35,12 +35,16 @@ def rows_to_read(warehouse: Warehouse, snapshot: Snapshot, ids: Iterable[int]) -
         if record is None or record.kind not in ("source", "table", "materialized_view", "delta_table"):
             continue
         path = table_path(warehouse, snapshot, id_)
-        if latest_version(warehouse, path) < 0:
-            continue
         try:
+            if latest_version(warehouse, path) < 0:
+                continue
             files = pa.table(DeltaTable(path).get_add_actions(flatten=True))
         except TableNotFoundError:  # dropped since
             continue
+        except (OSError, DeltaError):
+            if record.kind != "delta_table":
+                raise
+            continue  # The store of the user's own table does not respond.
         rows += sum(count or 0 for count in files.column("num_records").to_pylist())
         size += sum(files.column("size_bytes").to_pylist())
     return RowsToRead(rows=rows, bytes=size)

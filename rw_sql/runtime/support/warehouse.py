@@ -1,4 +1,4 @@
-"""The paths in a warehouse, and access to its plain files through fsspec."""
+"""The paths in a warehouse, and access to plain files through fsspec."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import fsspec
 
 from rw_sql.checkpoints.files import sync
 from rw_sql.metastore.location import absolute_path, require_fit, require_folder
-from rw_sql.object_stores import StoreFiles, local_location
+from rw_sql.object_stores import StoreFiles, local_location, one_line
 from rw_sql.runtime.support.store_environment import complete_environment
 
 if TYPE_CHECKING:
@@ -27,93 +27,24 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Warehouse:
-    """A warehouse by its URI (or absolute local path). Data paths contain ids and generations, never names."""
+class PlainFiles:
+    """Access to the plain files below a URI (or absolute local path)."""
 
     uri: str
 
-    @staticmethod
-    def at(location: str) -> Warehouse:
-        """The warehouse at a path or URI. Paths are made absolute; a URI of the scheme ``file`` becomes a path.
-
-        Raises SqlError INVALID_PARAMETER for a location that not all of the warehouse's libraries read alike. Raises
-        FILE_UNREADABLE for a path that depends on a deleted current folder or on a missing home folder, or that
-        contains a file as a folder.
-        """
-        location = local_location(location)
-        if "://" not in location:
-            path = str(absolute_path(location))
-            require_fit(path)
-            require_folder(path)
-            return Warehouse(path)
-        require_fit(location)
-        complete_environment(location, os.environ)
-        return Warehouse(location.rstrip("/"))
-
     @property
     def is_local(self) -> bool:
-        """True if the warehouse is on a local path. Only then can process ids show whether its owner is alive."""
+        """True for a local path. Only then can process ids show whether the owner of a warehouse is alive."""
         return "://" not in self.uri or self.uri.startswith("file://")
 
     @cached_property
     def files(self) -> AbstractFileSystem:
-        """The warehouse's file system. It caches no listings, because other processes and Spark write to the warehouse
-        too.
+        """The file system. It caches no listings, because other processes and Spark write to the same files.
 
         The file system raises OSError if the store does not respond, whatever error the store's client raises.
         """
         system = fsspec.core.url_to_fs(self.uri, use_listings_cache=False)[0]
         return system if self.is_local else cast("AbstractFileSystem", StoreFiles(system))
-
-    def data(self, object_id: int, generation: int) -> str:
-        """The Delta table of a source's log or a view's rows."""
-        return f"{self.uri}/data/{object_id}/{generation}"
-
-    def history(self, view_id: int, generation: int, source_id: int) -> str:
-        """The staging table of one input of a view's backfill."""
-        return f"{self.uri}/data/{view_id}/history-{generation}-{source_id}"
-
-    def staging(self, table_id: int, generation: int) -> str:
-        """The path of the staging table of a table's refreshes; in an object store, the folder with one staging table
-        per refresh."""
-        return f"{self.uri}/data/{table_id}/refresh-{generation}"
-
-    def rejected(self, sink_id: int, generation: int) -> str:
-        """The table of rows that a sink's target refused."""
-        return f"{self.uri}/data/{sink_id}/rejected-{generation}"
-
-    def view_checkpoint(self, view_id: int, generation: int) -> str:
-        """The checkpoint of a view, kept as long as the view."""
-        return f"{self.uri}/checkpoints/mv-{view_id}/{generation}"
-
-    def sink_checkpoint(self, sink_id: int, generation: int) -> str:
-        """The checkpoint of a sink, kept as long as the sink."""
-        return f"{self.uri}/checkpoints/sink-{sink_id}/{generation}"
-
-    def ingest_checkpoints(self, source_id: int) -> str:
-        """The folder with an ingest job's checkpoints, one per run."""
-        return f"{self.uri}/checkpoints/ingest-{source_id}"
-
-    def replaced_files(self, object_id: int, generation: int) -> str:
-        """The folder with lists of a table's replaced files that still exist."""
-        return f"{self.uri}/checkpoints/upkeep-{object_id}/{generation}"
-
-    def last_upkeep(self, object_id: int, generation: int) -> str:
-        """The file with the version and the time of a table's last upkeep."""
-        return f"{self.uri}/checkpoints/upkeep-{object_id}/{generation}-last.json"
-
-    def cleaned_ranges(self, source_id: int, generation: int) -> str:
-        """The file with the ranges of offsets that the cleaned-up commits of a source's log had read."""
-        return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-cleaned.json"
-
-    def range_history(self, source_id: int, generation: int) -> str:
-        """The file with the ranges of offsets that the cleaned-up commits of a source's log had read, separately for
-        the time after each operation."""
-        return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-history.json"
-
-    def read_ranges(self, source_id: int, generation: int) -> str:
-        """The file with the ranges of offsets that a source's log contains."""
-        return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}.json"
 
     def read_text(self, path: str) -> str:
         """Reads the text of a file. Raises FileNotFoundError.
@@ -214,6 +145,95 @@ class Warehouse:
             self.files.rm(path, recursive=True)
         except FileNotFoundError:
             return
+
+
+@dataclass(frozen=True)
+class Warehouse(PlainFiles):
+    """A warehouse by its URI (or absolute local path). Data paths contain ids and generations, never names."""
+
+    @staticmethod
+    def at(location: str) -> Warehouse:
+        """The warehouse at a path or URI. Paths are made absolute; a URI of the scheme ``file`` becomes a path.
+
+        Raises SqlError INVALID_PARAMETER for a location that not all of the warehouse's libraries read alike. Raises
+        FILE_UNREADABLE for a path that depends on a deleted current folder or on a missing home folder, or that
+        contains a file as a folder.
+        """
+        location = local_location(location)
+        if "://" not in location:
+            path = str(absolute_path(location))
+            require_fit(path)
+            require_folder(path)
+            return Warehouse(path)
+        require_fit(location)
+        complete_environment(location, os.environ)
+        return Warehouse(location.rstrip("/"))
+
+    def data(self, object_id: int, generation: int) -> str:
+        """The Delta table of a source's log or a view's rows."""
+        return f"{self.uri}/data/{object_id}/{generation}"
+
+    def history(self, view_id: int, generation: int, source_id: int) -> str:
+        """The staging table of one input of a view's backfill."""
+        return f"{self.uri}/data/{view_id}/history-{generation}-{source_id}"
+
+    def staging(self, table_id: int, generation: int) -> str:
+        """The path of the staging table of a table's refreshes; in an object store, the folder with one staging table
+        per refresh."""
+        return f"{self.uri}/data/{table_id}/refresh-{generation}"
+
+    def rejected(self, sink_id: int, generation: int) -> str:
+        """The table of rows that a sink's target refused."""
+        return f"{self.uri}/data/{sink_id}/rejected-{generation}"
+
+    def view_checkpoint(self, view_id: int, generation: int) -> str:
+        """The checkpoint of a view, kept as long as the view."""
+        return f"{self.uri}/checkpoints/mv-{view_id}/{generation}"
+
+    def sink_checkpoint(self, sink_id: int, generation: int) -> str:
+        """The checkpoint of a sink, kept as long as the sink."""
+        return f"{self.uri}/checkpoints/sink-{sink_id}/{generation}"
+
+    def ingest_checkpoints(self, source_id: int) -> str:
+        """The folder with an ingest job's checkpoints, one per run."""
+        return f"{self.uri}/checkpoints/ingest-{source_id}"
+
+    def replaced_files(self, object_id: int, generation: int) -> str:
+        """The folder with lists of a table's replaced files that still exist."""
+        return f"{self.uri}/checkpoints/upkeep-{object_id}/{generation}"
+
+    def last_upkeep(self, object_id: int, generation: int) -> str:
+        """The file with the version and the time of a table's last upkeep."""
+        return f"{self.uri}/checkpoints/upkeep-{object_id}/{generation}-last.json"
+
+    def cleaned_ranges(self, source_id: int, generation: int) -> str:
+        """The file with the ranges of offsets that the cleaned-up commits of a source's log had read."""
+        return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-cleaned.json"
+
+    def range_history(self, source_id: int, generation: int) -> str:
+        """The file with the ranges of offsets that the cleaned-up commits of a source's log had read, separately for
+        the time after each operation."""
+        return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-history.json"
+
+    def read_ranges(self, source_id: int, generation: int) -> str:
+        """The file with the ranges of offsets that a source's log contains."""
+        return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}.json"
+
+    def files_at(self, path: str) -> PlainFiles:
+        """Access to the files below ``path``, which may be a table of the user in another store than the warehouse.
+
+        The scheme of the URI determines the file system, which takes its keys from the environment. Raises OSError if
+        the file system cannot be opened, for example because its package is not installed.
+        """
+        if path.startswith(f"{self.uri}/") or (self.is_local and "://" not in path):
+            return self
+        complete_environment(path, os.environ)
+        found = PlainFiles(path)
+        try:
+            _ = found.files
+        except (ImportError, ValueError) as error:  # The package is missing, or fsspec does not know the scheme.
+            raise OSError(f"{path}: {one_line(error)}") from error
+        return found
 
 
 def _written_at(of: dict[str, Any]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -123,6 +124,35 @@ def test_a_sink_takes_a_users_table() -> None:
     assert (spec.inputs[0].has_feed, spec.shape.keys) == (True, ("id",))
     world.run("DROP SINK k", "DROP SINK l")
     assert not world.snapshot.records
+
+
+def test_a_sink_without_a_snapshot_begins_after_the_newest_version_of_a_users_table() -> None:
+    world = world_of(orders=True)
+    world.tables["`orders`"] = world.tables["orders"]
+    world.run(sink("k", "orders", "UPSERT", ", primary_key = 'id', snapshot = 'false'"))
+    (record,) = world.snapshot.all("sink")
+    assert record.starts == ((record.inputs[0], 7),)
+
+
+def test_a_table_that_only_spark_can_read_is_refused() -> None:
+    world = world_of(orders=False)
+    written, reason = "delta.`s3a://lake/orders`", "Unable to locate credentials"
+    look = replace(world.tables["orders"], path="s3a://lake/orders", unreadable=reason)
+    world.tables |= {written: look, "`orders`": look}
+    statement = f"CREATE MATERIALIZED VIEW v AS SELECT id FROM {written}"
+    error = refused(world, statement)
+    assert (error.code, error.message) == ("RW401", f"only Spark can read the table {written}: {reason}")
+    assert error.hint is not None
+    assert "AWS_ENDPOINT_URL" in error.hint
+    assert error.span is not None
+    assert statement[error.span.start : error.span.end] == written
+    assert refused(world, sink("k", "orders", "PLAIN")).code == "RW401"
+    assert not world.snapshot.records
+    # Beside something of rw_sql, only Spark reads the table.
+    world.run(
+        create_source("s", "old"),
+        f"CREATE MATERIALIZED VIEW v AS SELECT s.id FROM s JOIN {written} AS o ON s.id = o.id",
+    )
 
 
 @pytest.mark.parametrize(

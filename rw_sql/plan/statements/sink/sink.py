@@ -64,7 +64,8 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, inspector: Insp
     starts: list[tuple[int, int]] = []
     if not _has_snapshot(statement):
         for input_id in given.inputs:
-            starts.append((input_id, inspector.tables.version(input_id)))
+            # A new record of an external table is only in the snapshot after the statement.
+            starts.append((input_id, inspector.after(snapshot).tables.version(input_id)))
     blank = SinkRecord(
         id=snapshot.next_id,
         name=name,
@@ -187,7 +188,7 @@ def _grouped_by_key(statement: CreateSink, view: MaterializedViewRecord) -> str:
 def _delta_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> SinkInput | None:
     """An external Delta table as a sink's input; None if there is no table with that name."""
     written = ".".join(quoted_spark(part) for part in name.parts)
-    table, is_new = delta_table(snapshot, inspector, written, name.last)
+    table, is_new = delta_table(snapshot, inspector, written, name.last, name.span)
     if table is None:
         return None
     return SinkInput(
