@@ -77,8 +77,6 @@ class Metastore:
         self._recent: deque[Effect] = deque()
         self._forgotten: dict[Projection, int] = {}
         self._seen = (-1, Snapshot())
-        # True while rows are read that count as read but are not in the catalog yet, and after such a read has failed.
-        self._is_torn = False
         # The last operations that were committed through this object, by epoch. The value is None for a safe operation.
         self._made: dict[int, OperationRecord | None] = {}
         self._told: set[Event] = set()
@@ -369,7 +367,6 @@ class Metastore:
         Reads the projections first and the log second, so that the log contains every operation that the projections
         contain.
         """
-        self._is_torn = True
         tables: dict[Projection, pa.Table] = {}
         projected: dict[Projection, int] = {}
         for name, projection in self._projections.items():
@@ -383,41 +380,50 @@ class Metastore:
             rows = self._operations.read(_FOLDED_COLUMNS, above=("epoch", oldest))
             version, epoch = self._operations.version, self._operations.transaction(_EPOCH)
             self._operations.mark_read()
-        self._recent.clear()
-        self._forgotten.clear()
-        snapshot = snapshot_from(tables, oldest)
-        for at, actor, text in operation_rows(rows, oldest):
-            # Skips changes that a projection already contains, because a repeated drop would not find its object.
-            missing = [change for change in changes_from_json(text) if at > projected[projection_of(change)]]
-            effect = effect_of(snapshot, at, actor, missing)
-            self._recent.append(effect)
-            snapshot = fold(snapshot, effect)
-        if snapshot.epoch != epoch:
-            raise OSError(
-                f"{self._operations.uri} contains operations up to epoch {snapshot.epoch}, but its newest commit has "
-                f"epoch {epoch}"
-            )
-        self._seen = (version, snapshot)
-        self._is_torn = False
+        effects: list[Effect] = []
+        with self._unread_if_interrupted():
+            snapshot = snapshot_from(tables, oldest)
+            for at, actor, text in operation_rows(rows, oldest):
+                # Skips changes that a projection already contains, because a repeated drop would not find its object.
+                missing = [change for change in changes_from_json(text) if at > projected[projection_of(change)]]
+                effects.append(effect_of(snapshot, at, actor, missing))
+                snapshot = fold(snapshot, effects[-1])
+            if snapshot.epoch != epoch:
+                raise OSError(
+                    f"{self._operations.uri} contains operations up to epoch {snapshot.epoch}, but its newest commit "
+                    f"has epoch {epoch}"
+                )
+            self._recent = deque(effects)
+            self._forgotten.clear()
+            self._seen = (version, snapshot)
 
     def _catch_up(self) -> Snapshot:
-        if self._is_torn:
-            self._load()
-            return self._seen[1]
-        self._is_torn = True
         version, snapshot = self._seen
-        new = self._operations.read_new(_FOLDED_COLUMNS, above=(_EPOCH, snapshot.epoch))
-        for at, actor, text in operation_rows(new.rows, snapshot.epoch):
-            if at != snapshot.epoch + 1:
-                raise OSError(f"{self._operations.uri} lacks operation {snapshot.epoch + 1}")
-            effect = effect_of(snapshot, at, actor, changes_from_json(text))
-            self._remember(effect)
-            snapshot = fold(snapshot, effect)
-        self._seen = (max(version, new.version), snapshot)
-        self._is_torn = False
+        with self._unread_if_interrupted():
+            new = self._operations.read_new(_FOLDED_COLUMNS, above=(_EPOCH, snapshot.epoch))
+            effects: list[Effect] = []
+            for at, actor, text in operation_rows(new.rows, snapshot.epoch):
+                if at != snapshot.epoch + 1:
+                    raise OSError(f"{self._operations.uri} lacks operation {snapshot.epoch + 1}")
+                effects.append(effect_of(snapshot, at, actor, changes_from_json(text)))
+                snapshot = fold(snapshot, effects[-1])
+            for effect in effects:
+                self._remember(effect)
+            self._seen = (max(version, new.version), snapshot)
         return snapshot
 
+    @contextmanager
+    def _unread_if_interrupted(self) -> Iterator[None]:
+        """If the block is interrupted or fails, its rows, which count as read, are read again."""
+        try:
+            yield
+        except BaseException:
+            self._operations.mark_unread()
+            raise
+
     def _remember(self, effect: Effect) -> None:
+        if self._recent and effect.epoch <= self._recent[-1].epoch:
+            return  # An interrupted call has remembered it.
         self._recent.append(effect)
         if len(self._recent) > _RECENT:
             self._forget(self._recent.popleft())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +12,7 @@ from rw_sql.errors import METASTORE_IS_NEWER, SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore import store as module
 from rw_sql.metastore.table import CommitConflict
+from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from tests.metastore.metastore_model import Make
@@ -96,3 +99,29 @@ def test_a_commit_whose_answer_was_lost_hides_no_commit_that_follows_it(
     assert committed.epoch == 1
     assert metastore.snapshot().epoch == 2
     assert told(metastore) == told(other)
+
+
+def test_a_read_is_repeated_while_another_thread_updates_a_projection(
+    metastore: Metastore, other: Metastore, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread holds the projection's lock, and may wait for the metastore's."""
+    metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    with monkeypatch.context() as patch:
+        fail_once(patch, "effect_of", OSError("the store does not answer"))
+        with pytest.raises(OSError, match="does not answer"):
+            other.snapshot()
+    held, release = Event(), Event()
+
+    def hold() -> None:
+        with other._projections["objects"].lock:
+            held.set()
+            release.wait(LAST_RESORT_SECONDS)
+
+    with ThreadPoolExecutor(2) as threads:
+        holding = threads.submit(hold)
+        assert held.wait(LAST_RESORT_SECONDS)
+        try:
+            assert threads.submit(other.snapshot).result(timeout=LAST_RESORT_SECONDS).epoch == 1
+        finally:
+            release.set()
+        holding.result()
