@@ -20,6 +20,7 @@ from rw_sql.errors import DELTA_MISSING, INVALID_PARAMETER, SqlError
 from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.resource_groups import require_group_name
 from rw_sql.plan.result.confirmation import Question
+from rw_sql.runtime.jobs.lease import serve_command
 from rw_sql.runtime.spark.interrupts import StatementInterrupted, interruptible, shielded, watch
 from rw_sql.runtime.spark.jar_cache import are_jars_ours, jar_settings, remember_jars
 from rw_sql.runtime.spark.jvm import gateway, hadoop_configuration, java_class
@@ -285,11 +286,11 @@ def _return_to(attached: Attached, served: Sequence[str]) -> None:
 def _require_group(runtime: AttachedRuntime, group: str | None) -> None:
     """Raises SqlError if this process runs the jobs of a group other than ``group``."""
     present = runtime.context.group
-    if group not in (None, present):
+    if group is not None and group != present:
         raise SqlError(
             INVALID_PARAMETER,
             f'this process is attached for resource group "{present}", and a process runs the jobs of one group',
-            hint=f"rw-sql serve --resource-group {group} starts another process",
+            hint=f"{serve_command(runtime.context.warehouse.uri, group)} starts another process",
         )
 
 

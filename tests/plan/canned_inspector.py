@@ -17,7 +17,7 @@ from rw_sql.connectors.schemas.look import SchemaLook
 from rw_sql.connectors.sink import SinkLook
 from rw_sql.connectors.snapshots import ColumnChecker, ColumnLister, ColumnMisfit
 from rw_sql.errors import FILE_UNREADABLE, UPSTREAM_MISSING, SqlError
-from rw_sql.metastore.records import FORGOTTEN, SourceRecord
+from rw_sql.metastore.records import DEFAULT_GROUP, FORGOTTEN, SourceRecord
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.options import visible
 from rw_sql.model.pauses import pauses_of
@@ -334,6 +334,9 @@ class CannedJobs(Port):
 
     def statuses(self) -> Mapping[str, JobStatus]:
         return self.world.jobs
+
+    def serve_command(self, group: str) -> str:
+        return "rw-sql serve" if group == DEFAULT_GROUP else f"rw-sql serve --resource-group {group}"
 
     def owners(self) -> Mapping[str, Owner]:
         return {}

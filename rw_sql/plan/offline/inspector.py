@@ -15,7 +15,7 @@ from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
 from rw_sql.connectors.plain import PlainConnector
 from rw_sql.connectors.schemas.look import SchemaLook
 from rw_sql.connectors.sink import SinkLook
-from rw_sql.metastore.records import FORGOTTEN, SourceRecord
+from rw_sql.metastore.records import DEFAULT_GROUP, FORGOTTEN, SourceRecord
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.options import HIDDEN, visible
 from rw_sql.model.relations import schema_columns
@@ -307,6 +307,9 @@ class OfflineJobs:
 
     def statuses(self) -> Mapping[str, JobStatus]:
         return {}
+
+    def serve_command(self, group: str) -> str:
+        return "rw-sql serve" if group == DEFAULT_GROUP else f"rw-sql serve --resource-group {group}"
 
     def owners(self) -> Mapping[str, Owner]:
         return {}

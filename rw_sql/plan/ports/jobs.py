@@ -43,6 +43,10 @@ class JobPort(Protocol):
         """The last owner of each resource group that ever had one."""
         ...
 
+    def serve_command(self, group: str) -> str:
+        """The command that starts a process for a resource group of this warehouse."""
+        ...
+
     def statuses(self) -> Mapping[str, JobStatus]:
         """The status that the owner last reported for each job."""
         ...

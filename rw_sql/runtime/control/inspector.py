@@ -19,6 +19,7 @@ from rw_sql.runtime.direct.positions import (
     read_fragment_ranges,
 )
 from rw_sql.runtime.jobs.groups import least_applied, owners_of
+from rw_sql.runtime.jobs.lease import serve_command
 from rw_sql.runtime.jobs.made_upstream import has_slot_to_drop
 from rw_sql.runtime.jobs.statuses import shown_statuses
 from rw_sql.runtime.jobs.table_paths import look_at_table, table_path
@@ -259,6 +260,9 @@ class _Jobs:
         self._context = context
         self._snapshot = snapshot
         self._real = real
+
+    def serve_command(self, group: str) -> str:
+        return serve_command(self._context.warehouse.uri, group)
 
     def owners(self) -> Mapping[str, Owner]:
         return owners_of(self._context)

@@ -18,6 +18,7 @@ from rw_sql.runtime.control.discovery import SplitDiscovery
 from rw_sql.runtime.control.outcomes import APPLIED as APPLIED
 from rw_sql.runtime.control.outcomes import NOT_YET_APPLIED as NOT_YET_APPLIED
 from rw_sql.runtime.control.outcomes import is_left_open
+from rw_sql.runtime.control.quiesce import quiesced_jobs
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.ingest.capture import ADD_COLUMNS
 from rw_sql.runtime.jobs.downtime import note_downtime
@@ -33,6 +34,7 @@ from rw_sql.runtime.jobs.lease import (
 )
 from rw_sql.runtime.jobs.statuses import as_taken_over
 from rw_sql.runtime.jobs.store_watch import HEARTBEAT, LOOP
+from rw_sql.runtime.refresh.job import HELD_BACK
 from rw_sql.runtime.support.failure_log import FailureLog
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
@@ -183,6 +185,7 @@ class Owner:
             # while this process runs.
             self._reconciler = Reconciler(self._context)
             self._context.made[ADD_COLUMNS] = self._add_columns
+            self._context.made[HELD_BACK] = self._is_held_back
             self._lease = lease
             self._context.owning.set()
             self._context.metastore.failed_writes.is_explained = self._context.explains
@@ -300,7 +303,7 @@ class Owner:
         self._tell_applied(reconciler.applied_epoch)
         self._tell_let_go(reconciler.let_go_epoch)
         self._discovery.look(reconciler.take_changed(), reconciler.wants_discovery())
-        if swap_rebuilt(self._context):
+        if not self._is_held_back() and swap_rebuilt(self._context):
             return
         is_owed = self._is_sweep_owed or rollback_window_ms(self._context.metastore.snapshot()) is not None
         if time.monotonic() >= self._next_sweep and is_owed:
@@ -309,6 +312,13 @@ class Owner:
         # Outcomes are completed late, because no caller waits for them and later statements may add more.
         if time.monotonic() - self._incomplete_since > (_OUTCOME_SECONDS if is_idle else _MOST_OUTCOME_SECONDS):
             self._complete_outcomes()
+
+    def _is_held_back(self) -> bool:
+        """True while a statement holds readers stopped until its commit.
+
+        Any commit would end its locks, so the statement would be planned again and ask its question again.
+        """
+        return bool(quiesced_jobs(self._context, self._context.metastore.snapshot()))
 
     def _tell_applied(self, epoch: int, *, at_once: bool = False) -> None:
         """Writes the applied epoch to the lease: at once if another process may be waiting for it, otherwise after a

@@ -52,7 +52,7 @@ def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
     is_free = lease is None or not is_held(lease, is_local=context.warehouse.is_local, now_ms=at)
     if lease is None or (is_free and not is_owned(lease, now_ms=at)):
         return Takeover(ended=(), said=f"no process runs the jobs of resource group {group}: {start} starts one")
-    _require_unresponsive(lease, group)
+    _require_unresponsive(lease, group, context.warehouse.uri)
     if not is_forced:
         pids = " ".join(str(pid) for pid, _ in _processes(lease))
         raise SqlError(
@@ -71,14 +71,14 @@ def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
     )
 
 
-def _require_unresponsive(lease: Lease, group: str) -> None:
+def _require_unresponsive(lease: Lease, group: str, warehouse: str) -> None:
     if lease.host != this_machine():
         host = lease.host.partition(" ")[0]
         raise SqlError(
             OWNER_ALIVE,
             f"the owner of resource group {group} is on another machine, {host}, and cannot be ended from here",
-            hint=f"rw-sql takeover on {host}; without heartbeats, a standby process takes over "
-            f"after {LEASE_SECONDS:g} s",
+            hint=f"run {takeover_command(lease, warehouse, is_forced=False)} on {host}; without heartbeats, a standby "
+            f"process takes over after {LEASE_SECONDS:g} s",
         )
     is_late = lease.heartbeat_ms + int(LEASE_SECONDS * 1000) < now_ms()
     if suspended_pid(lease) is None and not is_late:

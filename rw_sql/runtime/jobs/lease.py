@@ -108,9 +108,10 @@ def serve_command(warehouse: str, group: str = DEFAULT_GROUP) -> str:
     return f"rw-sql serve {_where(warehouse, group)}"
 
 
-def takeover_command(lease: Lease, warehouse: str) -> str:
-    """The command that kills an owner on this machine that does not respond."""
-    return f"rw-sql takeover --force {_where(warehouse, lease.group)}"
+def takeover_command(lease: Lease, warehouse: str, *, is_forced: bool = True) -> str:
+    """The command that kills an owner that does not respond, on the owner's machine. Without ``is_forced``, the command
+    that shows whether this is possible."""
+    return f"rw-sql takeover {'--force ' if is_forced else ''}{_where(warehouse, lease.group)}"
 
 
 def _where(warehouse: str, group: str) -> str:
@@ -194,6 +195,7 @@ def try_take(
     if not is_own and not _is_free(old, at, is_local=is_local, watch=watch):
         return None
     on_free(old)
+    at = now_ms()
     lease = Lease(
         owner=owner,
         host=this_machine(),

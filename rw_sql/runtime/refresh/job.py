@@ -67,6 +67,9 @@ LOADING, MERGING, DONE = "loading", "merging", "refreshed"
 """The phases of a refresh, as shown by SHOW JOBS and progress bars."""
 
 _LOOK_SECONDS = 0.2
+HELD_BACK = "held_back"
+"""The key in ``Context.made`` of a function that returns True while no refresh may begin by itself."""
+
 _LOADED = -1
 """The chunk number of the loading phase."""
 
@@ -217,7 +220,8 @@ class RefreshJob:
                 self._finish(record)
         else:
             self.upkeep.run_if_due()
-            return self._commit(self._begin_in_time)
+            held_back = self.context.made.get(HELD_BACK)
+            return (held_back is None or not held_back()) and self._commit(self._begin_in_time)
         return True
 
     @contextmanager

@@ -61,6 +61,8 @@ class RemoteExecutor:
         self._heartbeat: tuple[Lease | None, float] = (None, 0.0)
         """The owner's lease with the last heartbeat that differed from the one before, and when it was read (on the
         monotonic clock)."""
+        self._suspended_at: float | None = None
+        """When this session first saw that the owner was suspended; None if it is not."""
         self._left: str | None = None
         """The last request for whose answer this session stopped waiting; the owner may still run it."""
 
@@ -199,11 +201,16 @@ class RemoteExecutor:
     def _require_heartbeat(self, lease: Lease, patience: float) -> None:
         """Raises SqlError if the owner, whose processes exist, has written no heartbeat for too long while it runs the
         statement. A suspended owner gets as much time as a statement that makes no progress."""
-        before, since = self._heartbeat
+        now, (before, since) = time.monotonic(), self._heartbeat
         if before is None or (before.owner, before.heartbeat_ms) != (lease.owner, lease.heartbeat_ms):
-            self._heartbeat = lease, time.monotonic()
-            return
-        suspended, silent = suspended_pid(lease), time.monotonic() - since
+            self._heartbeat, since = (lease, now), now
+        suspended = suspended_pid(lease)
+        if suspended is None:
+            self._suspended_at = None
+        elif self._suspended_at is None:
+            self._suspended_at = now
+        # The Python process writes heartbeats while its JVM is suspended, but runs no statement.
+        silent = now - (since if self._suspended_at is None else self._suspended_at)
         if silent >= (max(patience, GONE_SECONDS) if suspended is None else patience):
             raise owner_silent(lease, suspended, silent, self._context.warehouse.uri)
 

@@ -33,7 +33,7 @@ from rw_sql.runtime.remote.request_messages import (
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.failure_log import FailureLog
 from rw_sql.runtime.support.faults import fault
-from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.support.processes import now_ms, this_machine
 from rw_sql.runtime.support.stall_timeout import spoken_seconds
 from rw_sql.syntax.parsing.script import parse_statement
 
@@ -276,11 +276,12 @@ def owner_silent(lease: Lease, suspended: int | None, seconds: float, warehouse:
     ``suspended`` is the id of its suspended process, if there is one."""
     pid = lease.python_pid if suspended is None else suspended
     state = f"has written no heartbeat for {spoken_seconds(seconds)}" if suspended is None else "is suspended"
+    where = "" if lease.host == this_machine() else f" on {lease.host.partition(' ')[0]}"
     resumes = "its log contains the reason" if suspended is None else f"{resume_command(lease)} resumes it"
     return SqlError(
         OWNER_MISSING,
-        f"process {pid}, which runs the statement, {state}: the statement may or may not take effect",
-        hint=f"{resumes}; {takeover_command(lease, warehouse)} ends it; {_COMMITTED_HINT}",
+        f"process {pid}{where}, which runs the statement, {state}: the statement may or may not take effect",
+        hint=f"{resumes}; {takeover_command(lease, warehouse)}{where} ends it; {_COMMITTED_HINT}",
     )
 
 

@@ -205,6 +205,9 @@ class _MeasuredJobs:
     def statuses(self) -> Mapping[str, JobStatus]:
         return self._statuses
 
+    def serve_command(self, group: str) -> str:
+        return self._jobs.serve_command(group)
+
     def owners(self) -> Mapping[str, Owner]:
         return self._jobs.owners()
 

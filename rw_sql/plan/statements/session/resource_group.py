@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.errors import CONCURRENT_CHANGE, INVALID_OPTION, SYNTAX_ERROR, SqlError
 from rw_sql.metastore.records import (
-    DEFAULT_GROUP,
     MaterializedViewRecord,
     Operation,
     PutObject,
@@ -165,7 +164,7 @@ def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> N
             why = _meets_rewind(record, snapshot, concerned)
             if why and rewind.epoch not in inspector.rewinds.carried_out():
                 group = group_of(snapshot, rewind.source_id)
-                serve = f"rw-sql serve{'' if group == DEFAULT_GROUP else f' --resource-group {group}'}"
+                serve = inspector.jobs.serve_command(group)
                 raise SqlError(
                     CONCURRENT_CHANGE,
                     f'"{record.name}" cannot {why} until REWIND SOURCE '
@@ -202,7 +201,7 @@ def lower_show_cluster(statement: ShowObjects, snapshot: Snapshot, inspector: In
         owner = owners.get(group)
         count = jobs.get(group, 0)
         if owner is None:
-            start = f"rw-sql serve --resource-group {group}"
+            start = inspector.jobs.serve_command(group)
             rows.append((group, "NONE", None, None, None, None, None, None, None, count, start))
             continue
         rows.append(
