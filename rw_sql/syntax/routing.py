@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from rw_sql.errors import SqlError
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.lexing.first_words import BLANK, CREATE, KINDS
+from rw_sql.syntax.lexing.statement_ends import starts_in_block
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rw_sql.syntax.lexing.tokens import Token
     from rw_sql.syntax.statements import Name, Statement
 
@@ -77,6 +80,12 @@ def route(text: str, catalog: CatalogView) -> Statement | None:
             raise
         return None
     return statement if is_ours(statement, catalog) else None
+
+
+def ours_in_block(text: str) -> Iterator[tuple[int, int]]:
+    """The statements of rw_sql in a block ``BEGIN … END`` of Spark, which cannot contain them: start and end of the
+    first words of each. Finds only statements whose first words cannot begin a statement of Spark."""
+    return (found.span() for start in starts_in_block(text) if (found := _OURS_ALONE.match(text, start)))
 
 
 _SPARKS_LISTS = frozenset({"TABLES", "VIEWS", "FUNCTIONS", "DATABASES"})

@@ -365,6 +365,39 @@ def test_a_plan_that_is_still_current_is_asked_once(job: Path, monkeypatch: pyte
         assert change in terminal.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("second", "arguments", "change"),
+    [
+        (
+            kafka(clicks=[3]),
+            ("--set", "0/words_v2:0=5", "--set", "0/words_v2:1=5", "--exactly"),
+            "0/words_v2:1 at 5 (new)",
+        ),
+        (kafka(clicks=[3]), ("--set", "0/words_v2:0=5"), "0/words_v2:0 at 5 (new)"),
+        (kafka(clicks=[3]), ("--set", "0/clicks:5=5"), "0/clicks:5 at 5 (new)"),
+        (kafka(clicks=[3]), ("--set", "0/clicks:0=5"), "0/clicks:0 at 5 (new)"),
+        (kafka(clicks=[3]), ("--set", "clicks:5=5"), " clicks:5 at 5 (new)"),
+        (kafka(words=[3]), ("--set", "1/words:1=5"), "1/words:1 at 5 (new)"),
+    ],
+)
+def test_a_new_partition_of_one_of_several_sources_is_asked_about_once(
+    second: str, arguments: tuple[str, ...], change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_checkpoint(tmp_path / "two", [kafka(words=[12, 9]), second])
+    with answering(monkeypatch, yes, yes) as terminal:
+        run("set-offsets", made, *arguments, "--watch", "10ms")
+    assert "The new preview" not in terminal.getvalue()
+    assert change in terminal.getvalue()
+
+
+def test_a_new_plan_that_equals_the_shown_one_is_carried_out(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rw_sql.cli.checkpoint.running.is_rewrite_current", lambda *_: False)
+    with answering(monkeypatch, yes, yes) as terminal:
+        run("set-offsets", job, "--set", "words:0=5", "--watch", "10ms")
+    assert "The new preview" not in terminal.getvalue()
+    assert "words:0 at 5 (was 12)" in terminal.getvalue()
+
+
 def test_an_undo_is_refused_if_the_rewrite_was_undone_when_the_user_answers(
     job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,13 @@ BEGIN
   SELECT n AS counted;
 END;
 SELECT 'after' AS a;
+BEGIN NOT ATOMIC
+  DECLARE n INT DEFAULT 1;
+  `more;`: BEGIN NOT ATOMIC
+    SET n = n + 4;
+  END `more;`;
+  SELECT CASE WHEN n > 1 THEN n END AS counted;
+END;
 BEGIN
   SELECT 1;
 """
@@ -120,9 +127,11 @@ def test_a_block_of_spark_runs_as_one_statement(
         (1, "done"),
         (2, "done"),
         (9, "done"),
-        (10, "failed"),
+        (10, "done"),
+        (17, "failed"),
     ]
-    assert json.loads(report.as_json())["statements"][1]["rows"] == [[3]]
+    statements = json.loads(report.as_json())["statements"]
+    assert [statements[at]["rows"] for at in (1, 3)] == [[[3]], [[5]]]
     assert "this BEGIN has no END" in capsys.readouterr().err
 
 

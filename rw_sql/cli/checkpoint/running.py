@@ -351,7 +351,7 @@ def _carry_out(
     """Shows a plan, asks for confirmation, and carries it out.
 
     A person may take long to answer. If the effect of the plan has changed by then (``is_current``), plans again, and
-    shows and asks again.
+    shows and asks again, unless the new plan is the one that was shown.
     """
     is_json, is_picture = output == "json", output in PICTURES
     console = console_for(sys.stderr if is_json or is_picture else None)
@@ -366,10 +366,10 @@ def _carry_out(
         if plan.effect is None or is_dry_run:
             break
         was_asked = _ask(console, plan, is_assumed_stopped=is_assumed_stopped, is_yes=is_yes)
-        if not was_asked or is_current(plan):
+        shown, plan = plan, plan if not was_asked or is_current(plan) else make_plan()
+        if plan == shown and plan.effect is not None:
             number = carry_out(plan.effect, actor=user_name())
             break
-        plan = make_plan()
         console.print(Text(_CHANGED))
     changes = [{"object": row.object, "change": row.change, "detail": row.detail} for row in plan.changes]
     if is_json:

@@ -329,6 +329,7 @@ def _require_secrets(snapshot: Snapshot, changes: Sequence[DeployChange]) -> Non
     """Raises SqlError, before anything is changed, if a change needs a secret that is not in the catalog and that no
     change creates."""
     from rw_sql.plan.deploy.order import secrets_of
+    from rw_sql.syntax.lexing.identifiers import sql_name
 
     made = {change.name for change in changes if change.kind == "secret"}
     for change in changes:
@@ -339,8 +340,8 @@ def _require_secrets(snapshot: Snapshot, changes: Sequence[DeployChange]) -> Non
                     UNDEFINED_OBJECT,
                     f'{change.kind.replace("_", " ")} "{change.name}"{where} needs secret "{name.key}", which does not '
                     "exist",
-                    hint=f"nothing was changed; create it by hand, for example with rw-sql run: CREATE SECRET {name} "
-                    "WITH (backend = 'meta') AS 'the value'",
+                    hint="nothing was changed; create it by hand, for example with rw-sql run: CREATE SECRET "
+                    f"{sql_name(name.key)} WITH (backend = 'meta') AS 'the value'",
                 )
 
 

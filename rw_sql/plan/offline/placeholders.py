@@ -20,6 +20,7 @@ from rw_sql.plan.offline.query_answers import schema_json
 from rw_sql.plan.result.steps import after
 from rw_sql.syntax.lexing.first_words import BLANK
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark, sql_name
+from rw_sql.syntax.lexing.statement_ends import starts_in_block
 from rw_sql.syntax.statements import Name
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ _SPARKS = re.compile(
     r"(?:IF\s+NOT\s+EXISTS\s+)?(?P<name>[`\w.]+)",
     re.IGNORECASE,
 )
-_BLOCK = re.compile(rf"{BLANK}*+BEGIN\b", re.IGNORECASE)
-_IN_BLOCK = re.compile(r";|\b(?:BEGIN|DO|ELSE|LOOP|REPEAT|THEN)\b", re.IGNORECASE)
-"""Matches the text before a statement of a block."""
 
 RELATION, FUNCTION, DATABASE = "RELATION", "FUNCTION", "DATABASE"
 
@@ -66,8 +64,7 @@ def _folded(part: str) -> str:
 def made_by_spark(text: str) -> Iterator[tuple[str, str]]:
     """What a Spark statement creates: RELATION, FUNCTION or DATABASE, and its name as used in queries. A block
     ``BEGIN … END`` may create several objects."""
-    starts = [0, *(start.end() for start in _IN_BLOCK.finditer(text))] if _BLOCK.match(text) else [0]
-    for start in starts:
+    for start in (0, *starts_in_block(text)):
         found = _SPARKS.match(text, start)
         if found is not None:
             kind = found["kind"].upper()

@@ -39,7 +39,7 @@ from rw_sql.plan.offline.query_answers import QueryColumns
 from rw_sql.plan.offline.references import named_ids, topics_hint, with_named_splits
 from rw_sql.plan.offline.repair import is_of_a_part, repaired
 from rw_sql.plan.offline.report import SPARK, Checked, first_words, kind_of
-from rw_sql.plan.offline.spark_statements import refused_changes, wrong_columns
+from rw_sql.plan.offline.spark_statements import refused_changes, refused_in_block, wrong_columns
 from rw_sql.plan.offline.unsafe import unsafe_note
 from rw_sql.plan.statements.common import VALID_SPLITS
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, require_inside
@@ -361,7 +361,12 @@ class ScriptChecker:
     def _check_spark(self, text: str, outcome: Outcome) -> None:
         """Checks a statement of Spark as far as it concerns rw_sql's objects."""
         path, snapshot = self._assumed.search_path, self.snapshot
+        refused = list(refused_in_block(text))
+        outcome.errors += refused
         outcome.errors += refused_changes(text, snapshot, search_path=path, of_spark=self._assumed.of_spark)
+        for error in refused:
+            if error.span is not None:
+                self._assumed.know_by_name(text[error.span.start :])
         if outcome.errors:
             return
         is_complete = False

@@ -1,12 +1,12 @@
-"""Checks Spark's own statements: whether they would change rw_sql's objects, and which columns of these objects a
-SELECT reads."""
+"""Checks Spark's own statements: whether they would change rw_sql's objects, which columns of these objects a SELECT
+reads, and whether a block contains statements of rw_sql."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import UNDEFINED_COLUMN, Span
+from rw_sql.errors import NOT_IN_A_BLOCK, UNDEFINED_COLUMN, Span, SqlError
 from rw_sql.metastore.location import SCHEMA_NAME
 from rw_sql.model.object_lookup import ERRORS, REJECTED, is_schema
 from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, found_object, schema_refusal
@@ -14,12 +14,13 @@ from rw_sql.plan.offline.queries import read_query
 from rw_sql.syntax.dialect.spark_changes import DROP_DATABASE, changed_names
 from rw_sql.syntax.lexing.first_words import BLANK
 from rw_sql.syntax.lexing.identifiers import PUBLIC
+from rw_sql.syntax.lexing.tokens import span_of
+from rw_sql.syntax.routing import ours_in_block
 from rw_sql.syntax.statements import Query
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
-    from rw_sql.errors import SqlError
     from rw_sql.metastore import Snapshot
     from rw_sql.syntax.dialect.spark_changes import Changed
 
@@ -68,6 +69,19 @@ def _refusal(
 
 def _schemas(snapshot: Snapshot) -> list[str]:
     return [PUBLIC, *(record.name for record in snapshot.all("schema"))]
+
+
+def refused_in_block(text: str) -> Iterator[SqlError]:
+    """The errors for rw_sql's statements in a block ``BEGIN … END`` of Spark."""
+    for start, end in ours_in_block(text):
+        words = re.sub(rf"{BLANK}++", " ", text[start:end]).upper()
+        words += " VIEW" if words.endswith(" MATERIALIZED") else ""
+        yield SqlError(
+            NOT_IN_A_BLOCK,
+            f"{words} cannot run inside a BEGIN … END block of Spark",
+            span=span_of(text, start, end),
+            hint="write the statement before or after the block",
+        )
 
 
 def wrong_columns(

@@ -14,6 +14,7 @@ from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.result.allow import predicted_words
 from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import CreateSource, CreateTable, InjectCheckpointOffsets, UnsafeBlock
 
 if TYPE_CHECKING:
@@ -189,7 +190,8 @@ def _allowing(plan: Plan) -> str:
         return f"{allow} in a RESET, INJECT or UNSAFE SET of the block on source {', '.join(plan.unallowed_sources)}"
     if isinstance(plan.statement, CreateSource | CreateTable):  # CREATE OR REPLACE, which has no ALLOW.
         kind = "SOURCE" if isinstance(plan.statement, CreateSource) else "TABLE"
-        return f"ALTER {kind} {plan.statement.name} UNSAFE SET (…) {allow} in place of CREATE OR REPLACE"
+        name = sql_name(plan.statement.name.key)
+        return f"ALTER {kind} {name} UNSAFE SET (…) {allow} in place of CREATE OR REPLACE"
     return f"{allow} in the statement"
 
 

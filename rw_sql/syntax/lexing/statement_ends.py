@@ -17,23 +17,34 @@ _COMPOUND = frozenset({"CASE", "FOR", "IF", "LOOP", "REPEAT", "WHILE"})
 """The statements of a block that end with END and their first word, such as END IF."""
 
 _BEFORE_STATEMENT = frozenset({";", "BEGIN", "DO", "ELSE", "LOOP", "REPEAT", "THEN"})
+_IN_CASE = frozenset({"ELSE", "THEN"})
 _FIRST_IN_BLOCK = FIRST_WORDS | _COMPOUND | {"CLOSE", "END", "FETCH", "ITERATE", "LEAVE", "SIGNAL", "("}
+_BEGIN_NOT = "BEGIN NOT"
+"""Stands for the lexemes BEGIN and NOT, which ATOMIC follows if they begin a block."""
 
 
 class StatementEnd:
     """Reads the lexemes of one statement, and recognizes the ``;`` that ends it.
 
     A block begins with BEGIN and a word that begins one of Spark's statements, so BEGIN UNSAFE and BEGIN TRANSACTION
-    begin no block. In a block, every statement ends with ``;``, and the END of the block follows such a ``;``.
+    begin no block; or with BEGIN NOT ATOMIC. In a block, every statement ends with ``;``, and the END of the block
+    follows such a ``;``.
     """
 
-    __slots__ = ("_before", "_depth", "_has_handler", "_is_after_end", "_is_label", "_state")
+    __slots__ = ("_before", "_cases", "_depth", "_has_handler", "_is_after_end", "_is_label", "_state", "begins")
 
     def __init__(self) -> None:
         self._state = "first"
-        self._depth = 0
+        self._depth = self._cases = 0
         self._before = ""
         self._is_label = self._is_after_end = self._has_handler = False
+        self.begins = False
+        """True if a statement of a block, or its label, begins with the last lexeme that is no space or comment."""
+
+    @property
+    def is_plain(self) -> bool:
+        """True once the first words have shown that the statement is not a block."""
+        return self._state == "plain"
 
     @property
     def is_in_block(self) -> bool:
@@ -48,41 +59,68 @@ class StatementEnd:
         if is_comment or word.isspace() or (self._state == "first" and word == BYTE_ORDER_MARK):
             return False
         word = word.upper()
+        self.begins = False
         if self._state != "block":
             self._begin(word)
         else:
             self._read(word)
-        self._before = word
         return match["end"] is not None and not self._depth
 
     def _begin(self, word: str) -> None:
         """Reads the first words, which decide whether the statement is a block."""
-        if self._state == "first":
-            self._state = "second" if word == "BEGIN" else "plain"
-        elif self._state == "second" and word not in _FIRST_IN_BLOCK:
-            self._state = "label" if word.isidentifier() else "plain"
-        elif self._state == "second":
-            self._state, self._depth = "block", 1
-            self._read(word)
-        elif word == ":":
-            self._state, self._depth, self._is_label = "block", 1, True
-        else:
-            self._state = "plain"
+        match self._state:
+            case "first":
+                self._state = "second" if word == "BEGIN" else "plain"
+            case "second" if word == "NOT":
+                self._state = "not"
+            case "second" if word not in _FIRST_IN_BLOCK:
+                self._state = "label" if _is_name(word) else "plain"
+            case "second":
+                self._state, self._depth = "block", 1
+                self._read(word)
+            case "not" if word == "ATOMIC":
+                self._state, self._depth = "block", 1
+                word = "BEGIN"
+            case "label" if word == ":":
+                self._state, self._depth, self._is_label = "block", 1, True
+            case _:
+                self._state = "plain"
+        self._before = word
 
     def _read(self, word: str) -> None:
         if self._is_after_end:
-            # END IF, END CASE and the like end no block.
             self._is_after_end = False
-            if word not in _COMPOUND:
-                self._depth -= 1
-        begins = self._before in _BEFORE_STATEMENT or (self._before == ":" and self._is_label)
+            if word in _COMPOUND:  # END IF, END CASE and the like end no block.
+                return
+            self._depth -= 1
+        before = self._before
+        begins = (before in _BEFORE_STATEMENT and not (self._cases and before in _IN_CASE)) or (
+            before == ":" and self._is_label
+        )
         if word == "BEGIN" and (begins or self._has_handler):
             self._depth += 1
-        elif word == "END" and self._before in (";", "BEGIN"):
+        elif word == "END" and before in (";", "BEGIN"):
             self._is_after_end = True
+        elif word == "END":
+            self._cases -= self._cases > 0 and before != "."
+        elif word == "CASE":
+            self._cases += not begins and before != "."
+        elif word == ";":
+            self._cases = 0
         self._has_handler = word != ";" and (self._has_handler or word == "HANDLER")
         if word != ":":
-            self._is_label = begins and word.isidentifier() and word not in _FIRST_IN_BLOCK
+            self._is_label = begins and _is_name(word) and word not in _FIRST_IN_BLOCK
+        self.begins = begins
+        if before == "BEGIN" and word == "NOT":
+            word = _BEGIN_NOT
+        elif before == _BEGIN_NOT and word == "ATOMIC":
+            word = "BEGIN"
+        self._before = word
+
+
+def _is_name(word: str) -> bool:
+    """True for a name, also one in quotes."""
+    return word[0] in '`"' or ((word[0].isalnum() or word[0] == "_") and not word.isdecimal())
 
 
 def statement_lexemes(text: str, position: int) -> Iterator[tuple[re.Match[str], int, bool, bool]]:
@@ -98,6 +136,22 @@ def statement_lexemes(text: str, position: int) -> Iterator[tuple[re.Match[str],
         yield match, end, is_comment, is_end
         if is_end:
             return
+
+
+def starts_in_block(text: str) -> Iterator[int]:
+    """The positions at which the statements of a block ``BEGIN … END`` of Spark begin, with those of inner blocks and
+    of IF, CASE and loops; empty for other statements. Labels begin no statement."""
+    statement = StatementEnd()
+    begin = None
+    for match, _, is_comment in lexemes(SPARKS, text, 0):
+        if is_comment or match[0].isspace():
+            continue
+        statement.reads(match, is_comment=False)
+        if statement.is_plain:
+            return
+        if begin is not None and match[0] != ":":
+            yield begin
+        begin = match.start() if statement.begins else None
 
 
 def block_without_end(text: str) -> int | None:

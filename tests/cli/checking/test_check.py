@@ -114,6 +114,51 @@ def test_a_block_without_end_is_an_error_and_the_statements_behind_it_are_checke
     ]
 
 
+def test_the_objects_that_a_block_makes_are_known_wherever_they_stand() -> None:
+    block = (
+        "BEGIN NOT ATOMIC CREATE TABLE t1 AS SELECT 1 AS n; `l`: BEGIN CREATE TABLE t2 AS SELECT 1 AS n; END `l`; "
+        "IF a THEN CREATE TABLE t3 AS SELECT 1 AS n; END IF; SELECT '; CREATE TABLE t4'; END;"
+    )
+    errors = []
+    for number in range(1, 5):
+        view = f"CREATE MATERIALIZED VIEW v AS SELECT n FROM t{number};"
+        errors += [error.message for one in check_script(block + view, "x") for error in one.errors]
+    assert errors == ['relation "t4" does not exist']
+
+
+@pytest.mark.parametrize(
+    ("block", "found"),
+    [
+        ("BEGIN CREATE SOURCE s (a INT) WITH (connector='kafka'); END", [("CREATE SOURCE", 1, 7)]),
+        ("BEGIN NOT ATOMIC FLUSH; END", [("FLUSH", 1, 18)]),
+        (
+            "BEGIN\n SELECT 1;\n l: BEGIN\n DROP /* a */ SOURCE b; END l;\n PAUSE SOURCE c;\nEND",
+            [("DROP SOURCE", 4, 2), ("PAUSE", 5, 2)],
+        ),
+        ("BEGIN IF a THEN CREATE MATERIALIZED VIEW w AS SELECT 1; END IF; END", [("CREATE MATERIALIZED VIEW", 1, 17)]),
+        (
+            "BEGIN CASE a WHEN 1 THEN FLUSH; ELSE SHOW SOURCES; END CASE; END",
+            [("FLUSH", 1, 26), ("SHOW SOURCES", 1, 38)],
+        ),
+        ("BEGIN SELECT '; FLUSH' AS a; -- ; FLUSH\n SELECT 2; END", []),
+        ("BEGIN SELECT CASE WHEN a THEN flush ELSE skip END AS x; SELECT t.wait FROM t; END", []),
+        ("BEGIN wait: LOOP LEAVE wait; END LOOP wait; skip: BEGIN SELECT 1; END skip; END", []),
+        ("BEGIN SHOW TABLES; RESET a; REFRESH TABLE t; SET flush = 1; END", []),
+    ],
+)
+def test_a_block_of_spark_with_statements_of_rw_sql_is_refused(block: str, found: list[tuple[str, int, int]]) -> None:
+    errors = [error for one in check_script(f"{block};", "x") for error in one.errors]
+    assert {error.code for error in errors} <= {"RW331"}
+    assert [(error.message, error.line, error.column) for error in errors] == [
+        (f"{words} cannot run inside a BEGIN … END block of Spark", line, column) for words, line, column in found
+    ]
+
+
+def test_an_object_that_a_refused_block_would_create_is_not_reported_as_missing() -> None:
+    text = f"BEGIN {SOURCE.rstrip()} END;\nCREATE MATERIALIZED VIEW v AS SELECT id FROM a;"
+    assert [error.code for one in check_script(text, "x") for error in one.errors] == ["RW331"]
+
+
 def test_a_block_that_changes_an_object_is_refused() -> None:
     text = f"{SOURCE}BEGIN\n  SELECT 1;\n  INSERT INTO a VALUES (1);\nEND;"
     errors = [error for one in check_script(text, "x") for error in one.errors]

@@ -320,10 +320,13 @@ def test_what_is_refused(folder: Path, words: list[str], code: str) -> None:
     assert caught.value.code == code
 
 
-def test_a_secret_that_does_not_exist_is_named_before_anything_is_changed(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "written"), [("by_hand", "by_hand"), ("By hand", '"By hand"')])
+def test_a_secret_that_does_not_exist_is_named_before_anything_is_changed(
+    name: str, written: str, folder: Path, tmp_path: Path
+) -> None:
     login = (
         "properties.security.protocol = 'sasl_ssl', properties.sasl.mechanism = 'PLAIN', "
-        "properties.sasl.username = 'me', properties.sasl.password = SECRET by_hand, "
+        f"properties.sasl.username = 'me', properties.sasl.password = SECRET {written}, "
     )
     (folder / "sources.sql").write_text(SOURCE.replace("topic =", login + "topic ="), encoding="utf-8")
     warehouse = tmp_path / "w"
@@ -333,7 +336,7 @@ def test_a_secret_that_does_not_exist_is_named_before_anything_is_changed(folder
         run("apply", *words, "--yes")
     assert caught.value.code == "RW203"
     assert caught.value.message == (
-        f'source "prod_s" at {folder}/sources.sql:1 needs secret "by_hand", which does not exist'
+        f'source "prod_s" at {folder}/sources.sql:1 needs secret "{name}", which does not exist'
     )
-    assert "CREATE SECRET by_hand WITH (backend = 'meta') AS" in (caught.value.hint or "")
+    assert f"CREATE SECRET {written} WITH (backend = 'meta') AS" in (caught.value.hint or "")
     assert not warehouse.exists()

@@ -262,6 +262,8 @@ def test_the_allow_clause_of_a_hint_fits_its_statement(text: str) -> None:
     [
         (create_source("s", "new"), "ALTER SOURCE s UNSAFE SET (…) ALLOW GAPS"),
         (create_table("id INT", topic="new"), "ALTER TABLE t UNSAFE SET (…) ALLOW GAPS"),
+        (create_source('"Orders"', "new"), 'ALTER SOURCE "Orders" UNSAFE SET (…) ALLOW GAPS'),
+        (create_source('public."Orders"', "new"), 'ALTER SOURCE "Orders" UNSAFE SET (…) ALLOW GAPS'),
     ],
 )
 @pytest.mark.parametrize("more", ["", "source_rate_limit = 5, "])
@@ -269,7 +271,8 @@ def test_the_hint_for_create_or_replace_names_the_statement_that_has_an_allow_cl
     text: str, instead: str, more: str
 ) -> None:
     world = moved_world()
-    world.run(create_table("id INT", topic="old"))
+    world.run(create_table("id INT", topic="old"), create_source('"Orders"', "old"))
+    world.read_on("Orders", old_0=40, old_1=50)
     hint = hint_of(world, text.replace("CREATE ", "CREATE OR REPLACE ", 1).replace("WITH (", f"WITH ({more}"))
     assert f"such as --yes, needs {instead} in place of CREATE OR REPLACE" in hint
     assert not world.plan(instead.replace("…", "topic = 'new'")).unallowed

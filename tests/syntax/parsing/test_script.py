@@ -47,6 +47,15 @@ def test_a_comment_that_does_not_end_is_no_space_between_statements(text: str, e
         "BEGIN DROP TABLE IF EXISTS t; SELECT if(a, 1, 2), substring(a FROM 1 FOR 2), window.end; END",
         "/* a */ BEGIN -- ; b\n /* END; */ SELECT 1; /* c */ END",
         "BEGIN SET x = 'it\\'s; END;'; SELECT 1; END",
+        "BEGIN NOT ATOMIC SELECT 1; END",
+        "begin not /* a */ atomic end",
+        "BEGIN NOT ATOMIC l: BEGIN NOT ATOMIC l2: BEGIN SELECT 1; END l2; END l; SELECT 2; END",
+        "BEGIN SELECT 1; BEGIN NOT ATOMIC END; SELECT x.begin NOT IN (1); END",
+        "BEGIN SELECT 1; `l`: BEGIN SELECT 2; END `l`; SELECT 3; END",
+        "BEGIN `l`: BEGIN SELECT 2; END `l`; END",
+        "BEGIN `a ``;`: BEGIN SELECT 2; END `a ``;`; SELECT 1; 2nd: BEGIN SELECT 2; END 2nd; SELECT 3; END",
+        "BEGIN WHILE a DO `l`: BEGIN SELECT 1; END; END WHILE; SELECT :`begin`; END",
+        "BEGIN SELECT CASE WHEN a THEN begin ELSE b.case END; LOOP SELECT 1; END LOOP begin; END",
     ],
 )
 def test_a_block_of_spark_is_one_statement(block: str) -> None:
@@ -57,7 +66,11 @@ def test_a_block_of_spark_is_one_statement(block: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "first", ["BEGIN", "BEGIN TRANSACTION", "BEGIN WORK", "BEGIN UNSAFE REASON 'x'", "BEGIN UNSAFF", "SELECT begin"]
+    "first",
+    [
+        *("BEGIN", "BEGIN TRANSACTION", "BEGIN WORK", "BEGIN UNSAFE REASON 'x'", "BEGIN UNSAFF", "SELECT begin"),
+        *("BEGIN NOT", "BEGIN NOT UNSAFE", "BEGIN ATOMIC", "BEGIN `l`", "BEGIN `l` BEGIN"),
+    ],
 )
 def test_no_other_begin_begins_a_block(first: str) -> None:
     assert pieces(f"{first}; SELECT 1; SELECT 2") == [first, "SELECT 1", "SELECT 2"]

@@ -41,7 +41,8 @@ NO_TABLE = "no table"
 class Target:
     """One split that a statement names: its source, and the split's name in that source.
 
-    ``position`` is None for a new split.
+    ``id`` is the shortest name that a statement can use for this split, and for no other: ``words:0``, or
+    ``1/words:0`` with the source. ``position`` is None for a new split.
     """
 
     id: str
@@ -150,15 +151,19 @@ class InjectContext:
         topic, colon, number = local.rpartition(":")
         if not colon or not topic or not _is_number(number):
             return None
-        sources = [source for source in self.checkpoint.sources if source.kind == KAFKA]
-        if slash:
-            sources = [source for source in sources if source.name == prefix]
-        elif len(sources) > 1:
-            sources = [source for source in sources if any(split.startswith(f"{topic}:") for split in source.splits)]
+        sources = [source.name for source in self.checkpoint.sources if source.kind == KAFKA]
+        unnamed = sources if len(sources) == 1 else self._readers(topic)
+        sources = [source for source in sources if source == prefix] if slash else unnamed
         if len(sources) != 1:
             return None
         local = f"{topic}:{int(number)}"
-        return Target(id=local, source=sources[0].name, local=local, kind=KAFKA, position=None)
+        id_ = local if unnamed == sources else f"{sources[0]}/{local}"
+        return Target(id=id_, source=sources[0], local=local, kind=KAFKA, position=None)
+
+    def _readers(self, topic: str) -> list[str]:
+        """The names of the Kafka sources that have read a topic."""
+        sources = (source for source in self.checkpoint.sources if source.kind == KAFKA)
+        return [source.name for source in sources if any(split.startswith(f"{topic}:") for split in source.splits)]
 
 
 def resolve_all(context: InjectContext, written: Iterable[SplitId]) -> tuple[Target, ...]:

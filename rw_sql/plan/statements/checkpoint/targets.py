@@ -303,7 +303,13 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, chosen: tupl
         error.span = error.span or target.span
         raise
     there = {(split.id, other.source(split.source).kind): split.position for split in other.splits}
-    found = {each: there[each.id, each.kind] for each in chosen if (each.id, each.kind) in there}
+    found = {}
+    for each in chosen:
+        # A new split can have a longer name here than in the other checkpoint, which has fewer sources.
+        names = (each.id,) if each.position is not None else (each.id, each.local)
+        at = next((there[name, each.kind] for name in names if (name, each.kind) in there), None)
+        if at is not None:
+            found[each] = at
     if not found:
         listed = ", ".join(split.id for split in other.splits[:12]) or "none"
         raise SqlError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import DUPLICATE_CLAUSE, SYNTAX_ERROR, SqlError
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.parsing.actions.parts import dropped, read_switches, words
 from rw_sql.syntax.statements.common import ConnectionValue, Name, NumberValue, SecretValue, TextValue, WordValue
 from rw_sql.syntax.statements.connection import (
@@ -129,7 +130,7 @@ def create_secret(
         raise SqlError(
             SYNTAX_ERROR,
             "secret backend is not specified in with clause. Supported backends are: meta,hashicorp_vault",
-            hint=f"CREATE SECRET {name} WITH (backend = 'meta') AS 'the content'",
+            hint=f"CREATE SECRET {sql_name(name.key)} WITH (backend = 'meta') AS 'the content'",
             span=name.span,
         )
     return CreateSecret(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.plan.statements.checkpoint.shown_rewrite import is_rewrite_current
-from tests.checkpoints.made import kafka, plan_batch
+from tests.checkpoints.made import delta, files, kafka, list_files, make_checkpoint, make_table, plan_batch
 from tests.plan.canned import HERE, CannedWorld
 from tests.plan.statements.checkpoint.test_lower_checkpoint import BROKERS, file_job, inject, world_of
 
@@ -73,3 +73,47 @@ def test_a_plan_for_no_gap_is_stale_once_it_would_leave_one(tmp_path: Path) -> N
     # The job would leave partition 1, which it has read to its end.
     world.put_topic("a", (10, 70), (0, 51))
     assert not is_rewrite_current(shown, world.snapshot, world.inspector)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "VALUES ('a:0' = 12)",
+        "VALUES ('a:0' = 12, 'a:1' = 50)",
+        "VALUES ('a:0' = NULL, '1/b:0' = 0)",
+        "VALUES ('a:0' = 12) EXACTLY",
+        "VALUES ('a:0' = 5) ALLOW CLAMP",
+        "VALUES ('a:7' = 0)",
+        "VALUES ('0/a:7' = 0, 'a:8' = 0)",
+        "VALUES ('0/b:0' = 4)",
+        "VALUES ('0/b:0' = 4) EXACTLY",
+        "VALUES ('0/b:0' = 4, '1/a:1' = 3)",
+        "VALUES ('0/b:1' = 4, 'b:1' = 3)",
+        "VALUES ('0/new:0' = 1, '1/new:0' = 2)",
+        "VALUES ('0/new:0' = 1) EXACTLY",
+        "VALUES ('0/new:0' = 1, '0/new:01' = 2) EXACTLY",
+        "VALUES ('2/same:1' = 5)",
+        "VALUES ('2/same:1' = 5, '3/same:2' = 6, '3/same:0' = 0)",
+        "VALUES ('version' = 1, 'list' = 0)",
+        "FROM FILE '/offsets.json'",
+        "TO EARLIEST FOR SPLITS ('0/new:0', 'a:1')",
+    ],
+)
+@pytest.mark.parametrize("has_brokers", [True, False])
+def test_a_plan_is_current_as_long_as_nothing_changes(rest: str, has_brokers: bool, tmp_path: Path) -> None:
+    world = CannedWorld()
+    for topic in ("a", "b", "new", "same"):
+        world.put_topic(topic, *[(0, 60)] * 9)
+    world.put_topic("a", (10, 60), *[(0, 60)] * 8)
+    world.files = {"/offsets.json": '{"0/new:0": 1, "b:0": 1}'}
+    sources = [kafka(a=[40, 50]), kafka(b=[7]), kafka(same=[1]), kafka(same=[3]), delta(3), files(0)]
+    made = make_checkpoint(tmp_path / "c", sources)
+    (tmp_path / "0.json").write_text("{}", encoding="utf-8")
+    list_files(made, 0, tmp_path / "0.json", source="5")
+    rest, is_exactly, _ = rest.partition(" EXACTLY")
+    options = [f"table = '{make_table(tmp_path / 't', 1, 2, 4)}'", *(["EXACTLY = true"] if is_exactly else [])]
+    if has_brokers or "NULL" in rest or "EARLIEST" in rest:
+        options.append(f"properties.bootstrap.server = '{HERE}'")
+    shown = world.plan(inject(str(made), f"{rest} WITH ({', '.join(options)})"))
+    assert shown.effect is not None
+    assert is_rewrite_current(shown, world.snapshot, world.inspector)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rw_sql.errors import SqlError
 from rw_sql.model.job_specs import IngestSpec, desired_jobs
 from rw_sql.plan.result.plan import Plan
+from rw_sql.syntax import parse_statement
 from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, refused
 from tests.plan.canned_inspector import CannedSecrets
 
@@ -205,6 +207,14 @@ def test_a_secret_option_takes_no_literal() -> None:
 )
 def test_secrets_that_cannot_be(rest: str, message: str) -> None:
     assert refused(secret_world(), f"CREATE SECRET s {rest}").message == message
+
+
+@pytest.mark.parametrize("name", ["pw", '"My pw"', 'raw."select"'])
+def test_the_hint_for_a_secret_without_backend_creates_the_same_secret(name: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        parse_statement(f"CREATE SECRET {name}")
+    assert caught.value.hint == f"CREATE SECRET {name} WITH (backend = 'meta') AS 'the content'"
+    parse_statement(caught.value.hint)
 
 
 @pytest.mark.parametrize("content", ["", " AS NULL", " AS null"])
