@@ -24,8 +24,9 @@ REQUEST_TIMEOUT = "kafka.request.timeout.ms"
 _TASKS_A_CORE = 4
 
 _FETCH_BYTES, _MOST_FETCH_BYTES, _ALL_FETCH_BYTES = 1 << 20, 8 << 20, 64 << 20
-_LINK_BYTES_PER_SECOND = 1 << 20
-"""The bandwidth in bytes per second that the connection to the brokers is assumed to have at least."""
+_TASK_BYTES_PER_SECOND = 1 << 20
+"""The bandwidth in bytes per second that each task that reads from the brokers is assumed to have at least, while as
+many tasks as there are cores read at the same time."""
 
 _POLL_RECORDS, _LEAST_POLL_RECORDS, _ALL_POLL_RECORDS = 5_000, 500, 40_000
 
@@ -122,11 +123,10 @@ def write_offsets(positions: Mapping[str, int]) -> str:
     return json.dumps(topics, separators=(",", ":"), ensure_ascii=False)
 
 
-def fetching(partitions: int, *, at_once: int, timeout_ms: int) -> dict[str, str]:
+def fetching(partitions: int, *, timeout_ms: int) -> dict[str, str]:
     """Defaults for Spark's options on fetch sizes that the source does not set.
 
-    ``at_once`` is the number of partitions that are read at the same time. ``timeout_ms`` is the time limit of a
-    request in milliseconds.
+    ``timeout_ms`` is the time limit of a request in milliseconds.
 
     A broker cuts a response at the size limit, even inside a record batch, and sends that record batch again in the
     next response. With record batches of 350 kB and responses of 1 MB, a sixth of all bytes is sent twice. Spark also
@@ -137,10 +137,12 @@ def fetching(partitions: int, *, at_once: int, timeout_ms: int) -> dict[str, str
     partition) and 40,000 unpacked records.
 
     The whole response must arrive within the time limit, after which Kafka's client requests the same bytes again:
-    over a slow connection, reading would never progress. All responses that are requested at the same time therefore
-    arrive in time over a connection with 1 MiB per second, unless they have the minimum size.
+    over a slow connection, reading would never progress. A response therefore arrives in time over a connection with
+    1 MiB per second for each task that reads at the same time, unless it has the minimum size and the time limit is
+    less than a second. The size does not depend on the number of cores: machines with more cores usually have a faster
+    connection, and small responses would slow down all reading from Kafka.
     """
-    in_time = _LINK_BYTES_PER_SECOND * timeout_ms // 1000 // min(partitions, at_once)
+    in_time = _TASK_BYTES_PER_SECOND * timeout_ms // 1000
     fetch = min(max(min(_ALL_FETCH_BYTES // partitions, in_time), _FETCH_BYTES), _MOST_FETCH_BYTES)
     polled = min(max(_ALL_POLL_RECORDS // partitions, _LEAST_POLL_RECORDS), _POLL_RECORDS)
     return {"kafka.max.partition.fetch.bytes": str(fetch), "kafka.max.poll.records": str(polled)}
@@ -162,7 +164,7 @@ def read_stream(
     assign, starting = assignment(positions)
     reader = (
         spark.readStream.format("kafka")
-        .options(**fetching(len(positions), at_once=cores, timeout_ms=int(options[REQUEST_TIMEOUT])))
+        .options(**fetching(len(positions), timeout_ms=int(options[REQUEST_TIMEOUT])))
         .options(**options)
         .option("assign", assign)
         .option("startingOffsets", starting)
@@ -192,7 +194,7 @@ def read_batch(
     parts = max(len(ranges), cores)
     return _records(
         spark.read.format("kafka")
-        .options(**fetching(parts, at_once=cores, timeout_ms=int(options[REQUEST_TIMEOUT])))
+        .options(**fetching(parts, timeout_ms=int(options[REQUEST_TIMEOUT])))
         .options(**options)
         .option("assign", _assigned(ranges))
         .option("startingOffsets", _offsets({split: start for split, (start, _) in ranges.items()}))

@@ -27,6 +27,9 @@ host that accepts no connection is found out earlier."""
 PATIENCE = 20
 """How many times longer than the broker's last answer a message may take. A busy broker or machine delays both."""
 
+PATIENCE_SECONDS = 30.0
+"""The maximum time in seconds for a message of a broker that answers slowly."""
+
 _CONNECTION_KEYS = ("service.url", "auth.token")
 _PROBE_SECONDS = 1.0
 _BUSY_SECONDS = 6.0
@@ -238,8 +241,8 @@ def next_message(address: Address, reader: Any, seconds: float) -> Any:
     :func:`fetched_message`.
 
     Raises NothingError if the broker reports a further message but sends none within ``seconds``, or within PATIENCE
-    times the time of its report; then the last entries are parts of an incomplete message, or were removed. Raises
-    PulsarError.
+    times the time of its report, if that is longer but at most PATIENCE_SECONDS. Then the last entries are parts of an
+    incomplete message, or were removed. Raises PulsarError.
     """
     import pulsar
 
@@ -247,7 +250,7 @@ def next_message(address: Address, reader: Any, seconds: float) -> Any:
         asked_at = time.monotonic()
         if not reader.has_message_available():
             return None
-        seconds = max(seconds, PATIENCE * (time.monotonic() - asked_at))
+        seconds = max(seconds, min(PATIENCE * (time.monotonic() - asked_at), PATIENCE_SECONDS))
         try:
             return reader._reader.read_next(max(1, int(seconds * 1000)))
         except pulsar.Timeout as error:

@@ -116,7 +116,7 @@ def compact(table: DeltaTable, partition: str | None = None) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class TableFiles:
-    """The files of one table, for the one run that writes it.
+    """The files of one table, for the process whose runs write it. Another process may write the table in between.
 
     ``pending`` is the folder with the lists of replaced files that have not been deleted yet.
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rw_sql.errors import UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.metastore.records import DeltaTableRecord
@@ -78,10 +78,22 @@ def why_unreadable(warehouse: Warehouse, path: str, known: str) -> str:
     return "" if found == known else f"without Spark, there is another Delta table at {path}"
 
 
+def require_table(warehouse: Warehouse, record: ObjectRecord | None) -> None:
+    """Raises TableNotFoundError if ``record`` is a table of the user that this process does not find; raises OSError if
+    the table's store does not respond.
+
+    Such a table exists when a view or sink is created. Later, another program may delete it, or a process with another
+    environment may look for it in another store. It then does not count as a table without rows. The table of any other
+    object may not exist yet.
+    """
+    if isinstance(record, DeltaTableRecord) and latest_version(warehouse, record.path) < 0:
+        raise TableNotFoundError(f"there is no Delta table at {record.path}")
+
+
 @contextmanager
 def users_table(record: ObjectRecord | None) -> Iterator[None]:
-    """A context manager that raises an error of the store as SqlError UPSTREAM_UNREACHABLE if ``record`` is a table of
-    the user, because that table may be in another store than the warehouse."""
+    """A context manager that raises an error of the store, or of a missing table, as SqlError UPSTREAM_UNREACHABLE if
+    ``record`` is a table of the user, because that table may be in another store than the warehouse."""
     try:
         yield
     except (OSError, DeltaError) as error:
@@ -90,7 +102,7 @@ def users_table(record: ObjectRecord | None) -> Iterator[None]:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
             f"the table {record.written} cannot be read: {one_line(error)}",
-            hint="run it again once the table's store answers",
+            hint="run it again once rw_sql can read the table",
         ) from error
 
 

@@ -184,7 +184,7 @@ class LogReading:
         self.cache = commit_cache(context)
         self._warehouse = context.warehouse
         self._left = seconds
-        self._newest: dict[str, int] = {}
+        self._newest: dict[str, int | OSError] = {}
         self._ids: dict[str, str] = {}
 
     @property
@@ -193,10 +193,18 @@ class LogReading:
         return self._left <= 0
 
     def newest(self, table: str) -> int:
-        """The newest version of a table when the measurement needed it first; -1 if there is no table."""
-        if table not in self._newest:
-            self._newest[table] = latest_version(self._warehouse, table)
-        return self._newest[table]
+        """The newest version of a table when the measurement needed it first; -1 if there is no table. Raises the same
+        OSError each time if the table's store did not respond."""
+        found = self._newest.get(table)
+        if found is None:
+            try:
+                found = latest_version(self._warehouse, table)
+            except OSError as error:
+                found = error
+            self._newest[table] = found
+        if isinstance(found, OSError):
+            raise found
+        return found
 
     def id_of(self, table: str) -> str:
         """The Delta id of a table. Raises TableNotFoundError if there is no table."""

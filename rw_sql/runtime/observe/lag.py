@@ -29,10 +29,10 @@ from rw_sql.runtime.observe.commit_numbers import LogReading
 from rw_sql.runtime.positions.high_water import captured_table
 from rw_sql.runtime.positions.progress import committed_versions
 from rw_sql.runtime.positions.shared import read_positions
-from rw_sql.runtime.support.background import run_in_background
+from rw_sql.runtime.support.background import KeyedWork, prepare, run_in_background
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rw_sql.connectors.base import Upstream
     from rw_sql.metastore import Snapshot
@@ -54,6 +54,8 @@ _MOST_TIMES = 200
 
 Without this limit, each split with unread records would cost a request.
 """
+
+_APART = "lag-tables"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +90,12 @@ def measure_lag(
 
     All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, they then have the
     same time once more to report the age of unread records. Commits of tables are also read for at most ``seconds``,
-    but at least one per input that has a commit that was not read earlier.
+    but at least one per input that has a commit that was not read earlier. The lag of a job that reads a user's own
+    table is unknown if it is not known after ``seconds``, because the table's store may not respond.
     """
+    readers = list(_table_readers(context, snapshot))
+    elsewhere = [reader for reader in readers if reader.users_tables]
+    apart = prepare(partial(_lags_of_users_tables, context, elsewhere, seconds), _APART) if elsewhere else None
     reading = LogReading(context, seconds)
     behind: dict[str, Lag] = {}
     own: dict[str, Lag] = {}
@@ -107,28 +113,98 @@ def measure_lag(
         if reader.view is None:
             behind[reader.job] = own[reader.fragment]
     at_rest = jobs_at_rest(context)
-    for view in snapshot.kept:
-        if view_job(view.id) in at_rest:
-            behind[view_job(view.id)] = Lag(records=0)
+    of_users_tables = {} if apart is None else apart.result()
+    for each in readers:
+        if each.job in at_rest:
+            behind[each.job] = Lag(records=0)
             continue
-        checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
+        parts = [own.get(fragment, Lag()) for fragment in each.fragments]
+        parts.append(of_users_tables.get(each.job, Lag()) if each.users_tables else each.lag(context, reading))
+        behind[each.job] = _sum(parts)
+    return behind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TableReader:
+    """A job that reads the tables of the objects ``ids``; ``record`` is its view or sink in ``snapshot``.
+
+    ``fragments`` are those of the sources that a view reads from upstream itself.
+    """
+
+    job: str
+    snapshot: Snapshot
+    record: MaterializedViewRecord | SinkRecord
+    checkpoint: str
+    ids: tuple[int, ...]
+    fragments: tuple[str, ...] = ()
+
+    @property
+    def users_tables(self) -> frozenset[str]:
+        """The paths of the user's own tables among the inputs."""
+        records = map(self.snapshot.get, self.ids)
+        return frozenset(record.path for record in records if isinstance(record, DeltaTableRecord))
+
+    def lag(self, context: Context, reading: LogReading) -> Lag:
+        """How far the job is behind these tables."""
+        try:
+            return _behind_tables(reading, context, self.snapshot, self.record, self.checkpoint, self.ids)
+        except (OSError, DeltaError):
+            if not self.users_tables:
+                raise
+            return Lag()  # The store of the user's own table does not respond; the status of the job says so.
+
+
+def _table_readers(context: Context, snapshot: Snapshot) -> Iterator[_TableReader]:
+    """The views, rebuilds and sinks of the catalog."""
+    warehouse = context.warehouse
+    for view in snapshot.kept:
         read_itself = {source.id for source in direct_inputs(snapshot, view)}
-        others = tuple(id_ for id_ in view.inputs if id_ not in read_itself)
-        parts = [own.get(reader_fragment(view.id, source_id), Lag()) for source_id in read_itself]
-        behind[view_job(view.id)] = _sum([*parts, _behind(reading, context, snapshot, view, checkpoint, others)])
+        yield _TableReader(
+            job=view_job(view.id),
+            snapshot=snapshot,
+            record=view,
+            checkpoint=warehouse.view_checkpoint(view.id, view.generation),
+            ids=tuple(id_ for id_ in view.inputs if id_ not in read_itself),
+            fragments=tuple(reader_fragment(view.id, source_id) for source_id in read_itself),
+        )
     then = rebuilt(snapshot)
     for rebuild in snapshot.all("rebuild"):
         making = then.get(rebuild.view_id)
         if isinstance(making, MaterializedViewRecord):
-            checkpoint = context.warehouse.view_checkpoint(making.id, making.generation)
-            behind[rebuild_job(rebuild)] = _behind(reading, context, then, making, checkpoint)
+            yield _TableReader(
+                job=rebuild_job(rebuild),
+                snapshot=then,
+                record=making,
+                checkpoint=warehouse.view_checkpoint(making.id, making.generation),
+                ids=making.inputs,
+            )
     for sink in snapshot.all("sink"):
-        if sink_job(sink.id) in at_rest:
-            behind[sink_job(sink.id)] = Lag(records=0)
-            continue
-        checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
-        behind[sink_job(sink.id)] = _behind(reading, context, snapshot, sink, checkpoint)
-    return behind
+        yield _TableReader(
+            job=sink_job(sink.id),
+            snapshot=snapshot,
+            record=sink,
+            checkpoint=warehouse.sink_checkpoint(sink.id, sink.generation),
+            ids=sink.inputs,
+        )
+
+
+def _lags_of_users_tables(context: Context, readers: Iterable[_TableReader], seconds: float) -> dict[str, Lag]:
+    """The lags, by job, that are known after ``seconds`` of readers of a user's own tables.
+
+    The store of such a table may not respond for a long time. Jobs that read the same tables of the user are measured
+    together, so that a store that does not respond is asked once.
+    """
+    groups: dict[frozenset[str], list[_TableReader]] = {}
+    for reader in readers:
+        groups.setdefault(reader.users_tables, []).append(reader)
+
+    def measure(group: list[_TableReader]) -> dict[str, Lag]:
+        reading = LogReading(context, seconds)
+        return {reader.job: reader.lag(context, reading) for reader in group}
+
+    pending: KeyedWork[frozenset[str], dict[str, Lag]] = context.made.setdefault(_APART, KeyedWork(_APART))
+    found = pending.results({key: partial(measure, group) for key, group in groups.items()}, seconds)
+    return {job: lag for lags in found.values() for job, lag in lags.items()}
 
 
 def _sum(parts: list[Lag]) -> Lag:
@@ -148,24 +224,11 @@ def rows_behind(
 ) -> int | None:
     """The number of rows of ``inputs`` (None: of all its inputs) that a view or sink has not read; None if this number
     cannot be found quickly."""
-    return _behind(LogReading(context, LOOK_SECONDS), context, snapshot, reader, checkpoint, inputs).records
-
-
-def _behind(
-    reading: LogReading,
-    context: Context,
-    snapshot: Snapshot,
-    reader: MaterializedViewRecord | SinkRecord,
-    checkpoint: str,
-    inputs: tuple[int, ...] | None = None,
-) -> Lag:
     ids = reader.inputs if inputs is None else inputs
-    try:
-        return _behind_tables(reading, context, snapshot, reader, checkpoint, ids)
-    except (OSError, DeltaError):
-        if not any(isinstance(snapshot.get(id_), DeltaTableRecord) for id_ in ids):
-            raise
-        return Lag()  # The user's own table may be in a store that does not respond; the status of the job says so.
+    measured = _TableReader(job="", snapshot=snapshot, record=reader, checkpoint=checkpoint, ids=ids)
+    if measured.users_tables:
+        return _lags_of_users_tables(context, [measured], LOOK_SECONDS).get("", Lag()).records
+    return measured.lag(context, LogReading(context, LOOK_SECONDS)).records
 
 
 def _behind_tables(
@@ -177,6 +240,8 @@ def _behind_tables(
     ids: tuple[int, ...],
 ) -> Lag:
     tables = {id_: table_path(context.warehouse, snapshot, id_) for id_ in ids}
+    if any(isinstance(snapshot.get(id_), DeltaTableRecord) and reading.newest(tables[id_]) < 0 for id_ in ids):
+        return Lag()  # The user's own table does not exist, or another store than this process's contains it.
     fed = fed_by(snapshot, reader)
     feeds = {reading.id_of(table) for id_, table in tables.items() if id_ in fed and reading.newest(table) >= 0}
     reached = committed_versions(context.warehouse, checkpoint, feeds=feeds)

@@ -9,7 +9,7 @@ from rw_sql.metastore.records import SourceRecord, TableRecord
 from rw_sql.model.definitions import table_definition
 from rw_sql.model.view_inputs import fed_by
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, rows_of_table, table_id, takes_data
-from rw_sql.runtime.jobs.table_paths import table_path, users_table
+from rw_sql.runtime.jobs.table_paths import require_table, table_path, users_table
 from rw_sql.runtime.positions.progress import committed_versions
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class HighWater:
             table = table_path(context.warehouse, snapshot, input_id)
             with users_table(record):
                 last = last_data_version(context, table, is_feed=input_id in fed, upstream=captured_table(reader))
+                if last < 0:
+                    require_table(context.warehouse, record)
                 known = table_id(context.warehouse, table) if last >= 0 else ""
             if last >= 0:
                 versions[known] = last

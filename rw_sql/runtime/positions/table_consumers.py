@@ -160,14 +160,16 @@ def commit_time_ms(warehouse: Warehouse, table: str, version: int) -> int | None
 
 
 def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:
-    """Raises StalledError if rows of an input that a query with this checkpoint needs were dropped, or versions of it
-    were cleaned up."""
+    """Raises StalledError if rows of an input that a query with this checkpoint needs were dropped, if versions of it
+    were cleaned up, or if a table of the user from which the query has read does not exist."""
     warehouse = context.warehouse
     has_begun = bool(warehouse.list_names(f"{checkpoint}/offsets"))
     for given in spec.inputs:
         path = given.path or warehouse.data(given.id, given.generation)
         newest = latest_version(warehouse, path)
         if newest < 0:
+            if given.path and has_begun:
+                raise StalledError(f"the table {given.name} cannot be read: there is no Delta table at {given.path}")
             continue
         if not has_begun:
             _require_whole_log(context, spec, given)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, TypeVar
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable, Mapping
 
 logger = logging.getLogger(__name__)
 
+K = TypeVar("K", bound="Hashable")
 T = TypeVar("T")
 
 
@@ -52,3 +54,34 @@ def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
 
     threading.Thread(target=run, name=f"rw_sql-{name}", daemon=True).start()
     return future
+
+
+class KeyedWork(Generic[K, T]):
+    """Background work that may take long, at most one at a time for each key. Thread-safe.
+
+    A caller that repeats the work therefore does not add a thread with each call.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._running: dict[K, Future[T]] = {}
+        self._lock = threading.Lock()
+
+    def results(self, works: Mapping[K, Callable[[], T]], seconds: float) -> dict[K, T]:
+        """Does all of ``works`` in parallel, and returns the results that arrive within ``seconds``. Raises the first
+        exception of the works.
+
+        Work whose key still has earlier work begins when the earlier work ends; it is not begun after ``seconds``.
+        """
+        deadline = time.monotonic() + seconds
+        left, begun = dict(works), {}
+        while left:
+            with self._lock:
+                self._running = {key: work for key, work in self._running.items() if not work.done()}
+                for key in [key for key in left if key not in self._running]:
+                    begun[key] = self._running[key] = prepare(left.pop(key), self._name)
+                earlier = [self._running[key] for key in left]
+            if earlier and not wait(earlier, max(0.0, deadline - time.monotonic()), FIRST_COMPLETED).done:
+                break
+        wait(begun.values(), max(0.0, deadline - time.monotonic()))
+        return {key: work.result() for key, work in begun.items() if work.done()}

@@ -10,6 +10,7 @@ from rw_sql.model.job_ids import sink_job, view_job
 from rw_sql.model.rebuilds import kept_generation, rollback_window_ms, serves_since_ms
 from rw_sql.runtime.jobs.made_upstream import release_upstream
 from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.upkeep.known_commits import forget_commits
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -40,6 +41,7 @@ def sweep(context: Context, applied_epoch: int) -> bool:
     for name in warehouse.list_names(f"{warehouse.uri}/data"):
         if name.isdecimal() and int(name) < snapshot.next_id and snapshot.get(int(name)) is None:
             warehouse.remove(f"{warehouse.uri}/data/{name}")
+            forget_commits(context, int(name))
     for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
         id_ = name.rpartition("-")[2]
         if id_.isdecimal() and int(id_) < snapshot.next_id and snapshot.get(int(id_)) is None:
@@ -78,6 +80,7 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
             generation = _generation_of(name)
             if generation is not None and generation not in needed:
                 warehouse.remove(f"{folder}/{name}")
+                forget_commits(context, record.id, (generation,))
 
 
 def _generation_of(name: str) -> int | None:

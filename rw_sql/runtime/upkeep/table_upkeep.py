@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,14 +23,14 @@ from rw_sql.connectors.spec import duration_seconds
 from rw_sql.object_stores import delta_errors
 from rw_sql.runtime.decoding.decoder import BUCKET
 from rw_sql.runtime.delta.delta_log import job_commits
-from rw_sql.runtime.delta.table_files import TableFiles, compact, live_files, maintenance_properties
+from rw_sql.runtime.delta.table_files import compact, live_files, maintenance_properties
 from rw_sql.runtime.jobs.downtime import downtime_until, waited_ms
 from rw_sql.runtime.positions.log_size import MILLISECONDS_PER_BUCKET
 from rw_sql.runtime.positions.pins import least_needed_version
 from rw_sql.runtime.positions.table_consumers import readers_of
 from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.upkeep.known_commits import known_commits
 from rw_sql.runtime.upkeep.last_upkeep import last_upkeep
-from rw_sql.runtime.upkeep.unread_buckets import UnreadBuckets
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.delta.job_output import JobOutput
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.positions.table_consumers import Reader
+    from rw_sql.runtime.upkeep.known_commits import KnownCommits
+    from rw_sql.runtime.upkeep.unread_buckets import UnreadBuckets
 
 logger = logging.getLogger(__name__)
 
@@ -96,16 +98,6 @@ class Upkeep:
     is_log: bool = False
     note: Callable[[int], None] | None = None
     clock: Callable[[], float] = time.time
-    _unread: UnreadBuckets = field(init=False)
-    _files: TableFiles = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._unread = UnreadBuckets(warehouse=self.context.warehouse, table=self.output.path)
-        self._files = TableFiles(
-            warehouse=self.context.warehouse,
-            table=self.output.path,
-            pending=self.context.warehouse.replaced_files(self.object_id, self.generation),
-        )
 
     def run_if_due(self) -> None:
         """Runs upkeep if it is due. Raises FencedError if another run has taken over; failures of the store and
@@ -129,15 +121,23 @@ class Upkeep:
     def run(self, *, searches_orphans: bool = True) -> None:
         """Runs upkeep once. ``searches_orphans`` says whether it also deletes the files that killed writers left
         behind, for which it lists all files of the table. Raises FencedError if another run has taken over."""
-        output, files = self.output, self._files
+        output = self.output
         output.require_own_run()
+        table_id = str(output.table.metadata().id)
+        with known_commits(
+            self.context, self.object_id, self.generation, table=output.path, table_id=table_id
+        ) as known:
+            self._run(known, searches_orphans=searches_orphans)
+
+    def _run(self, known: KnownCommits, *, searches_orphans: bool) -> None:
+        output, files = self.output, known.files
         try:
             compact(output.table, BUCKET if self.is_log else None)
             fault("upkeep.compacted")
             snapshot = self.context.metastore.snapshot()
             readers = self._held_readers(snapshot)
             if self.is_log:
-                self._drop_buckets(readers)
+                self._drop_buckets(readers, known.unread)
             output.write_checksum(recount=True)
             fault("upkeep.dropped")
         except CommitFailedError:
@@ -190,7 +190,7 @@ class Upkeep:
         needed: list[int] = [reader.needs for reader in readers if reader.needs is not None]
         return min([newest_of_job, *pins, *needed])
 
-    def _drop_buckets(self, readers: list[Reader]) -> None:
+    def _drop_buckets(self, readers: list[Reader], commits: UnreadBuckets) -> None:
         """Drops the oldest hourly buckets that need not be kept and that every reader has read."""
         due = self._due_buckets()
         if not due or any(reader.needs is None for reader in readers):
@@ -198,7 +198,7 @@ class Upkeep:
         first = min((reader.needs for reader in readers if reader.needs is not None), default=None)
         unread = None
         if first is not None:
-            unread = self._unread.oldest_from(first, self.output.table.version(), least=due[0])
+            unread = commits.oldest_from(first, self.output.table.version(), least=due[0])
         read = [bucket for bucket in due if unread is None or bucket < unread]
         if read:
             self.output.table.delete(f"{BUCKET} <= {read[-1]}", commit_properties=maintenance_properties("retention"))

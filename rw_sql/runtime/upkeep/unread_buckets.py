@@ -2,7 +2,7 @@
 
 Buckets usually ascend with versions, but the clock of a job's machine may have been set back, so a commit's bucket is
 known only from the commit itself. A reader may be a hundred thousand commits behind, and upkeep delays the job's
-batches. Therefore each commit is read once per run of the job, and one run of upkeep reads a limited number.
+batches. Therefore a process reads each commit once, and one run of upkeep reads a limited number.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -16,9 +18,13 @@ from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, latest_version, table_id, takes_data
 from rw_sql.runtime.jobs.table_paths import table_path
 from rw_sql.runtime.positions.progress import committed_versions
+from rw_sql.runtime.support.background import prepare
 from rw_sql.runtime.support.faults import fault
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import RebuildRecord
     from rw_sql.runtime.jobs.context import Context
@@ -29,6 +35,13 @@ _ENDS: dict[tuple[str, int, int, str], int] = {}
 
 The cache is in memory only: a process that takes over begins with its own first check.
 """
+
+_CHECKS = "swap-checks"
+_CHECK_SECONDS = 1.0
+"""The time in seconds for which the owner waits for a check that reads tables of the user."""
+
+_RECENT_SECONDS = 10.0
+"""The maximum age in seconds of the result of such a check."""
 
 
 def swap_rebuilt(context: Context) -> bool:
@@ -72,29 +85,54 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
     if latest_version(warehouse, warehouse.data(view.id, rebuild.generation)) < 0:
         return False
     fed, fed_before = fed_by(then, made), fed_by(snapshot, view)
-    for id_ in made.inputs:
+
+    def has_read(id_: int) -> bool:
         given = table_path(warehouse, then, id_)
-        try:
-            table = table_id(warehouse, given)
-            feeds, feeds_before = ({table} if id_ in those else set() for those in (fed, fed_before))
-            old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds_before)
-            new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation), feeds=feeds)
-            # If the old query does not read a table, the new query must have read the rows that the table had at the
-            # first check. The present end would not do: the new query might never reach it, because the table may grow
-            # all the time.
-            place = (warehouse.uri, view.id, rebuild.generation, table)
-            if table not in old and place not in _ENDS:
-                _ENDS[place] = _last_data(context, given) + 1
-            wanted = old[table] if table in old else _ENDS[place]
-            if _has_data(context, given, new.get(table, 0), wanted):
-                return False
-        except TableNotFoundError:
+        table = table_id(warehouse, given)
+        feeds, feeds_before = ({table} if id_ in those else set() for those in (fed, fed_before))
+        old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds_before)
+        new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation), feeds=feeds)
+        # If the old query does not read a table, the new query must have read the rows that the table had at the first
+        # check. The present end would not do: the new query might never reach it, because the table may grow all the
+        # time.
+        place = (warehouse.uri, view.id, rebuild.generation, table)
+        if table not in old and place not in _ENDS:
+            _ENDS[place] = _last_data(context, given) + 1
+        wanted = old[table] if table in old else _ENDS[place]
+        return not _has_data(context, given, new.get(table, 0), wanted)
+
+    users = [id_ for id_ in made.inputs if isinstance(then.get(id_), DeltaTableRecord)]
+    try:
+        if not all(has_read(id_) for id_ in made.inputs if id_ not in users):
             return False
-        except (OSError, DeltaError):
-            if not isinstance(then.get(id_), DeltaTableRecord):
-                raise
-            return False  # The store of the user's own table does not respond; other jobs of the owner must not wait.
-    return True
+    except TableNotFoundError:
+        return False
+    return not users or _in_time(context, (view.id, rebuild.generation), lambda: all(map(has_read, users)))
+
+
+def _in_time(context: Context, key: tuple[int, int], check: Callable[[], bool]) -> bool:
+    """The result of a check that reads tables of the user, whose stores may not respond; False if it is not known yet.
+
+    The owner's other jobs do not wait for such a store: the check runs in the background, and the next calls with the
+    same ``key`` return its result. They use the result of a slow check for some seconds, so that the results of several
+    views that are swapped together are known at the same time.
+    """
+    pending: dict[tuple[int, int], tuple[Future[tuple[bool, float]], float]] = context.made.setdefault(_CHECKS, {})
+    if key not in pending:
+        begun = time.monotonic()
+        pending[key] = prepare(lambda: (check(), time.monotonic()), _CHECKS), begun
+        wait([pending[key][0]], _CHECK_SECONDS)
+    found, begun = pending[key]
+    if not found.done():
+        return False
+    try:
+        is_true, at = found.result()
+    except (OSError, DeltaError):
+        is_true, at = False, begun
+    is_recent = time.monotonic() - at < _RECENT_SECONDS
+    if not (is_true and is_recent and at - begun > _CHECK_SECONDS):
+        del pending[key]
+    return is_true and is_recent
 
 
 def _has_data(context: Context, table: str, first: int, end: int) -> bool:

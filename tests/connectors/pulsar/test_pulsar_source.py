@@ -180,28 +180,6 @@ def test_a_broker_that_is_not_there() -> None:
     assert "127.0.0.1:1 (connection refused)" in told.error
 
 
-class SlowReader:
-    """A reader of pulsar-client whose broker answers after 50 ms."""
-
-    def __init__(self) -> None:
-        self._reader = self
-        self.waited: list[int] = []
-
-    def has_message_available(self) -> bool:
-        time.sleep(0.05)
-        return True
-
-    def read_next(self, milliseconds: int) -> str:
-        self.waited.append(milliseconds)
-        return "a message"
-
-
-def test_a_message_of_a_slow_broker_gets_more_time() -> None:
-    slow = SlowReader()
-    assert client.next_message(client.address_of(_BASE), slow, 0.1) == "a message"
-    assert slow.waited[0] >= 1000 * client.PATIENCE * 0.05
-
-
 @pytest.mark.pulsar
 def test_a_broker_that_stands_still_for_ten_seconds_is_waited_for(pulsar_server: PulsarServer) -> None:
     topic = new_name()

@@ -4,6 +4,8 @@ is behind. No job runs here: the tests write the table's commits and the view's 
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -17,6 +19,7 @@ from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import DeltaTableRecord, MaterializedViewRecord, PutObject, RebuildRecord
 from rw_sql.model.job_ids import rebuild_job
 from rw_sql.model.job_specs import view_spec
+from rw_sql.runtime.delta.delta_log import table_id
 from rw_sql.runtime.jobs.table_paths import why_unreadable, with_remedy
 from rw_sql.runtime.observe.lag import measure_lag
 from rw_sql.runtime.positions.high_water import HighWater
@@ -24,8 +27,10 @@ from rw_sql.runtime.positions.planned_rows import planned_rows
 from rw_sql.runtime.positions.rows_to_read import RowsToRead, rows_to_read
 from rw_sql.runtime.positions.table_consumers import require_versions
 from rw_sql.runtime.support.failures import Failure, StalledError
+from rw_sql.runtime.views import swap
 from rw_sql.runtime.views.swap import swap_rebuilt
 from tests.support.s3_store import BUCKET
+from tests.support.waits import LAST_RESORT_SECONDS
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.support.warehouse import Warehouse
     from tests.support.s3_store import S3Store
 
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"integer","nullable":true,"metadata":{}}]}'
@@ -165,3 +171,52 @@ def test_a_store_that_cannot_be_read_affects_only_the_readers_of_its_tables(tmp_
     assert with_remedy(reader.context, spec.inputs, failure, "DROP …", name="materialized view seen") == failure
     reader.rebuild()
     assert not swap_rebuilt(reader.context)
+
+
+def test_a_table_that_is_not_found_does_not_count_as_read(tmp_path: Path) -> None:
+    table = tmp_path / "orders"
+    reader = Reader(tmp_path / "warehouse", str(table))
+    reader.append(1, 2)
+    reader.read(0, 1)
+    assert reader.are_reached()
+    assert reader.lag() == 0
+    spec = view_spec(reader.snapshot, reader.view)
+    require_versions(reader.context, spec, reader.checkpoint)
+    # Another program deletes the table, or this process looks for it in another store than the process that runs jobs.
+    table.rename(tmp_path / "elsewhere")
+    with pytest.raises(SqlError, match=f"there is no Delta table at {table}") as raised:
+        reader.are_reached()
+    assert raised.value.code == "RW401"
+    assert (reader.lag(), reader.lag(OTHER)) == (None, 0)
+    with pytest.raises(StalledError, match=f"^the table orders cannot be read: there is no Delta table at {table}$"):
+        require_versions(reader.context, spec, reader.checkpoint)
+
+
+def test_a_store_that_does_not_respond_does_not_delay_the_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swap, "_CHECK_SECONDS", 0.2)
+    reader = Reader(tmp_path / "warehouse", str(tmp_path / "orders"))
+    reader.append(1, 2)
+    reader.rebuild()
+    reader.read(0, 1, generation=2)
+    responds, requests = threading.Event(), []
+
+    def slow_id(warehouse: Warehouse, table: str) -> str:
+        requests.append(table)
+        responds.wait(60)
+        return table_id(warehouse, table)
+
+    monkeypatch.setattr(swap, "table_id", slow_id)
+    began = time.monotonic()
+    for _ in range(3):
+        assert not swap_rebuilt(reader.context)
+    assert time.monotonic() - began < 10
+    assert requests == [reader.path]
+    responds.set()
+    deadline = time.monotonic() + LAST_RESORT_SECONDS
+    while not swap_rebuilt(reader.context):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert reader.view.generation == 2
+    assert requests == [reader.path]

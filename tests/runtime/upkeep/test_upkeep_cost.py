@@ -6,17 +6,20 @@ import json
 import os
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rw_sql.metastore.records import DropObject, Operation
 from rw_sql.runtime.decoding.decoder import BUCKET
 from rw_sql.runtime.delta import table_files
 from rw_sql.runtime.delta.delta_log import commit_path
 from rw_sql.runtime.delta.table_files import RemovedFiles
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.upkeep import unread_buckets
+from rw_sql.runtime.upkeep.dropped_objects import sweep
 from rw_sql.runtime.upkeep.table_upkeep import Retention, Upkeep
 from rw_sql.runtime.upkeep.unread_buckets import UnreadBuckets
 from tests.runtime.maintained_log import MaintainedLog
@@ -158,6 +161,57 @@ def test_no_hour_is_dropped_before_all_unread_commits_are_known(
         assert log.ids() == list(range(48))
     upkeep.run()
     assert log.ids() == list(range(24, 48))
+
+
+def test_upkeep_goes_on_with_unread_commits_in_the_next_run_of_the_job(
+    log: MaintainedLog, reads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that rests has a new run for almost every batch."""
+    with_a_stuck_reader(log, 8)
+    few = reads_of(log.upkeep(), reads)
+    log.retention = SIX_HOURS
+    monkeypatch.setattr(unread_buckets, "MOST_COMMITS", 3)
+    for _ in range(2):
+        assert reads_of(log.upkeep(), reads) <= few + 3
+        assert log.ids() == list(range(48))
+    log.turn()
+    assert log.ids() == list(range(24, 48))
+
+
+def test_upkeep_goes_on_although_another_process_has_cleaned_up_in_between(log: MaintainedLog) -> None:
+    with_a_stuck_reader(log, 8)
+    log.turn()
+    (view,) = log.context.metastore.snapshot().all("materialized_view")
+    other = MaintainedLog.open(log.warehouse.uri, run=2)
+    other.hour, other.later_seconds = HOUR, log.later_seconds
+    other.append(3)
+    for batch in range(2, 4):
+        other.read(view, batch, other.output.table.version() + 1)
+    for _ in range(3):
+        other.turn()
+    oldest = other.versions()[0]
+    assert oldest > 20
+    again = replace(MaintainedLog.open(log.warehouse.uri, run=3), context=log.context, retention=SIX_HOURS, hour=HOUR)
+    again.later_seconds = log.later_seconds
+    for _ in range(3):
+        again.append()
+        again.turn()
+    assert again.versions()[0] >= oldest
+    assert again.ids()[-1] == again.end - 1
+    assert again.ids()[0] == 24, "the hours that are younger than six hours"
+    assert again.unexplained() == set()
+
+
+def test_upkeep_forgets_the_commits_of_a_dropped_object(log: MaintainedLog) -> None:
+    log.append()
+    log.turn()
+    known = log.context.made["known_commits"]
+    assert list(known) == [(log.source.id, 1)]
+    metastore = log.context.metastore
+    operation = Operation(kind="TEST", statement="", objects=(), changes=(DropObject(id=log.source.id),))
+    epoch = metastore.commit(operation, based_on=metastore.snapshot()).epoch
+    assert sweep(log.context, epoch)
+    assert not known
 
 
 def put_commit(warehouse: Warehouse, version: int, *actions: dict[str, object]) -> None:

@@ -1,0 +1,72 @@
+"""What the upkeep of a table knows of the table's commits, which never change.
+
+A job that rests has a new run for almost every batch, and each run may see only one upkeep. If each of them began to
+read the log again, a log with a reader that is far behind would never drop an hour, because one upkeep reads a limited
+number of commits. This knowledge therefore outlasts the run, in the context of the warehouse.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.runtime.delta.table_files import TableFiles
+from rw_sql.runtime.upkeep.unread_buckets import UnreadBuckets
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from rw_sql.runtime.jobs.context import Context
+
+_KNOWN = "known_commits"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownCommits:
+    """The knowledge about one table, whose Delta id is ``table_id``."""
+
+    table_id: str
+    unread: UnreadBuckets
+    files: TableFiles
+
+
+@contextmanager
+def known_commits(
+    context: Context, object_id: int, generation: int, *, table: str, table_id: str
+) -> Iterator[KnownCommits]:
+    """A context manager with the knowledge about the table of an object's generation; its path is ``table``.
+
+    Only one upkeep at a time has the knowledge. If a fenced run is still in its last upkeep, the next run begins with
+    no knowledge.
+    """
+    known, key = _known(context), (object_id, generation)
+    taken = known.pop(key, None)
+    if taken is None or taken.table_id != table_id:
+        taken = KnownCommits(
+            table_id=table_id,
+            unread=UnreadBuckets(warehouse=context.warehouse, table=table),
+            files=TableFiles(
+                warehouse=context.warehouse,
+                table=table,
+                pending=context.warehouse.replaced_files(object_id, generation),
+            ),
+        )
+    try:
+        yield taken
+    finally:
+        known[key] = taken
+
+
+def forget_commits(context: Context, object_id: int, generations: Collection[int] | None = None) -> None:
+    """Forgets what is known about the tables of some generations of an object (None: of all its generations), because
+    they were deleted."""
+    known = _known(context)
+    for key in list(known):
+        if key[0] == object_id and (generations is None or key[1] in generations):
+            known.pop(key, None)
+
+
+def _known(context: Context) -> dict[tuple[int, int], KnownCommits]:
+    found: dict[tuple[int, int], KnownCommits] = context.made.setdefault(_KNOWN, {})
+    return found
