@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.errors import INVALID_PARAMETER, INVALID_PROPERTY, SqlError
-from rw_sql.metastore.records import DEFAULT_GROUP, MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.metastore.records import DEFAULT_GROUP, MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
 from rw_sql.model.definitions import GROUP_OPTION as OPTION
 from rw_sql.model.definitions import option_text
+from rw_sql.model.source_readers import is_read
 from rw_sql.syntax.statements import ConnectionValue, SecretValue
 
 if TYPE_CHECKING:
@@ -88,6 +90,26 @@ def grouped(snapshot: Snapshot) -> Iterator[SourceRecord | MaterializedViewRecor
         for record in snapshot.all(kind):
             if isinstance(record, _GROUPED):
                 yield record
+
+
+def jobs_by_group(snapshot: Snapshot) -> Counter[str]:
+    """The number of jobs of each resource group that has any, including paused jobs and those of rebuilds.
+
+    A source without a reader of its own has no job: the jobs of its views read it, or nothing does.
+    """
+    refreshed = {refresh.table_id for refresh in snapshot.all("refresh")}
+    found: Counter[str] = Counter()
+    for record in grouped(snapshot):
+        if isinstance(record, SourceRecord):
+            has_job = record.is_shared and is_read(snapshot, record)
+        elif isinstance(record, TableRecord):
+            has_job = bool(record.inputs) or record.id in refreshed
+        else:
+            has_job = True
+        found[record.resource_group] += int(has_job)
+    for rebuild in snapshot.all("rebuild"):
+        found[group_of(snapshot, rebuild.view_id)] += 1
+    return +found
 
 
 def group_of(snapshot: Snapshot, object_id: int) -> str:

@@ -26,7 +26,7 @@ OUTPUTS = ("text", "json")
 FORMATS = ("text", "mermaid", "json", "svg")
 LOOK_SECONDS = 0.7
 """The time limit in seconds for asking all upstreams for their ends. The same limit applies again to finding out how
-old their records are."""
+old their records are, and with --watch to reading the commits of tables."""
 
 _WATCH_SECONDS = 2.0
 _MOST_NAMES = 10
@@ -46,7 +46,7 @@ def status_command(
     console = console_for()
     with sparkless(warehouse, only_reads=True) as context:
         if not watch:
-            _show(console, _status(context), output)
+            _show(console, _status(context, is_only=True), output)
             return
         for number, (status, problem) in enumerate(_looks(partial(_status, context))):
             is_redrawn = output != "json" and console.is_terminal
@@ -70,10 +70,14 @@ def _show(console: Console, status: WarehouseStatus, output: str, *, is_one_line
         print_status(console, status)
 
 
-def _status(context: Context) -> WarehouseStatus:
+def _status(context: Context, *, is_only: bool = False) -> WarehouseStatus:
+    from rw_sql.runtime.observe.lag import ONCE_SECONDS
     from rw_sql.runtime.status.reading import measure, read_status
 
-    return read_status(context, measure(context, context.metastore.snapshot(), seconds=LOOK_SECONDS))
+    limit = ONCE_SECONDS if is_only else None
+    return read_status(
+        context, measure(context, context.metastore.snapshot(), seconds=LOOK_SECONDS, table_seconds=limit)
+    )
 
 
 def _looks(look: Callable[[], WarehouseStatus]) -> Iterator[tuple[WarehouseStatus | None, str | None]]:

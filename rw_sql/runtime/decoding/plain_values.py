@@ -182,7 +182,10 @@ def read_csv(
         misfit(column, texts[column.name], f.col(ROW)[column.name], (shown or {}).get(column.name))
         for column in columns
     ]
-    return records.withColumn(ROW, f.struct(*values)), f.coalesce(error, *misfits)
+    # Without the condition, Spark's compiled code for common subexpressions may give a record without a value the
+    # columns of the record before it.
+    read = f.when(f.col("value").isNotNull(), f.struct(*values))
+    return records.withColumn(ROW, read), f.coalesce(error, *misfits)
 
 
 def _quoted(name: str) -> str:

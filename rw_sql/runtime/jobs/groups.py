@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.model.job_ids import job_object
-from rw_sql.model.resource_groups import group_of, grouped
+from rw_sql.model.resource_groups import group_of, jobs_by_group
 from rw_sql.plan.ports.jobs import Owner
 from rw_sql.runtime.jobs.lease import (
     LEASE_SECONDS,
@@ -47,11 +47,11 @@ def owned_groups(context: Context) -> frozenset[str]:
 
 
 def groups_in_use(context: Context, snapshot: Snapshot) -> tuple[str, ...]:
-    """The groups that have objects or an owner, sorted by name; if there are none, the group of this process.
+    """The groups that have jobs or an owner, sorted by name; if there are none, the group of this process.
 
-    A group without objects needs no owner, even if it once had one.
+    A group without jobs needs no owner, even if it has objects or once had an owner.
     """
-    used = {record.resource_group for record in grouped(snapshot)} | owned_groups(context)
+    used = jobs_by_group(snapshot).keys() | owned_groups(context)
     return tuple(sorted(used or {context.group}))
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from concurrent.futures import wait
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.runtime.decoding.decoder import ERROR
@@ -25,15 +28,21 @@ from rw_sql.runtime.delta.delta_log import (
     takes_data,
     written_rows,
 )
+from rw_sql.runtime.observe.row_counts import RowCounts
+from rw_sql.runtime.support.background import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.observe.row_counts import Kind
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _MOST_KEPT = 50_000
 """The maximum number of commits in a cache, over all tables. Each takes about 350 bytes."""
+
+_READ_AT_ONCE = 16
+"""The number of commits of a table in an object store that are read at the same time."""
 
 _KEY = "commit_numbers"
 
@@ -111,10 +120,11 @@ class CommitCache:
         self._known: OrderedDict[tuple[str, str, int], CommitNumbers] = OrderedDict()
         self._ids: dict[str, str] = {}
         self._lock = threading.Lock()
-        self.without_rows: dict[tuple[str, str, str | None, bool], tuple[int, int]] = {}
-        """For a table (its path and id, as for :meth:`read`) and a kind of reader (its upstream table, and whether it
-        reads the change feed): two versions. The commits from the first one to before the second one have no rows for
-        such a reader."""
+        self.counts = RowCounts()
+        """The rows of the commits that readers have not read."""
+        self.without_rows: dict[Kind, tuple[int, int]] = {}
+        """For a table and a kind of reader: two versions. The commits from the first one to before the second one have
+        no rows for such a reader."""
 
     def is_own(self, table: str) -> bool:
         """True if a table is in the warehouse, where no other table ever has its path."""
@@ -188,9 +198,9 @@ class LogReading:
         self._ids: dict[str, str] = {}
 
     @property
-    def is_out_of_time(self) -> bool:
-        """True if the time limit is reached."""
-        return self._left <= 0
+    def left(self) -> float:
+        """The seconds that are left for reading commits that are not in the cache; negative if the limit is passed."""
+        return self._left
 
     def newest(self, table: str) -> int:
         """The newest version of a table when the measurement needed it first; -1 if there is no table. Raises the same
@@ -219,9 +229,24 @@ class LogReading:
         known = self.cache.known(*key, version)
         if known is not None:
             return known
+        with self._timed():
+            return self.cache.read(*key, version)
+
+    def read_ahead(self, table: str, version: int, newest: int) -> None:
+        """Reads the next commits from ``version`` on into the cache, at most up to ``newest``, if the table is in an
+        object store: each takes a request, so several are read at the same time. Errors are left to :meth:`read`."""
+        if version >= newest or self._warehouse.files_at(table).is_local:
+            return
+        key = self.key_of(table)
+        versions = range(version, min(newest, version + _READ_AT_ONCE - 1) + 1)
+        with self._timed():
+            wait([prepare(partial(self.cache.read, *key, each), f"commit-{each}") for each in versions])
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
         started = time.monotonic()
         try:
-            return self.cache.read(*key, version)
+            yield
         finally:
             self._left -= time.monotonic() - started
 

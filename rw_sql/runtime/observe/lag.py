@@ -26,6 +26,7 @@ from rw_sql.runtime.jobs.statuses import jobs_at_rest
 from rw_sql.runtime.jobs.table_paths import table_path
 from rw_sql.runtime.observe.cluster_looks import by_cluster, look_at_cluster
 from rw_sql.runtime.observe.commit_numbers import LogReading
+from rw_sql.runtime.observe.row_counts import CommitRows, RowSum
 from rw_sql.runtime.positions.high_water import captured_table
 from rw_sql.runtime.positions.progress import committed_versions
 from rw_sql.runtime.positions.shared import read_positions
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 2.0
 """The time limit in seconds for requesting the ends of all upstreams. The lag of a slower upstream is unknown. The same
 limit applies to reading the commits of tables."""
+
+ONCE_SECONDS = 5.0
+"""The time limit in seconds for reading the commits of tables if the process may measure only once, so that no later
+measurement completes the numbers."""
 
 _MOST_VERSIONS = 10_000
 """The maximum number of unread versions of a table whose rows are counted. The age of the oldest unread row does not
@@ -80,23 +85,30 @@ class Lag:
 def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
     """For each job, the number of records that a source is behind its upstream, or of rows that a view is behind its
     inputs. None if the number cannot be determined quickly."""
-    return {job: lag.records for job, lag in measure_lag(context, snapshot, with_times=False).items()}
+    found = measure_lag(context, snapshot, with_times=False, table_seconds=ONCE_SECONDS)
+    return {job: lag.records for job, lag in found.items()}
 
 
 def measure_lag(
-    context: Context, snapshot: Snapshot, *, with_times: bool = True, seconds: float = LOOK_SECONDS
+    context: Context,
+    snapshot: Snapshot,
+    *,
+    with_times: bool = True,
+    seconds: float = LOOK_SECONDS,
+    table_seconds: float | None = None,
 ) -> dict[str, Lag]:
     """Measures how far each job is behind.
 
     All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, they then have the
-    same time once more to report the age of unread records. Commits of tables are also read for at most ``seconds``,
-    but at least one per input that has a commit that was not read earlier. The lag of a job that reads a user's own
-    table is unknown if it is not known after ``seconds``, because the table's store may not respond.
+    same time once more to report the age of unread records. Commits of tables are read for at most ``table_seconds``
+    (None: ``seconds``), but at least one per input that has a commit that was not read earlier. The lag of a job that
+    reads a user's own table is unknown if it is not known after this time, because the table's store may not respond.
     """
+    table_seconds = seconds if table_seconds is None else table_seconds
     readers = list(_table_readers(context, snapshot))
     elsewhere = [reader for reader in readers if reader.users_tables]
-    apart = prepare(partial(_lags_of_users_tables, context, elsewhere, seconds), _APART) if elsewhere else None
-    reading = LogReading(context, seconds)
+    apart = prepare(partial(_lags_of_users_tables, context, elsewhere, table_seconds), _APART) if elsewhere else None
+    reading = LogReading(context, table_seconds)
     behind: dict[str, Lag] = {}
     own: dict[str, Lag] = {}
     sources = [source for source in snapshot.all("source") if is_read(snapshot, source)]
@@ -328,7 +340,8 @@ def _rows_after(
     reading: LogReading, table: str, reached: Mapping[str, int], upstream: str | None = None, *, is_feed: bool = False
 ) -> Lag:
     """The number of rows in a table's commits from the first version that a reader has not completely read, and the
-    time of the first such commit with rows.
+    time of the first such commit with rows. Uses at most half of the measurement's remaining time, but reads at least
+    one commit.
 
     With ``upstream``, only the rows of this upstream table count. With ``is_feed``, replaced and removed rows count
     too. The number is None if a commit does not show it, if there are too many versions, or if the measurement is out
@@ -340,37 +353,41 @@ def _rows_after(
     first = reached.get(reading.id_of(table)) if reached else None
     if first is None:
         return Lag()
-    key = (*reading.key_of(table), upstream, is_feed)
+    kind = (*reading.key_of(table), upstream, is_feed)
+    cache, counts = reading.cache, reading.cache.counts
     # A table of a captured database may have to read many commits without own rows, so the next measurement continues
     # behind them.
-    start, passed = reading.cache.without_rows.get(key, (first, first))
+    start, passed = cache.without_rows.get(kind, (first, first))
     if not start <= first <= passed:
         start = passed = first
-    begin = passed
-    rows: int | None = 0 if newest - begin <= _MOST_VERSIONS else None
-    since: int | None = None
+    is_counted = newest - passed <= _MOST_VERSIONS
+    found = counts.sum_from(kind, passed, newest) if is_counted else RowSum(end=passed, passed=passed, rows=None)
+    least = reading.left / 2  # A reader that is far behind leaves time to the others.
     is_complete, has_read = True, False
-    for version in range(begin, newest + 1):
-        if not reading.is_known(table, version):
-            if has_read and reading.is_out_of_time:
+    while found.end <= newest and (found.rows is not None or found.since_ms is None):
+        commit = counts.get(kind, found.end) if is_counted else None
+        if commit is None:
+            is_new = not reading.is_known(table, found.end)
+            if is_new and has_read and reading.left <= least:
                 is_complete = False
                 break
-            has_read = True
-        try:
-            numbers = reading.read(table, version)
-        except FileNotFoundError:  # clean-up has removed the commit, so the reader will not find it either
-            is_complete = False
+            has_read = has_read or is_new
+            if is_new and is_counted:
+                reading.read_ahead(table, found.end, newest)
+            try:
+                numbers = reading.read(table, found.end)
+            except FileNotFoundError:  # clean-up has removed the commit, so the reader will not find it either
+                is_complete = False
+                break
+            has_rows = numbers.has_rows_for(upstream, is_feed=is_feed)
+            rows = numbers.rows_for(upstream, is_feed=is_feed) if has_rows else 0
+            commit = CommitRows(rows=rows, at_ms=numbers.at_ms)
+            if is_counted and not counts.put(kind, found.end, commit) and is_new:
+                is_complete = False  # The next measurement would have to read this commit again.
+        found = found.plus(commit)
+        if not is_complete:
             break
-        if not numbers.has_rows_for(upstream, is_feed=is_feed):
-            if passed == version:
-                passed += 1
-            continue
-        since = numbers.at_ms if since is None else since
-        found = numbers.rows_for(upstream, is_feed=is_feed)
-        rows = None if rows is None or found is None else rows + found
-        if rows is None and since is not None:
-            break
-    reading.cache.without_rows[key] = (start, passed)
+    cache.without_rows[kind] = (start, found.passed)
     if not is_complete:
-        return Lag(since_ms=since)
-    return Lag(records=0) if passed > newest else Lag(records=rows, since_ms=since)
+        return Lag(since_ms=found.since_ms)
+    return Lag(records=0) if found.passed > newest else Lag(records=found.rows, since_ms=found.since_ms)

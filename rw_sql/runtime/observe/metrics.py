@@ -7,9 +7,11 @@ import platform
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from concurrent.futures import wait
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from typing import TYPE_CHECKING
@@ -32,11 +34,13 @@ from rw_sql.runtime.jobs.statuses import FLAPPING, shown_statuses
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.observe.commit_numbers import commit_cache
 from rw_sql.runtime.observe.lag import measure_lag
+from rw_sql.runtime.support.background import prepare
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.version import __version__
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from wsgiref.simple_server import WSGIServer
 
     from rw_sql.metastore import Snapshot
@@ -47,6 +51,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OF_STORE = (SqlError, OSError, DeltaError)
+
+_COUNT_LIMIT_SECONDS = 2.0
+"""How long a scrape waits until the rows of all tables are counted, in seconds."""
 
 HELP = {
     "rw_sql_unsafe_operations_total": "Unsafe operations, by kind and source.",
@@ -70,7 +77,8 @@ HELP = {
     "rw_sql_catalog_epoch": "The number of the newest statement.",
     "rw_sql_applied_epoch": "The number of the newest statement that the owner of the resource group has applied.",
     "rw_sql_catalog_readable": (
-        "1 if the catalog and the jobs' tables could be read for this scrape; else 0, and other metrics are absent."
+        "1 if the catalog and the jobs' tables could be read for this scrape; else 0, and other metrics are absent. It "
+        "has no value while the process counts the rows of a table for the first time."
     ),
     "rw_sql_build_info": "Always 1; its labels are the versions of rw_sql, Python, Spark and deltalake.",
 }
@@ -92,13 +100,16 @@ class _Operations:
 class _Committed:
     """The rows that a job has added, replaced or removed in its table up to a version.
 
-    Counting begins with the job's last run at the time of the first measurement.
+    Counting begins with the job's last run at the time of the first measurement. Until this first count is finished,
+    ``is_counted`` is false and the numbers mean nothing. ``counting`` is held by the thread that counts.
     """
 
-    version: int
+    version: int = -1
     rows: int = 0
     errors: int = 0
     last_ms: int | None = None
+    is_counted: bool = False
+    counting: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, version: int, numbers: CommitNumbers) -> None:
         """Counts one commit."""
@@ -121,45 +132,59 @@ class Metrics:
         self._operations = _Operations()
         self._tables: dict[str, _Committed] = {}
         self._rejected: dict[str, tuple[int, int]] = {}
+        self._pending: Future[None] | None = None
+        self._operations_lock = threading.Lock()
         self._lock = threading.Lock()
 
     def samples(self) -> tuple[Sample, ...]:
-        """The current value of every metric, in the order of HELP. Raises the error of a store that does not
-        respond."""
-        found, problems = self._read()
+        """The current value of every metric, in the order of HELP. Waits until all rows are counted. Raises the error
+        of a store that does not respond."""
+        found, problems = self._read(None)
         if problems:
             raise problems[0]
         return found
 
     def readable_samples(self) -> tuple[Sample, ...]:
-        """Like :meth:`samples`; metrics that cannot be read now are absent, and ``rw_sql_catalog_readable`` is 0."""
-        found, problems = self._read()
+        """Like :meth:`samples`; metrics that cannot be read now are absent, and ``rw_sql_catalog_readable`` is 0.
+
+        Counting the rows of a table for the first time may take long. If it is not finished within a limit, the rows
+        and errors of this table and ``rw_sql_catalog_readable`` are absent, and counting continues in the background.
+        """
+        found, problems = self._read(_COUNT_LIMIT_SECONDS)
         for problem in dict.fromkeys(cause_line(str(each)) for each in problems):
             logger.warning("metrics cannot be read: %s", problem)
         return found
 
-    def _read(self) -> tuple[tuple[Sample, ...], list[Exception]]:
+    def _read(self, seconds: float | None) -> tuple[tuple[Sample, ...], list[Exception]]:
+        """The samples and the errors of stores. ``seconds`` is the time limit for counting rows; None: no limit."""
         found: list[Sample] = []
         problems: list[Exception] = []
+        is_complete = True
         try:
             snapshot = self._context.metastore.snapshot()
         except _OF_STORE as error:
             problems.append(error)
         else:
-            # The measurement of the lags waits for upstreams and needs none of the counters, so it does not lock them.
-            for part, lock in (
-                (self._of_operations, self._lock),
-                (self._of_jobs, nullcontext()),
-                (self._count_rows, self._lock),
-                (self._of_sinks, self._lock),
-                (self._of_owner, nullcontext()),
-            ):
+            # Counting runs beside the measurement of the lags, which waits for upstreams.
+            counting = None if seconds is None else self._count_in_background(snapshot)
+            for part in (self._of_operations, self._of_jobs, self._of_sinks, self._of_owner):
                 try:
-                    with lock:
-                        found += part(snapshot)
+                    found += part(snapshot)
                 except _OF_STORE as error:
                     problems.append(error)
-        found.append(Sample(name="rw_sql_catalog_readable", labels=(), value=int(not problems)))
+            try:
+                if counting is None:
+                    self._count_all(snapshot)
+                elif counting in wait([counting], seconds).done:
+                    with self._lock:
+                        self._pending = None if self._pending is counting else self._pending
+                    counting.result()
+                rows, is_complete = self._of_rows(snapshot)
+                found += rows
+            except _OF_STORE as error:
+                problems.append(error)
+        if problems or is_complete:
+            found.append(Sample(name="rw_sql_catalog_readable", labels=(), value=int(not problems)))
         found.append(Sample(name="rw_sql_build_info", labels=_versions(), value=1))
         order = list(HELP)
         return tuple(sorted(found, key=lambda sample: (order.index(sample.name), sample.labels))), problems
@@ -179,8 +204,9 @@ class Metrics:
             counted.epoch = max(counted.epoch, record.epoch)
 
     def _of_operations(self, snapshot: Snapshot) -> Iterator[Sample]:
-        self._count_operations(snapshot)
-        counted = self._operations
+        with self._operations_lock:
+            self._count_operations(snapshot)
+            counted = deepcopy(self._operations)
         for (kind, source), number in counted.by_kind.items():
             labels = (("kind", kind), ("source", source))
             yield Sample(name="rw_sql_unsafe_operations_total", labels=labels, value=number)
@@ -226,29 +252,35 @@ class Metrics:
                 if job.startswith("sink-"):  # for other jobs, every process reads the value from the job's table
                     yield Sample(name="rw_sql_job_last_batch_timestamp_seconds", labels=labels, value=batch[0] / 1000)
 
-    def _count_rows(self, snapshot: Snapshot) -> list[Sample]:
-        found = []
-        runs = self._context.metastore.jobs.last_runs()
+    def _tables_of(self, snapshot: Snapshot) -> Iterator[tuple[str, SourceRecord | MaterializedViewRecord, str]]:
+        """The jobs that have a table, with their objects and the paths of their tables."""
+        for job in _jobs(snapshot):
+            record = snapshot.get(int(job.rpartition("-")[2]))
+            if isinstance(record, SourceRecord | MaterializedViewRecord):
+                yield job, record, self._context.warehouse.data(record.id, record.generation)
+
+    def _of_rows(self, snapshot: Snapshot) -> tuple[list[Sample], bool]:
+        """The samples about rows, from what was counted; and whether all tables were counted for the first time."""
+        found, is_complete = [], True
         for source_record in snapshot.all("source"):
             if not source_record.is_shared:
                 counted_of = (("source", source_record.name),)
                 errors = self._context.decode_errors.of(source_record.name)
                 found.append(Sample(name="rw_sql_decode_errors_total", labels=counted_of, value=errors))
-        for job, object_name in _jobs(snapshot).items():
-            record = snapshot.get(int(job.rpartition("-")[2]))
-            if not isinstance(record, SourceRecord | MaterializedViewRecord):
+        for job, record, table in self._tables_of(snapshot):
+            counted = self._tables.get(table)
+            if counted is None or not counted.is_counted:
+                is_complete = False
                 continue
-            run = runs[job].run if job in runs else 0
-            counted = self._count(self._context.warehouse.data(record.id, record.generation), run)
-            labels = (("job", job), ("object", object_name))
+            labels = (("job", job), ("object", record.name))
             found.append(Sample(name="rw_sql_job_rows_total", labels=labels, value=counted.rows))
             if counted.last_ms is not None:
                 name = "rw_sql_job_last_batch_timestamp_seconds"
                 found.append(Sample(name=name, labels=labels, value=counted.last_ms / 1000))
             if isinstance(record, SourceRecord):
-                source = (("source", object_name),)
+                source = (("source", record.name),)
                 found.append(Sample(name="rw_sql_decode_errors_total", labels=source, value=counted.errors))
-        return found
+        return found, is_complete
 
     def _of_sinks(self, snapshot: Snapshot) -> Iterator[Sample]:
         """The numbers of rejected rows of the sinks that have a table of rejected rows."""
@@ -287,32 +319,51 @@ class Metrics:
 
         Must be called before clean-up removes the commits that contain these numbers.
         """
-        with self._lock:
-            self._count_rows(self._context.metastore.snapshot())
+        self._count_all(self._context.metastore.snapshot())
 
-    def _count(self, table: str, run: int) -> _Committed:
-        cache = commit_cache(self._context)
-        newest = latest_version(self._context.warehouse, table)
-        counted = self._tables.get(table)
-        if counted is None:
-            counted = _Committed(version=newest)
-            for version, numbers in cache.commits(table):
-                if numbers.run is not None and numbers.run < run:
-                    counted.version = max(version, counted.version)  # another process may have committed since
-                    break
-                counted.add(version, numbers)
-                if numbers.run == run and not numbers.is_batch:  # the start of the run
-                    break
-            self._tables[table] = counted
-        # Counts one version at a time, so that the next call counts each version once even if the store fails in
-        # between.
-        while counted.version < newest:
-            version = counted.version + 1
-            # Clean-up may have removed the commit before the first measurement.
-            with suppress(FileNotFoundError):
-                counted.add(version, cache.read(table, "", version))
-            counted.version = version
-        return counted
+    def _count_in_background(self, snapshot: Snapshot) -> Future[None]:
+        """Counts the rows on another thread, unless the thread of an earlier scrape still counts, or has failed since
+        that scrape."""
+        with self._lock:
+            pending = self._pending
+            if pending is None or (pending.done() and pending.exception() is None):
+                pending = self._pending = prepare(partial(self._count_all, snapshot), "count-rows")
+            return pending
+
+    def _count_all(self, snapshot: Snapshot) -> None:
+        runs = self._context.metastore.jobs.last_runs()
+        for job, _, table in self._tables_of(snapshot):
+            self._count(table, runs[job].run if job in runs else 0)
+
+    def _count(self, table: str, run: int) -> None:
+        with self._lock:
+            counted = self._tables.setdefault(table, _Committed())
+        # Reading takes long in a slow store, so it locks nothing that a scrape needs.
+        with counted.counting:
+            newest = latest_version(self._context.warehouse, table)
+            if not counted.is_counted:
+                self._count_first(counted, table, newest, run)
+            cache = commit_cache(self._context)
+            # Counts one version at a time, so that the next call counts each version once even if the store fails in
+            # between.
+            while counted.version < newest:
+                version = counted.version + 1
+                # Clean-up may have removed the commit before the first measurement.
+                with suppress(FileNotFoundError):
+                    counted.add(version, cache.read(table, "", version))
+                counted.version = version
+
+    def _count_first(self, counted: _Committed, table: str, newest: int, run: int) -> None:
+        found = _Committed(version=newest)
+        for version, numbers in commit_cache(self._context).commits(table):
+            if numbers.run is not None and numbers.run < run:
+                found.version = max(version, found.version)  # another process may have committed since
+                break
+            found.add(version, numbers)
+            if numbers.run == run and not numbers.is_batch:  # the start of the run
+                break
+        counted.version, counted.rows, counted.errors = found.version, found.rows, found.errors
+        counted.last_ms, counted.is_counted = found.last_ms, True
 
 
 def metrics_of(context: Context) -> Metrics:

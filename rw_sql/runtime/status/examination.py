@@ -6,14 +6,13 @@ because its status already shows the remedy.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
 from rw_sql.model.job_specs import desired_jobs
-from rw_sql.model.resource_groups import grouped
+from rw_sql.model.resource_groups import jobs_by_group
 from rw_sql.runtime.control.quiesce import is_in_force
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.jobs.groups import least_applied, owned_groups
@@ -117,15 +116,14 @@ def repair(context: Context) -> tuple[Finding, ...]:
 
 
 def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Resource groups that have objects but no process that runs their jobs, if any process runs jobs of other
-    groups."""
+    """Resource groups that have jobs but no process that runs them, if any process runs jobs of other groups."""
     owned = owned_groups(context)
-    counts = Counter(record.resource_group for record in grouped(snapshot))
+    counts = jobs_by_group(snapshot)
     for group in sorted(counts.keys() - owned) if owned else ():
         yield Finding(
             about=OWNER,
             subject=f"resource group {group}",
-            problem=f"it has objects ({counts[group]}), and no process runs its jobs",
+            problem=f"it has jobs ({counts[group]}), and no process runs them",
             remedy=serve_command(context.warehouse.uri, group),
         )
 

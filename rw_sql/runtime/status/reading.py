@@ -119,8 +119,8 @@ class WarehouseStatus:
     """The whole status. ``measured_ms`` is the time at which lags and rates were measured; None if they are not known
     yet.
 
-    ``owners`` are those of all resource groups that have objects or an owner, sorted by group. ``owner`` is the one of
-    the reading process's group; if that group has neither objects nor an owner, it is the first owner whose process
+    ``owners`` are those of all resource groups that have jobs or an owner, sorted by group. ``owner`` is the one of
+    the reading process's group; if that group has neither jobs nor an owner, it is the first owner whose process
     runs, or else the first of ``owners``.
     """
 
@@ -172,11 +172,14 @@ def _timed(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def measure(context: Context, snapshot: Snapshot, *, seconds: float = LOOK_SECONDS) -> Measures:
+def measure(
+    context: Context, snapshot: Snapshot, *, seconds: float = LOOK_SECONDS, table_seconds: float | None = None
+) -> Measures:
     """Measures lags and rates. All upstreams together have ``seconds`` to report their ends, and the same time once
-    more to report the age of unread records."""
+    more to report the age of unread records. Commits of tables are read for at most ``table_seconds`` (None:
+    ``seconds``)."""
     at = now_ms()
-    lags = measure_lag(context, snapshot, seconds=seconds)
+    lags = measure_lag(context, snapshot, seconds=seconds, table_seconds=table_seconds)
     return Measures(at_ms=at, lags=lags, activity=measure_activity(context, snapshot, at))
 
 

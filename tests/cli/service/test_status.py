@@ -15,11 +15,15 @@ from typer.testing import CliRunner
 
 from rw_sql.cli.main import app
 from rw_sql.errors import SqlError
+from rw_sql.runtime.observe.commit_numbers import LogReading
+from rw_sql.runtime.observe.lag import ONCE_SECONDS
 from rw_sql.runtime.status.words import ago, duration
 from tests.support.warehouses import Absence, WrittenWarehouse
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rw_sql.runtime.jobs.context import Context
 
 PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app(prog_name='rw-sql')"]
 
@@ -124,6 +128,24 @@ def test_a_source_is_paused_without_java_for_the_process_that_runs_the_jobs(tmp_
     assert pause.reason == "a rest"
     (listed,) = json.loads(told("source", "list", "-w", written.uri, "-o", "json"))
     assert (listed["state"], listed["reason"]) == ("PAUSED", "a rest")
+
+
+@pytest.mark.parametrize(("words", "seconds"), [((), ONCE_SECONDS), (("--watch",), 0.7)])
+def test_a_single_status_has_more_time_for_unread_commits(
+    written: WrittenWarehouse, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], seconds: float
+) -> None:
+    """Later statuses of ``--watch`` complete what the first one has not read."""
+    limits = []
+
+    def noted(self: LogReading, context: Context, limit: float) -> None:
+        limits.append(limit)
+        made(self, context, limit)
+
+    made = LogReading.__init__
+    monkeypatch.setattr(LogReading, "__init__", noted)
+    monkeypatch.setattr("rw_sql.cli.service.status.time.sleep", Absence(written.folder))
+    CliRunner().invoke(app, ["status", "--warehouse", written.uri, *words])
+    assert limits[0] == seconds
 
 
 @pytest.mark.parametrize(

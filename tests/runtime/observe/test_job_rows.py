@@ -12,6 +12,7 @@ from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.observe import metrics
 from rw_sql.runtime.observe.activity import WINDOW_MS, measure_activity
+from rw_sql.runtime.observe.commit_numbers import CommitCache, CommitNumbers
 from rw_sql.runtime.observe.metrics import Metrics
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
@@ -54,6 +55,12 @@ def rows_total(counted: Metrics) -> float:
     return next(
         each.value for each in counted.samples() if each.name == "rw_sql_job_rows_total" and each.labels == labels
     )
+
+
+def scraped(counted: Metrics) -> dict[str, float]:
+    """The metrics of a scrape that are about view 3 or about no job."""
+    found = [(each, dict(each.labels).get("job", "mv-3")) for each in counted.readable_samples()]
+    return {each.name: each.value for each, job in found if job == "mv-3"}
 
 
 @pytest.mark.parametrize("is_counted_at_once", [True, False])
@@ -139,3 +146,69 @@ def test_rows_are_counted_while_a_scrape_waits_for_the_lags(
     count.join(60)
     assert is_counted, "the count waited for the scrape"
     assert rows_total(counted) == 3
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_scrape_does_not_wait_for_the_rows_of_a_slow_store(
+    written: WrittenWarehouse, output: JobOutput, monkeypatch: pytest.MonkeyPatch, is_first: bool
+) -> None:
+    monkeypatch.setattr(metrics, "_COUNT_LIMIT_SECONDS", 0.1)
+    context, reading, told, read = written.context(), threading.Event(), threading.Event(), CommitCache.read
+    counted = Metrics(context)
+    upsert(output, 0, range(3))
+    if not is_first:
+        assert rows_total(counted) == 3
+    upsert(output, 1, [9])
+
+    def slow(self: CommitCache, table: str, id_: str, version: int) -> CommitNumbers:
+        if threading.current_thread() is count:
+            reading.set()
+            told.wait(60)
+        return read(self, table, id_, version)
+
+    monkeypatch.setattr(CommitCache, "read", slow)
+    count = threading.Thread(target=counted.count_rows)
+    count.start()
+    assert reading.wait(60)
+    found: dict[str, float] = {}
+    scrape = threading.Thread(target=lambda: found.update(scraped(counted)))
+    scrape.start()
+    scrape.join(30)
+    is_done = not scrape.is_alive()
+    told.set()
+    for thread in (scrape, count):
+        thread.join(60)
+    assert is_done, "the scrape waited for the count"
+    assert {"rw_sql_build_info", "rw_sql_owner_present", "rw_sql_job_state"} <= found.keys()
+    assert found.get("rw_sql_job_rows_total") == (None if is_first else 3)
+    assert found.get("rw_sql_catalog_readable") == (None if is_first else 1)
+    assert rows_total(counted) == 4
+    complete = scraped(counted)
+    assert (complete["rw_sql_job_rows_total"], complete["rw_sql_catalog_readable"]) == (4, 1)
+
+
+def test_a_count_that_fails_after_its_scrape_is_reported_by_the_next_one_only(
+    written: WrittenWarehouse, output: JobOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_COUNT_LIMIT_SECONDS", 0.1)
+    told, read, counted = threading.Event(), CommitCache.read, Metrics(written.context())
+    upsert(output, 0, range(3))
+
+    def fails(self: CommitCache, table: str, id_: str, version: int) -> CommitNumbers:
+        if threading.current_thread().name != "rw_sql-count-rows":
+            return read(self, table, id_, version)
+        told.wait(60)
+        raise OSError("the store does not respond")
+
+    def is_readable() -> float | None:
+        return scraped(counted).get("rw_sql_catalog_readable")
+
+    monkeypatch.setattr(CommitCache, "read", fails)
+    assert is_readable() is None
+    told.set()
+    for thread in threading.enumerate():
+        if thread.name == "rw_sql-count-rows":
+            thread.join(60)
+    monkeypatch.setattr(CommitCache, "read", read)
+    monkeypatch.setattr(metrics, "_COUNT_LIMIT_SECONDS", 60)
+    assert [is_readable(), is_readable()] == [0, 1]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,9 +56,9 @@ class Behind:
             Path(self.table, "_delta_log", f"{self.version:020d}.json").write_text(lines, encoding="utf-8")
         return self.version
 
-    def reach(self, version: int, *others: str) -> None:
-        """View 4 has read all commits before this version; ``others`` are further tables it has read to their end."""
-        folder = self.written.folder / "checkpoints" / "mv-4" / "1"
+    def reach(self, version: int, *others: str, reader: int = 4) -> None:
+        """A view has read all commits before this version; ``others`` are further tables it has read to their end."""
+        folder = self.written.folder / "checkpoints" / f"mv-{reader}" / "1"
         ids = [(str(DeltaTable(self.table, version=0).metadata().id), version)]
         ids += [(str(DeltaTable(other).metadata().id), 99) for other in others]
         offsets = [{"reservoirId": id_, "reservoirVersion": at, "index": -1} for id_, at in ids]
@@ -255,3 +257,96 @@ def test_commits_without_own_rows_are_read_once_even_if_none_is_kept(
     assert behind.lag() == Lag(records=0)
     behind.reach(2)  # a rewound reader
     assert behind.lag() == Lag(records=2, since_ms=AT + own * 1000)
+
+
+def several(written: WrittenWarehouse, *tables: int) -> list[Behind]:
+    """Views with these ids, each of which is read by the view whose id is higher by 1."""
+    written.commit(
+        *written.source(2, "s"),
+        *(written.view(id_, f"v{id_}", 2) for id_ in tables),
+        *(written.view(id_ + 1, f"w{id_}", id_) for id_ in tables),
+    )
+    found = [Behind(written, id_) for id_ in tables]
+    for behind in found:
+        behind.reach(2, reader=behind.of + 1)
+    return found
+
+
+def test_unread_commits_of_all_readers_together_may_exceed_the_cache(
+    written: WrittenWarehouse, monkeypatch: pytest.MonkeyPatch, reads: Callable[[], list[int]]
+) -> None:
+    monkeypatch.setattr(commit_numbers, "_MOST_KEPT", 60)
+    tables = several(written, 3, 5, 7)
+    for behind in tables:
+        behind.commit(added(2), times=30)
+    context = tables[0].context
+    for _ in range(31):
+        found = measure_lag(context, context.metastore.snapshot(), seconds=0)
+    assert [found[f"mv-{behind.of + 1}"].records for behind in tables] == [60, 60, 60]
+    reads()
+    measure_lag(context, context.metastore.snapshot(), seconds=0)
+    assert reads() == []
+    newest = tables[1].commit(added(2))
+    tables[1].reach(newest - 1, reader=6)
+    found = measure_lag(context, context.metastore.snapshot(), seconds=0)
+    assert found["mv-6"] == Lag(records=4, since_ms=AT + (newest - 1) * 1000)
+    assert reads() == [newest]
+
+
+def test_a_reader_that_is_far_behind_leaves_time_to_the_others(
+    written: WrittenWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far, near = several(written, 3, 5)
+    far.commit(added(1), times=1000)
+    near.commit(added(1), times=5)
+    clock = 0.0
+
+    def slow(self: Warehouse, path: str) -> str:
+        nonlocal clock
+        clock += 0.01
+        return read(self, path)
+
+    read = Warehouse.read_text
+    monkeypatch.setattr(Warehouse, "read_text", slow)
+    monkeypatch.setattr("rw_sql.runtime.observe.commit_numbers.time", SimpleNamespace(monotonic=lambda: clock))
+    found = measure_lag(far.context, far.context.metastore.snapshot(), seconds=2)
+    assert found["mv-4"] == Lag(since_ms=AT + 2000)
+    assert found["mv-6"].records == 5
+
+
+def test_two_readers_at_different_positions_read_each_commit_once(
+    written: WrittenWarehouse, monkeypatch: pytest.MonkeyPatch, reads: Callable[[], list[int]]
+) -> None:
+    monkeypatch.setattr(commit_numbers, "_MOST_KEPT", 1)
+    written.commit(*written.source(2, "s"), written.view(3, "v", 2), written.view(4, "w", 3), written.view(5, "x", 3))
+    behind = Behind(written, 3)
+    last = behind.commit(added(1), times=20)
+    behind.reach(12)
+    behind.reach(2, reader=5)
+
+    def records() -> list[int | None]:
+        found = measure_lag(behind.context, behind.context.metastore.snapshot())
+        return [found[job].records for job in ("mv-4", "mv-5")]
+
+    assert records() == [last - 11, 20]
+    assert sorted(reads()) == list(range(2, last + 1))
+    assert records() == [last - 11, 20]
+    assert reads() == []
+
+
+def test_the_commits_of_a_table_in_an_object_store_are_read_at_the_same_time(
+    appended: Behind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appended.reach(2)
+    appended.commit(added(1), times=9)
+    appended.lag(seconds=0)  # the id and the newest version are known
+    together, read = threading.Barrier(8, timeout=30), Warehouse.read_text
+
+    def waits(self: Warehouse, path: str) -> str:
+        if path.endswith(".json"):
+            together.wait()
+        return read(self, path)
+
+    monkeypatch.setattr(Warehouse, "is_local", property(lambda _: False))
+    monkeypatch.setattr(Warehouse, "read_text", waits)
+    assert appended.lag().records == 9

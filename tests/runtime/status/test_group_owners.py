@@ -11,8 +11,9 @@ from rich.console import Console
 
 from rw_sql.cli.service.status import print_status
 from rw_sql.magics.watch import StatusView
-from rw_sql.metastore.records import DropObject, MaterializedViewRecord, PutObject, SourceRecord
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, PauseRecord, PutObject, SourceRecord
 from rw_sql.runtime.observe.metrics import Metrics
+from rw_sql.runtime.status.examination import examine
 from rw_sql.runtime.status.page import PageQuery, page_html
 from rw_sql.runtime.status.reading import Measures, read_status
 from tests.support.warehouses import WrittenWarehouse
@@ -98,6 +99,32 @@ def test_an_empty_group_whose_owner_has_ended_needs_no_owner(written: WrittenWar
     status = read_status(written.context(), Measures())
     assert [owner.resource_group for owner in status.owners] == ["default"]
     assert "owner: process " in printed(written.context())
+
+
+def test_a_group_whose_objects_have_no_jobs_needs_no_owner(tmp_path: Path) -> None:
+    """The job of a view reads a source that is not shared, and nothing reads a source without views."""
+    written = WrittenWarehouse(tmp_path / "w")
+    written.commit(*written.source(2, "orders", is_shared=False), in_nightly(written.view(3, "history", 2)))
+    written.commit(*written.source(4, "unread"))
+    written.lease(group="nightly")
+    context = written.context()
+    assert of_groups(context, "rw_sql_owner_present") == {"nightly": 1}
+    assert "owner of resource group nightly: process " in printed(context)
+    assert not [finding for finding in examine(context) if finding.subject == "resource group default"]
+    written.commit(written.view(5, "totals", 4))
+    assert of_groups(context, "rw_sql_owner_present") == {"default": 0, "nightly": 1}
+    (finding,) = [finding for finding in examine(context) if finding.subject == "resource group default"]
+    assert finding.problem == "it has jobs (2), and no process runs them"
+
+
+@pytest.mark.parametrize("is_paused", [True, False])
+def test_a_group_whose_jobs_are_paused_needs_an_owner(tmp_path: Path, is_paused: bool) -> None:
+    written = WrittenWarehouse(tmp_path / "w")
+    written.commit(*written.source(2, "orders"), in_nightly(written.view(3, "history", 2)))
+    if is_paused:
+        written.commit(PutObject(record=PauseRecord(id=9, name="orders", source_id=2, reason="a rest")))
+    written.lease(group="nightly")
+    assert of_groups(written.context(), "rw_sql_owner_present") == {"default": 0, "nightly": 1}
 
 
 def test_a_warehouse_without_objects_has_the_owner_of_the_processs_group(tmp_path: Path) -> None:
