@@ -347,7 +347,7 @@ class Metastore:
                 newest = table.transaction(_EPOCH)
                 if based_on is not None and newest != based_on:
                     if newest > based_on and is_in_log(table, entries[0]):
-                        # Operations of others that follow it are read by the next look at the log.
+                        # The next refresh reads the operations of others that follow it.
                         return table.version - 1 if newest == based_on + 1 else self._seen[0] - 1
                     raise ConcurrentCommit(newest, based_on)
                 before = table.version
@@ -423,7 +423,7 @@ class Metastore:
 
     def _remember(self, effect: Effect) -> None:
         if self._recent and effect.epoch <= self._recent[-1].epoch:
-            return  # An interrupted call has remembered it.
+            return  # An interrupted call already added this effect.
         self._recent.append(effect)
         if len(self._recent) > _RECENT:
             self._forget(self._recent.popleft())

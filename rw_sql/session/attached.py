@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 _USE = re.compile(r"\s*USE\b", re.IGNORECASE)
 
 _BLOCK = re.compile(rf"{BLANK}*+(?:BEGIN|EXECUTE)\b", re.IGNORECASE)
-"""Matches statements of which a part may have run before Spark does not find a table."""
+"""Matches statements that may have run in part when Spark reports a missing table; they are not run again."""
 
 _COMPLETE = "the statement itself is complete, but its result is not shown"
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 OUTPUTS = ("text", "json")
 FORMATS = ("text", "mermaid", "json", "svg")
 LOOK_SECONDS = 0.7
-"""The time limit in seconds for asking all upstreams for their ends. The same limit applies again to finding out how
-old their records are, and with --watch to reading the commits of tables."""
+"""The time limit in seconds for requesting the end offsets of all upstreams. Requesting the age of their records and,
+with --watch, reading the commits of tables have the same limit."""
 
 _WATCH_SECONDS = 2.0
 _MOST_NAMES = 10

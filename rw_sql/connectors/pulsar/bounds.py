@@ -59,7 +59,8 @@ def bounds(address: Address, splits: Iterable[str]) -> dict[str, UpstreamSplit]:
 
 
 def _bounds_or_fail(address: Address, failed: list[Exception], split: str) -> UpstreamSplit:
-    """The bounds of a partition. After a failure, which is added to ``failed``, no other partition is asked for."""
+    """The bounds of a partition. After a failure, which is added to ``failed``, no further partition is
+    requested."""
     if failed:
         raise failed[0]
     try:

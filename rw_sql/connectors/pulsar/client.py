@@ -22,13 +22,13 @@ LIFE_SECONDS = 300.0
 
 OPERATION_SECONDS = 30
 """The time limit of a request in seconds, the client's own default. The client retries the request within this time. A
-host that accepts no connection is found out earlier."""
+refused connection fails earlier."""
 
-PATIENCE = 20
-"""How many times longer than the broker's last answer a message may take. A busy broker or machine delays both."""
+MESSAGE_FACTOR = 20
+"""A message may take this many times as long as the broker's last response. A busy broker or machine delays both."""
 
-PATIENCE_SECONDS = 30.0
-"""The maximum time in seconds for a message of a broker that answers slowly."""
+MESSAGE_SECONDS = 30.0
+"""The maximum time in seconds for a message of a broker that responds slowly."""
 
 _CONNECTION_KEYS = ("service.url", "auth.token")
 _PROBE_SECONDS = 1.0
@@ -240,9 +240,9 @@ def next_message(address: Address, reader: Any, seconds: float) -> Any:
     """The next message of a reader; None if the broker reports that the topic has no further message. Slower than
     :func:`fetched_message`.
 
-    Raises NothingError if the broker reports a further message but sends none within ``seconds``, or within PATIENCE
-    times the time of its report, if that is longer but at most PATIENCE_SECONDS. Then the last entries are parts of an
-    incomplete message, or were removed. Raises PulsarError.
+    Raises NothingError if the broker reports a further message but sends none within ``seconds``, or within
+    MESSAGE_FACTOR times the time of its report, if that is longer but at most MESSAGE_SECONDS. Then the last entries
+    are parts of an incomplete message, or were removed. Raises PulsarError.
     """
     import pulsar
 
@@ -250,7 +250,7 @@ def next_message(address: Address, reader: Any, seconds: float) -> Any:
         asked_at = time.monotonic()
         if not reader.has_message_available():
             return None
-        seconds = max(seconds, min(PATIENCE * (time.monotonic() - asked_at), PATIENCE_SECONDS))
+        seconds = max(seconds, min(MESSAGE_FACTOR * (time.monotonic() - asked_at), MESSAGE_SECONDS))
         try:
             return reader._reader.read_next(max(1, int(seconds * 1000)))
         except pulsar.Timeout as error:

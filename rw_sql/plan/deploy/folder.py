@@ -308,7 +308,8 @@ def require_ours(statement: CreateTable) -> None:
         )
     raise SqlError(
         INVALID_DEFINITION,
-        f"{_ONLY_DEFINITIONS}; this statement is Spark's",
+        "without a clause of rw_sql, such as WITH (connector = …), this CREATE TABLE creates a Spark table; a folder "
+        "may not contain it",
         span=statement.span,
         hint=f"{_RUN_OTHERS}; {hint}",
     )

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _ATTEMPTS = 20
-"""How often a statement is planned again, at least, because other operations were committed meanwhile. A statement
-that asked a question ends after this number, all others also need ``statement_timeout`` to be over."""
+"""The number of attempts after concurrent commits. A statement that asked a question then fails; any other continues
+until ``statement_timeout``."""
 _PAUSE_SECONDS = 0.5
 """The maximum pause before a further attempt. Its random length keeps several sessions from meeting again."""
 _QUICK_ANSWER_SECONDS = 10.0

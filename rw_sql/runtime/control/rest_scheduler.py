@@ -270,8 +270,8 @@ class Rests:
         return [own, *idle.versions] if isinstance(idle, IdleReader) else [own]
 
     def _is_quiet(self, slot: JobSlot, now: float, seconds: float) -> bool:
-        """True if a running job has had no batch for ``idle_job_timeout`` and its minimum interval, and no check in the
-        first of these times has found work for it."""
+        """True if a running job has committed no batch for ``idle_job_timeout`` (``seconds``) and its minimum interval,
+        and no check during ``idle_job_timeout`` has found work."""
         if slot.running is None or slot.is_working or slot.running.spec != slot.wanted or not may_rest(slot.wanted):
             return False
         if now - max(slot.started_at, slot.looked_at) <= seconds:

@@ -71,11 +71,11 @@ def why_unreadable(warehouse: Warehouse, path: str, known: str) -> str:
     """
     try:
         if latest_version(warehouse, path) < 0:
-            return f"without Spark, there is no Delta table at {path}"
+            return f"rw_sql finds no Delta table at {path}"
         found = table_id(warehouse, path)
     except (OSError, DeltaError) as error:
         return one_line(error)
-    return "" if found == known else f"without Spark, there is another Delta table at {path}"
+    return "" if found == known else f"rw_sql finds another Delta table at {path} than Spark does"
 
 
 def require_table(warehouse: Warehouse, record: ObjectRecord | None) -> None:

@@ -77,8 +77,8 @@ HELP = {
     "rw_sql_catalog_epoch": "The number of the newest statement.",
     "rw_sql_applied_epoch": "The number of the newest statement that the owner of the resource group has applied.",
     "rw_sql_catalog_readable": (
-        "1 if the catalog and the jobs' tables could be read for this scrape; else 0, and other metrics are absent. It "
-        "has no value while the process counts the rows of a table for the first time."
+        "1 if the catalog and the jobs' tables could be read for this scrape; otherwise 0, and only the metrics that "
+        "could not be read are absent. It has no value while the process counts the rows of a table for the first time."
     ),
     "rw_sql_build_info": "Always 1; its labels are the versions of rw_sql, Python, Spark and deltalake.",
 }

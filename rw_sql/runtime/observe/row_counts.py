@@ -16,7 +16,7 @@ _MOST_COUNTED = 1_000_000
 """The maximum number of commits over all tables. Each takes 16 bytes."""
 
 _WINDOW_SECONDS = 300.0
-"""Commits that no reader has needed for three times this time are forgotten, when a reader is measured next."""
+"""The next measurement of a reader removes commits that no reader has needed for three such periods."""
 
 _UNREAD, _UNKNOWN = -2, -1
 

@@ -277,11 +277,13 @@ def owner_silent(lease: Lease, suspended: int | None, seconds: float, warehouse:
     pid = lease.python_pid if suspended is None else suspended
     state = f"has written no heartbeat for {spoken_seconds(seconds)}" if suspended is None else "is suspended"
     where = "" if lease.host == this_machine() else f" on {lease.host.partition(' ')[0]}"
-    resumes = "its log contains the reason" if suspended is None else f"{resume_command(lease)} resumes it"
+    resumes = (
+        f"the log of process {pid} contains the reason" if suspended is None else f"{resume_command(lease)} resumes it"
+    )
     return SqlError(
         OWNER_MISSING,
         f"process {pid}{where}, which runs the statement, {state}: the statement may or may not take effect",
-        hint=f"{resumes}; {takeover_command(lease, warehouse)}{where} ends it; {_COMMITTED_HINT}",
+        hint=f"{resumes}; {takeover_command(lease, warehouse)}{where} ends the process; {_COMMITTED_HINT}",
     )
 
 

@@ -26,9 +26,9 @@ runs, and 0.2 s of a batch on a local path."""
 class UnreadBuckets:
     """The buckets of the rows that the commits of a log add.
 
-    Commits from ``_begin`` up to, but not including, ``_end`` have been read. ``_least`` has, in ascending order, those
-    whose oldest bucket is older than the buckets of all later ones, each with that bucket. There are at most as many as
-    buckets.
+    Commits from ``_begin`` up to, but not including, ``_end`` have been read. ``_least`` lists ``(version, bucket)``
+    in ascending order: the commits whose oldest bucket is older than every bucket of later commits. There are at most
+    as many as buckets.
     """
 
     warehouse: Warehouse

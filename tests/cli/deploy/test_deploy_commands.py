@@ -130,7 +130,7 @@ def test_a_plan_with_a_table_of_spark_is_refused(folder: Path, tmp_path: Path, t
     data = json.loads(plan.read_text(encoding="utf-8"))
     data["changes"][0].update(kind="table", name="t", statements=[table])
     plan.write_text(json.dumps(data), encoding="utf-8")
-    with pytest.raises(SqlError, match="this statement is Spark's"):
+    with pytest.raises(SqlError, match="creates a Spark table"):
         run("apply", str(plan), "--yes")
     assert not warehouse.exists()
 

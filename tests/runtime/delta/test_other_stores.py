@@ -91,8 +91,8 @@ def test_a_table_that_only_spark_finds_is_unreadable(tmp_path: Path, in_memory: 
     known = str(DeltaTable(table).metadata().id)
     assert why_unreadable(warehouse, table, known) == ""
     # The environment and Spark's settings name different stores.
-    assert why_unreadable(warehouse, table, "another") == f"without Spark, there is another Delta table at {table}"
-    assert why_unreadable(warehouse, in_memory, known) == f"without Spark, there is no Delta table at {in_memory}"
+    assert why_unreadable(warehouse, table, "another") == f"rw_sql finds another Delta table at {table} than Spark does"
+    assert why_unreadable(warehouse, in_memory, known) == f"rw_sql finds no Delta table at {in_memory}"
     # fsspec reads this log, and delta-rs does not find the table.
     commit(in_memory, 0)
     assert why_unreadable(warehouse, in_memory, known) != ""

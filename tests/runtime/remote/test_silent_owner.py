@@ -82,7 +82,7 @@ def test_a_suspended_owner_is_named_when_the_statement_has_waited_long_enough(
         f"process {process.pid}, which runs the statement, is suspended: the statement may or may not take effect"
     )
     assert (error.hint or "").startswith(
-        f"kill -CONT {process.pid} resumes it; rw-sql takeover --force --warehouse {pair.written.uri} ends it; SELECT"
+        f"kill -CONT {process.pid} resumes it; rw-sql takeover --force --warehouse {pair.written.uri} ends the process;"
     )
 
 

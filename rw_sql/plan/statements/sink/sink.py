@@ -64,7 +64,7 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, inspector: Insp
     starts: list[tuple[int, int]] = []
     if not _has_snapshot(statement):
         for input_id in given.inputs:
-            # A new record of an external table is only in the snapshot after the statement.
+            # ``snapshot`` lacks an external table that this statement adds to the catalog.
             starts.append((input_id, inspector.after(snapshot).tables.version(input_id)))
     blank = SinkRecord(
         id=snapshot.next_id,

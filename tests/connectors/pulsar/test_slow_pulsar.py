@@ -30,14 +30,14 @@ class SlowReader:
 def test_a_message_of_a_slow_broker_gets_more_time() -> None:
     slow = SlowReader()
     assert client.next_message(_ADDRESS, slow, 0.1) == "a message"
-    assert slow.waited[0] >= 1000 * client.PATIENCE * 0.05
+    assert slow.waited[0] >= 1000 * client.MESSAGE_FACTOR * 0.05
 
 
 @pytest.mark.parametrize(("given", "waited_ms"), [(0.1, 500), (0.8, 800)])
 def test_a_message_of_a_slow_broker_gets_limited_time(
     given: float, waited_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(client, "MESSAGE_SECONDS", 0.5)
     slow = SlowReader()
     client.next_message(_ADDRESS, slow, given)
     assert slow.waited == [waited_ms]
