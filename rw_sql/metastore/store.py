@@ -179,11 +179,12 @@ class Metastore:
             if self._seen[1].epoch < epoch - 1:
                 self._catch_up()
             self.faults("metastore.before_append")
-            before = self._append([row], based_on.epoch)
-            self.faults("metastore.after_append")
-            self._remember(effect)
-            snapshot = fold(based_on, effect)
-            self._seen = (before + 1, snapshot)
+            with self._unread_if_interrupted():
+                before = self._append([row], based_on.epoch)
+                self.faults("metastore.after_append")
+                self._remember(effect)
+                snapshot = fold(based_on, effect)
+                self._seen = (before + 1, snapshot)
             self._made = {at: made for at, made in self._made.items() if at > epoch - _RECENT}
             self._made[epoch] = operation_record(row, None) if operation.is_unsafe else None
             on_append()
@@ -417,6 +418,8 @@ class Metastore:
         """If the block is interrupted or fails, its rows, which count as read, are read again."""
         try:
             yield
+        except ConcurrentCommit:  # Nothing was read or written.
+            raise
         except BaseException:
             self._operations.mark_unread()
             raise

@@ -125,3 +125,20 @@ def test_a_read_is_repeated_while_another_thread_updates_a_projection(
         finally:
             release.set()
         holding.result()
+
+
+def test_a_commit_that_is_interrupted_after_its_append_is_part_of_the_catalog(
+    metastore: Metastore, other: Metastore, make: Make
+) -> None:
+    def interrupt(point: str) -> None:
+        if point == "metastore.after_append":
+            raise KeyboardInterrupt
+
+    metastore.faults = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    metastore.faults = lambda _: None
+    assert told(metastore) == told(other) == (1, ["orders"])
+    metastore.commit(make.source_with_splits(2, "others", 1), based_on=metastore.snapshot())
+    metastore.flush_projections()
+    assert told(Metastore.open(metastore.directory.removesuffix("/rw_catalog"))) == (2, ["orders", "others"])

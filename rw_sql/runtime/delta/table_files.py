@@ -57,6 +57,9 @@ Spark's streams list the log at every poll, and every file in the log slows down
 makes each batch slower.
 """
 
+_MOST_UNLISTED = 1_000
+"""The maximum number of versions whose checksums are removed without listing the log first."""
+
 MOST_CHECKSUMS = 20
 """The number of newest versions whose checksums are kept.
 
@@ -200,7 +203,8 @@ class TableFiles:
         if last < 0:
             return
         old: Iterable[int] = range(max(self._checksums_to + 1, self._kept_from), last + 1)
-        if self._checksums_to < 0:
+        # Other processes have cleaned up most of the checksums that they wrote in the meantime.
+        if self._checksums_to < 0 or last - self._checksums_to > _MOST_UNLISTED:
             found = (int(match[1]) for name in self._log_names() if (match := _CHECKSUM.fullmatch(name)))
             old = [version for version in found if version <= last]
         for version in old:

@@ -163,6 +163,7 @@ class RemoteExecutor:
         if not self._context.warehouse.is_local:
             seconds = _LOOK_SECONDS_IN_STORE
         asked_at, checked_at, shown = time.monotonic(), time.monotonic(), ""
+        self._suspended_at = None
         told: dict[str, BackfillProgress] = {}
         while True:
             found = facts.requests.find(request.request)

@@ -55,7 +55,9 @@ def swap_rebuilt(context: Context) -> bool:
     for group in rebuild_groups(snapshot):
         if group_of(snapshot, group[0].view_id) != context.group:
             continue
-        if not all(_has_caught_up(context, snapshot, rebuild) for rebuild in group):
+        # The checks of all views begin at once, so that their results are known at about the same time.
+        caught_up = [_has_caught_up(context, snapshot, rebuild) for rebuild in group]
+        if not all(caught_up):
             continue
         fault("rebuild.before_swap")
         try:

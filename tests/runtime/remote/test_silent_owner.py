@@ -6,13 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import TAKEN, Request
 from rw_sql.runtime.remote import remote_executor
+from rw_sql.runtime.remote.request_server import owner_silent
 from rw_sql.runtime.support.processes import process_start
 from tests.runtime.remote.remote_sessions import SOURCE, Client, Pair
 from tests.support.warehouses import WrittenWarehouse
@@ -94,3 +97,26 @@ def test_an_owner_without_heartbeats_is_named_when_it_counts_as_gone_elsewhere(
     error = client.error(SOURCE)
     assert error.message.startswith(f"process {process.pid}, which runs the statement, has written no heartbeat for ")
     assert pair.context.metastore.snapshot().epoch == 0
+
+
+def test_a_suspension_during_an_earlier_statement_does_not_count(
+    lease: Lease, client: Client, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.executor._suspended_at = time.monotonic() - 3600
+    client.state.parameters["statement_timeout"] = "200ms"
+    waited: list[float] = []
+
+    def told(lease: Lease, suspended: int | None, seconds: float, warehouse: str) -> SqlError:
+        waited.append(seconds)
+        return owner_silent(lease, suspended, seconds, warehouse)
+
+    monkeypatch.setattr(remote_executor, "owner_silent", told)
+    added = client.context.metastore.jobs.requests.add
+
+    def suspend(request: Request) -> None:
+        added(request)
+        os.kill(process.pid, signal.SIGSTOP)
+
+    monkeypatch.setattr(client.context.metastore.jobs.requests, "add", suspend)
+    client.error(SOURCE)
+    assert waited[0] < 3600

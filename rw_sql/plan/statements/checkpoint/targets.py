@@ -302,12 +302,20 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, chosen: tupl
     except SqlError as error:
         error.span = error.span or target.span
         raise
-    there = {(split.id, other.source(split.source).kind): split.position for split in other.splits}
+    kinds = {split: other.source(split.source).kind for split in other.splits}
+    by_source = {(split.source, split.local, kind): split.position for split, kind in kinds.items()}
+    by_name = {(split.id, kind): split.position for split, kind in kinds.items()}
+    topics = {(split.source, _topic(split.local), kind) for split, kind in kinds.items()}
+    has_one = len({split.source for split, kind in kinds.items() if kind == KAFKA}) == 1
     found = {}
     for each in chosen:
-        # A new split can have a longer name here than in the other checkpoint, which has fewer sources.
-        names = (each.id,) if each.position is not None else (each.id, each.local)
-        at = next((there[name, each.kind] for name in names if (name, each.kind) in there), None)
+        at = by_source.get((each.source, each.local, each.kind))
+        # If the same source reads the topic there, a split of the same name belongs to another source.
+        if at is None and (each.source, _topic(each.local), each.kind) not in topics:
+            at = by_name.get((each.id, each.kind))
+            # A new split can have a longer name here than in the other checkpoint, if that has one source.
+            if at is None and each.position is None and has_one:
+                at = by_name.get((each.local, each.kind))
         if at is not None:
             found[each] = at
     if not found:
@@ -319,6 +327,10 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, chosen: tupl
             hint=f"name splits of that checkpoint: {listed}",
         )
     return _all(chosen, found, target.span, (f"taken from batch {other.batch} of {target.path}",))
+
+
+def _topic(local: str) -> str:
+    return local.rpartition(":")[0]
 
 
 def _source(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.checkpoints.made import kafka, make_checkpoint
+from tests.plan.canned import refused
 from tests.plan.statements.checkpoint.test_lower_checkpoint import inject, positions_after, world_of
 
 if TYPE_CHECKING:
@@ -32,3 +33,11 @@ def test_a_new_partition_gets_its_position_from_a_checkpoint_of_any_number_of_so
     assert of_one == {"a:0": 40, "a:1": 50, "b:0": 7, "1/new:0": 11}
     of_two = positions_after(world, inject(path, f"FROM CHECKPOINT '{two}' FOR SPLITS ('0/new:0', '1/new:0')"))
     assert of_two == {"a:0": 40, "a:1": 50, "b:0": 7, "0/new:0": 0, "1/new:0": 13}
+
+
+def test_a_new_partition_does_not_get_the_position_of_another_source_of_its_topic(tmp_path: Path) -> None:
+    world, path = world_of(tmp_path)
+    other = make_checkpoint(tmp_path / "other", [kafka(b=[10, 900]), kafka(b=[20])])
+    moved = inject(path, f"FROM CHECKPOINT '{other}' FOR SPLITS ('1/b:0', '1/b:1')")
+    assert positions_after(world, moved)["b:0"] == 20
+    assert refused(world, inject(path, f"FROM CHECKPOINT '{other}' FOR SPLITS ('1/b:1')")).code == "RW310"
