@@ -111,7 +111,7 @@ def _new_client(options: Mapping[str, str]) -> Any:
         options["service.url"].strip(),
         authentication=pulsar.AuthenticationToken(token) if token else None,
         operation_timeout_seconds=OPERATION_SECONDS,
-        connection_timeout_ms=10_000,
+        connection_timeout_ms=1000 * OPERATION_SECONDS,
         stats_interval_in_seconds=0,
         # Nothing is logged, because all errors are raised, including errors that occur while something is closed.
         logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
