@@ -232,3 +232,21 @@ def test_an_id_beyond_those_of_registries_is_an_error_of_its_record(spark: Spark
         "schema 2147483647 is not in the registry",
         None,
     ]
+
+
+def test_a_string_that_is_not_utf8_is_an_error_of_its_record(spark: SparkSession, writer: AvroWriter) -> None:
+    schema = record_schema(
+        "Texts",
+        {
+            "plain": "string",
+            "listed": {"type": "array", "items": ["null", "string"]},
+            "named": {"type": "map", "values": "string"},
+        },
+    )
+    good = {"plain": "Z\u00fcrich", "listed": ["one", None], "named": {"key": "value"}}
+    data = writer.framed("texts", schema, good)
+    broken = [data.replace(text, b"\xff" * len(text)) for text in ("Z\u00fcrich".encode(), b"one", b"key", b"value")]
+    first, *others = read_values(spark, writer.url, "texts", schema, [data, *broken])
+    assert first == ({**good, "named": [("key", "value")]}, None)  # Arrow returns a map as a list of pairs.
+    assert all(row == dict.fromkeys(good) for row, _ in others)
+    assert all((error or "").startswith("the bytes are not a record of schema ") for _, error in others)

@@ -1,5 +1,5 @@
-"""Detects values that their columns cannot have: decimals whose bytes exceed the schema's precision, and dates and
-times outside of the years 1 to 9999.
+"""Detects values that their columns cannot have: decimals whose bytes exceed the schema's precision, dates and times
+outside of the years 1 to 9999, and strings that are not UTF-8.
 
 Spark reads a decimal of at most 18 digits as the lowest 64 bits of its bytes, without a check. Such decimals are
 therefore read with more digits, and each value is compared with the schema's precision.
@@ -50,7 +50,7 @@ def narrow_decimal(schema: avro.Schema) -> Callable[[Column], Column] | None:
 
 @dataclass(frozen=True, slots=True)
 class FitCheck:
-    """Checks the decimals, dates and times in a value. ``named`` are the schema's named types.
+    """Checks the decimals, dates, times and strings in a value. ``named`` are the schema's named types.
 
     ``within`` are the names of the enclosing types; a type inside itself is not checked again.
     """
@@ -59,11 +59,13 @@ class FitCheck:
     within: frozenset[str] = frozenset()
 
     def of(self, schema: avro.Schema) -> Callable[[Column], Column] | None:
-        """The condition that each :func:`wide_decimal` in a value fits the schema's precision, and that the dates and
-        times in the value are in the years 1 to 9999; never NULL.
+        """The condition that each :func:`wide_decimal` in a value fits the schema's precision, that the dates and times
+        in the value are in the years 1 to 9999, and that its strings are UTF-8; never NULL.
 
         None if the schema has no such values.
         """
+        if schema == "string":
+            return _is_text
         if isinstance(schema, str):
             if schema in self.within or schema not in self.named:
                 return None
@@ -76,7 +78,9 @@ class FitCheck:
             case "array":
                 return _of_all(self.of(schema["items"]), lambda value: value)
             case "map":
-                return _of_all(self.of(schema["values"]), f.map_values)
+                return _of_map(self.of(schema["values"]))
+            case "string":
+                return _is_text
         found = _of_64_bits(schema)
         if found is not None:
             return lambda value: value.isNull() | value.try_cast(_kind(found)).isNotNull()
@@ -110,6 +114,20 @@ def _of_all(
 ) -> Callable[[Column], Column] | None:
     """The condition that all items of a value fit."""
     return None if check is None else lambda value: _or_null(value, f.forall(items(value), check))
+
+
+def _of_map(check: Callable[[Column], Column] | None) -> Callable[[Column], Column]:
+    """The condition that all keys of a map are UTF-8, and all of its values fit."""
+
+    def fits(value: Column) -> Column:
+        keys = f.forall(f.map_keys(value), _is_text)
+        return _or_null(value, keys if check is None else keys & f.forall(f.map_values(value), check))
+
+    return fits
+
+
+def _is_text(value: Column) -> Column:
+    return _or_null(value, f.is_valid_utf8(value))
 
 
 def _or_null(value: Column, fits: Column) -> Column:
