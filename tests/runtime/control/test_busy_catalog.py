@@ -10,6 +10,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import DISCOVERY, Operation, ParameterRecord, PutObject, SourceRecord
 from rw_sql.runtime.control import discovery, executor
 from rw_sql.runtime.control.discovery import SplitDiscovery
+from rw_sql.runtime.control.owner import Owner
 from rw_sql.runtime.control.quiesce import lock_sources
 from tests.runtime.control.test_blocks import CREATE, Session
 
@@ -105,3 +106,16 @@ def test_a_block_over_a_source_with_new_splits_asks_once(session: Session, monke
     session.state.ask = yes
     session.run("BEGIN UNSAFE", "PAUSE SOURCE s", "INJECT SOURCE OFFSETS s TO EARLIEST", "RESUME SOURCE s", "COMMIT")
     assert len(session.questions) == 1
+
+
+def test_the_owner_is_held_back_until_a_lock_has_ended(session: Session) -> None:
+    session.run("RESUME SOURCE s")
+    session.give_a_reader()
+    snapshot, owner = session.metastore.snapshot(), Owner(session.context)
+    source = snapshot.find("source", "s")
+    assert isinstance(source, SourceRecord)
+    assert not owner._is_held_back()
+    locks = lock_sources(session.context, snapshot, [source.id], 5.0, lambda: None)
+    assert owner._is_held_back()
+    session.metastore.jobs.release_locks(locks)
+    assert not owner._is_held_back()

@@ -26,7 +26,7 @@ from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.refresh import job as job_module
 from rw_sql.runtime.refresh import staging as staging_module
-from rw_sql.runtime.refresh.job import RefreshJob
+from rw_sql.runtime.refresh.job import HELD_BACK, RefreshJob
 from rw_sql.runtime.refresh.staging import Staged, Staging
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax.query.maintained_form import KEEP
@@ -427,3 +427,18 @@ def test_what_a_client_says_is_reported_without_the_secret() -> None:
     assert job_module._reason(OSError("open sesame is wrong for reader"), options) == "[secret] is wrong for reader"
     assert job_module._reason(KeyError("column"), options) == "KeyError: 'column'"
     assert job_module._reason(ValueError(), options) == "ValueError"
+
+
+def test_a_scheduled_refresh_waits_while_a_statement_holds_readers_stopped(world: World) -> None:
+    world.put(PutObject(record=replace(world.record, interval_s=1)))
+    world.upstream = drawn(1)
+    looks: list[str] = []
+
+    def is_held_back() -> bool:
+        looks.append(world.record.status)
+        return len(looks) < 3
+
+    world.context.made[HELD_BACK] = is_held_back
+    world.run_until(lambda: world.record.succeeded_ms is not None)
+    assert looks[:3] == [IDLE] * 3
+    assert world.held() == drawn(1)

@@ -16,7 +16,7 @@ from rw_sql.metastore.records import DropObject, Operation
 from rw_sql.runtime.decoding.decoder import BUCKET
 from rw_sql.runtime.delta import table_files
 from rw_sql.runtime.delta.delta_log import commit_path
-from rw_sql.runtime.delta.table_files import RemovedFiles
+from rw_sql.runtime.delta.table_files import RemovedFiles, TableFiles
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.upkeep import unread_buckets
 from rw_sql.runtime.upkeep.dropped_objects import sweep
@@ -312,3 +312,16 @@ def test_commits_are_cleaned_up_when_their_checkpoint_is_old_enough(
     os.utime(first, (time.time() - 61, time.time() - 61))
     upkeep.run()
     assert log.versions()[0] == int(first.name.partition(".")[0])
+
+
+def test_checksums_of_versions_that_another_process_wrote_are_listed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, removed = str(tmp_path / "table"), []
+    monkeypatch.setattr(Warehouse, "remove", lambda _, path: removed.append(path))
+    files = TableFiles(warehouse=Warehouse.at(str(tmp_path)), table=table, pending=f"{table}/pending")
+    files.clean_checksums(220)
+    files.clean_checksums(100_100)
+    assert removed == []
+    files.clean_checksums(100_102)
+    assert len(removed) == 2
