@@ -135,6 +135,7 @@ def store_of_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.stop()
 
 
+@pytest.mark.s3
 def test_the_threads_of_a_process_run_while_it_reads_a_table(store_of_this_process: str) -> None:
     uri = store_of_this_process
     columns = pa.schema([("seq", pa.int64()), ("name", pa.string())])

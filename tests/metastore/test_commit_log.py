@@ -179,6 +179,7 @@ def _status(job: str) -> JobStatus:
     return JobStatus(job=job, object_id=1, state="RUNNING", updated_ms=1)
 
 
+@pytest.mark.s3
 def test_the_metastore_in_an_object_store_needs_few_requests(store: S3Store) -> None:
     ours = Metastore.open(store.warehouse())
     others = Metastore.open(ours.directory.removesuffix("/rw_catalog"))
@@ -201,6 +202,7 @@ def test_the_metastore_in_an_object_store_needs_few_requests(store: S3Store) -> 
     assert set(ours.jobs.job_statuses()) == {"first", "ours", "others"}
 
 
+@pytest.mark.s3
 def test_a_reader_whose_next_commit_was_cleaned_up_goes_on(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = Metastore.open(store.warehouse())
     others = Metastore.open(ours.directory.removesuffix("/rw_catalog"))

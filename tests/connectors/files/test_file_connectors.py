@@ -213,6 +213,7 @@ def bucket() -> Iterator[dict[str, str]]:
     server.stop()
 
 
+@pytest.mark.s3
 def test_a_bucket_is_seen_by_its_keys(bucket: dict[str, str]) -> None:
     assert seen(bucket, "s3").keys() == {"in/a.csv", "in/deep/b.csv", "out/d.csv"}
     splits = seen({**bucket, "match_pattern": "in/*.csv"}, "s3")
@@ -223,6 +224,7 @@ def test_a_bucket_is_seen_by_its_keys(bucket: dict[str, str]) -> None:
     assert files("s3").offsets_at(bucket, 0, ("in/a.csv",)) == {"in/a.csv": 0}
 
 
+@pytest.mark.s3
 def test_a_folder_without_files_in_a_bucket_is_no_missing_bucket(
     bucket: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +244,7 @@ def test_a_folder_without_files_in_a_bucket_is_no_missing_bucket(
     assert missing.error == "none does not exist"
 
 
+@pytest.mark.s3
 @pytest.mark.parametrize("name", ["a b", "a%20b", "a#b", "a?b", "a[1]", "{a,b}", "a*b", "a\\b", "é", "a+b", "'"])
 def test_a_key_with_other_characters_is_read(bucket: dict[str, str], name: str) -> None:
     client = boto3.client(
@@ -257,6 +260,7 @@ def test_a_key_with_other_characters_is_read(bucket: dict[str, str], name: str) 
     assert splits.keys() == {f"odd/{name}.csv"}
 
 
+@pytest.mark.s3
 def test_a_connection_leads_to_the_bucket(bucket: dict[str, str]) -> None:
     world = CannedWorld()
     world.run(
@@ -274,6 +278,7 @@ def test_a_connection_leads_to_the_bucket(bucket: dict[str, str]) -> None:
     assert seen(options, "s3").keys() == {"in/a.csv", "in/deep/b.csv", "out/d.csv"}
 
 
+@pytest.mark.s3
 @pytest.mark.long
 def test_a_bucket_that_cannot_be_listed(bucket: dict[str, str]) -> None:
     assert files("s3").look({**bucket, "s3.bucket_name": "none"}).error == "none does not exist"

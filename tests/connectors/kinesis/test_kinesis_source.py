@@ -106,6 +106,7 @@ def begun(given: Mapping[str, str]) -> dict[str, SplitState]:
     return {split: beginning(found) for split, found in KINESIS.look(given).splits.items()}
 
 
+@pytest.mark.kinesis
 def test_a_range_is_read_exactly_and_again(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream)
     split = KINESIS.look(given).splits[FIRST]
@@ -129,6 +130,7 @@ def test_a_range_is_read_exactly_and_again(kinesis_server: KinesisServer, stream
     assert sorted(map(offset_text, numbers)) == [offset_text(number) for number in numbers]
 
 
+@pytest.mark.kinesis
 def test_a_range_may_end_at_any_record(kinesis_server: KinesisServer, stream: str) -> None:
     """After INJECT, the position is a record's own number, not one more than that of the record before it."""
     given = options(kinesis_server, stream)
@@ -156,6 +158,7 @@ def test_a_position_has_all_its_digits() -> None:
             KINESIS.decode_state(FIRST, wrong)
 
 
+@pytest.mark.kinesis
 def test_a_run_reads_everything_once(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream)
     run = Run(given, begun(given), max_records=10)
@@ -175,6 +178,7 @@ def test_a_run_reads_everything_once(kinesis_server: KinesisServer, stream: str)
     assert KINESIS.look(given).splits[FIRST].end == again.states[FIRST].offset
 
 
+@pytest.mark.kinesis
 def test_children_are_read_after_their_parents(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream)
     run = Run(given, begun(given), max_records=7)
@@ -212,6 +216,7 @@ def test_children_are_read_after_their_parents(kinesis_server: KinesisServer, st
         Run(given, {**run.states, FIRST: SplitState(split=FIRST, offset=5)}).poll()
 
 
+@pytest.mark.kinesis
 def test_shards_made_later_begin_at_their_first_record(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream, **{"scan.startup.mode": "latest"})
     kinesis_server.put(stream, *records([b"old"]))
@@ -225,6 +230,7 @@ def test_shards_made_later_begin_at_their_first_record(kinesis_server: KinesisSe
     assert run.values == [b"new"]
 
 
+@pytest.mark.kinesis
 def test_expired_records_are_reported(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream)
     numbers = [number for _, number in kinesis_server.put(stream, *records([b"%d" % at for at in range(10)]))]
@@ -270,6 +276,7 @@ def test_expired_records_are_reported(kinesis_server: KinesisServer, stream: str
     assert run.values == [b"later"]
 
 
+@pytest.mark.kinesis
 def test_an_idle_shard_is_continued_in_the_same_process(kinesis_server: KinesisServer, stream: str) -> None:
     """As after a rest, a statement or an error: all records are gone, and this process has seen that it had them."""
     given = options(kinesis_server, stream)
@@ -292,6 +299,7 @@ def test_an_idle_shard_is_continued_in_the_same_process(kinesis_server: KinesisS
         Run(given, again.states).poll()
 
 
+@pytest.mark.kinesis
 def test_a_retention_that_was_raised_brings_nothing_back(kinesis_server: KinesisServer, stream: str) -> None:
     kinesis_server.keep(stream, hours=24, age_hours=72)
     given = options(kinesis_server, stream)
@@ -307,6 +315,7 @@ def test_a_retention_that_was_raised_brings_nothing_back(kinesis_server: Kinesis
     assert run.values == [b"6", b"7", b"8", b"9"]
 
 
+@pytest.mark.kinesis
 @pytest.mark.parametrize("newest", [0, 60, 2_000, 9_000, 40_000])
 def test_the_end_of_a_shard_is_found_without_reading_all_of_it(
     kinesis_server: KinesisServer, stream: str, monkeypatch: pytest.MonkeyPatch, newest: int
@@ -330,6 +339,7 @@ def test_the_end_of_a_shard_is_found_without_reading_all_of_it(
     assert len(pages) < 30, "instead of two hundred"
 
 
+@pytest.mark.kinesis
 def test_a_shard_that_is_written_to_all_the_time_has_an_end(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream)
     kinesis_server.put(stream, *records([b"first"]))
@@ -343,6 +353,7 @@ def test_a_shard_that_is_written_to_all_the_time_has_an_end(kinesis_server: Kine
         kinesis_server.busy.discard(stream)
 
 
+@pytest.mark.kinesis
 def test_a_stream_that_was_created_again(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream)
     kinesis_server.put(stream, *records([b"1"]))
@@ -361,6 +372,7 @@ def test_a_stream_that_was_created_again(kinesis_server: KinesisServer, stream: 
         read(given, FIRST, state.offset - 1, state.offset, state.incarnation)
 
 
+@pytest.mark.kinesis
 def test_a_position_behind_the_end(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream)
     ((_, number),) = kinesis_server.put(stream, *records([b"1"]))
@@ -368,6 +380,7 @@ def test_a_position_behind_the_end(kinesis_server: KinesisServer, stream: str) -
     assert split_status(SplitState(split=FIRST, offset=number + 2), split) == AHEAD
 
 
+@pytest.mark.kinesis
 def test_errors_that_pass_are_retried(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream, **{"kinesis.sdk.init_backoff_ms": "1"})
     run = Run(given, begun(given))
@@ -388,6 +401,7 @@ def test_errors_that_pass_are_retried(kinesis_server: KinesisServer, stream: str
     assert run.poll() == 0
 
 
+@pytest.mark.kinesis
 def test_times(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream)
     before = now_ms()
@@ -401,6 +415,7 @@ def test_times(kinesis_server: KinesisServer, stream: str) -> None:
     assert found[FIRST] == shards.ENDED
 
 
+@pytest.mark.kinesis
 def test_what_the_service_answers(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream)
     assert KINESIS.look({key: value for key, value in given.items() if key != "stream"}).is_reachable
@@ -414,6 +429,7 @@ def test_what_the_service_answers(kinesis_server: KinesisServer, stream: str) ->
     assert "tests-secret" not in error
 
 
+@pytest.mark.kinesis
 def test_packed_records_are_unpacked(kinesis_server: KinesisServer, stream: str) -> None:
     given = options(kinesis_server, stream)
     inner = [(f"key{number % 3}", b'{"n": %d}' % number) for number in range(300)]
@@ -452,6 +468,7 @@ def test_packed_records_are_unpacked(kinesis_server: KinesisServer, stream: str)
     assert all(hash_of(row["key"].decode()) >= low[row["_rw_split"]] for row in found)
 
 
+@pytest.mark.kinesis
 def test_a_role_is_assumed(kinesis_server: KinesisServer, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", kinesis_server.endpoint)
     role = "arn:aws:iam::123456789012:role/reader"

@@ -337,6 +337,7 @@ def test_a_job_with_a_reason_of_its_own_keeps_it(written: WrittenWarehouse, disk
     assert reasons["mv-3"].startswith("UNWRITABLE")
 
 
+@pytest.mark.s3
 def test_in_an_object_store_doctor_names_keys_that_may_not_write(s3_store: S3Store) -> None:
     with s3_store.reached_by_the_environment():
         uri = s3_store.warehouse()

@@ -103,6 +103,7 @@ def reader(s3_store: S3Store, tmp_path: Path, request: pytest.FixtureRequest) ->
         yield Reader(tmp_path / "warehouse", f"{path}/own orders")
 
 
+@pytest.mark.s3
 def test_flush_and_the_lag_see_the_rows_that_a_view_has_not_read(reader: Reader) -> None:
     reader.append(1, 2)
     assert not reader.are_reached()
@@ -122,6 +123,7 @@ def test_flush_and_the_lag_see_the_rows_that_a_view_has_not_read(reader: Reader)
     assert why_unreadable(warehouse, reader.path, str(DeltaTable(reader.path).metadata().id)) == ""
 
 
+@pytest.mark.s3
 def test_versions_that_were_cleaned_up_and_files_that_vacuum_removed_stall_the_view(
     reader: Reader, s3_store: S3Store
 ) -> None:
@@ -150,6 +152,7 @@ def test_versions_that_were_cleaned_up_and_files_that_vacuum_removed_stall_the_v
     assert raised.value.is_final
 
 
+@pytest.mark.s3
 def test_a_rebuilt_view_replaces_the_old_one_once_it_has_read_the_table(reader: Reader) -> None:
     reader.append(1, 2)
     reader.rebuild()

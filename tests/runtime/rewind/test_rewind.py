@@ -219,6 +219,7 @@ def test_an_owner_that_was_suspended_leaves_the_next_owners_checkpoint_alone(tmp
     suspended.require_unchanged()
 
 
+@pytest.mark.s3
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["rewind.checkpoint_moved", "rewind.checkpoint_removed"])
 def test_so_it_does_in_an_object_store(s3_store: S3Store, point: str) -> None:
@@ -230,6 +231,7 @@ def test_so_it_does_in_an_object_store(s3_store: S3Store, point: str) -> None:
         suspended.require_unchanged()
 
 
+@pytest.mark.s3
 @pytest.mark.long
 def test_a_late_write_of_an_owner_to_an_object_store_has_the_next_owners_content(s3_store: S3Store) -> None:
     with s3_store.reached_by_the_environment(), ThreadPoolExecutor(1) as thread:

@@ -223,6 +223,7 @@ def test_a_backup_is_a_copy_and_what_a_damaged_warehouse_lacks_is_named(tmp_path
     assert opened(str(warehouse)).metastore.snapshot().epoch == epoch
 
 
+@pytest.mark.s3
 @pytest.mark.long
 def test_in_an_object_store_the_same_is_found_and_repaired(tmp_path: Path, s3_store: S3Store) -> None:
     folder, uri = newest_warehouse(tmp_path / "w"), s3_store.warehouse()

@@ -47,6 +47,7 @@ def put(store: S3Store, uri: str, text: str) -> None:
     store.client.put_object(Bucket=BUCKET, Key=uri.removeprefix(f"s3://{BUCKET}/"), Body=text.encode())
 
 
+@pytest.mark.s3
 @pytest.mark.long
 def test_what_another_process_writes_is_seen_at_once(store: S3Store, warehouse: Warehouse) -> None:
     log = f"{warehouse.uri}/t/_delta_log"
@@ -64,6 +65,7 @@ def test_what_another_process_writes_is_seen_at_once(store: S3Store, warehouse: 
         assert files.batches("offsets") == list(range(batch + 1))
 
 
+@pytest.mark.s3
 @pytest.mark.long
 def test_a_file_that_is_overwritten_is_read_as_it_is_now(store: S3Store, warehouse: Warehouse) -> None:
     path = f"{warehouse.uri}/ranges.json"
@@ -80,6 +82,7 @@ def test_a_file_that_is_overwritten_is_read_as_it_is_now(store: S3Store, warehou
         warehouse.read_text(path)
 
 
+@pytest.mark.s3
 def test_a_file_is_looked_for_with_one_request(store: S3Store, warehouse: Warehouse) -> None:
     put(store, f"{warehouse.uri}/there", "content")
     before = len(store.requests())
@@ -88,6 +91,7 @@ def test_a_file_is_looked_for_with_one_request(store: S3Store, warehouse: Wareho
     assert [request.status for request in store.requests()[before:]] == [206, 404]
 
 
+@pytest.mark.s3
 def test_the_mark_of_an_empty_folder_is_no_file(store: S3Store, warehouse: Warehouse) -> None:
     folder = f"{warehouse.uri}/checkpoints/mv-1/1/commits"
     put(store, f"{folder}/", "")
@@ -113,12 +117,14 @@ def test_every_use_of_fsspec_goes_without_cached_listings() -> None:
     assert [name for name, is_fresh in found if not is_fresh] == []
 
 
+@pytest.mark.s3
 def test_an_instance_of_ours_is_not_shared_with_one_that_caches(warehouse: Warehouse) -> None:
     shared = fsspec.core.url_to_fs(warehouse.uri)[0]
     assert shared is not warehouse.files
     assert not warehouse.files.dircache.use_listings_cache
 
 
+@pytest.mark.s3
 @pytest.mark.long
 def test_a_heartbeat_does_not_wait_for_the_upkeep_of_its_table(
     store: S3Store, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch

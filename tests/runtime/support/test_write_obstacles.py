@@ -135,6 +135,7 @@ def test_a_failed_write_of_a_text_leaves_no_file(warehouse: Warehouse, monkeypat
     assert warehouse.read_text(f"{folder}/a.json") == "1"
 
 
+@pytest.mark.s3
 def test_a_store_that_refuses_writes_is_found_without_changing_it(s3_store: S3Store) -> None:
     with s3_store.reached_by_the_environment():
         warehouse = Warehouse.at(s3_store.warehouse())
