@@ -85,9 +85,10 @@ class AlterRefreshSchema(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterSet(Statement):
-    """``ALTER kind n SET parameter {TO | =} {value [, …] | DEFAULT} [DEFERRED]``; ``values`` is empty for DEFAULT.
+    """``ALTER kind n SET parameter {TO | =} {value [, …] | DEFAULT} [DEFERRED]``.
 
-    ``parameter`` is lower case: a rate limit, parallelism, backfill_parallelism, resource_group, ….
+    ``values`` is empty for DEFAULT. ``parameter`` is lower case: a rate limit, parallelism, backfill_parallelism,
+    resource_group, ….
     """
 
     kind: str

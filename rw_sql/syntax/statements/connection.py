@@ -48,7 +48,10 @@ class AlterConnectionOptions(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSecret(Statement):
-    """``CREATE SECRET [IF NOT EXISTS] n WITH (backend = …) [AS 'content']``. ``repr`` omits the content."""
+    """``CREATE SECRET [IF NOT EXISTS] n WITH (backend = …) [AS 'content']``.
+
+    ``repr`` omits the content.
+    """
 
     name: Name
     options: tuple[Option, ...] = ()
@@ -58,7 +61,10 @@ class CreateSecret(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterSecret(Statement):
-    """``ALTER SECRET n [WITH (backend = …)] AS 'content'``. ``repr`` omits the content."""
+    """``ALTER SECRET n [WITH (backend = …)] AS 'content'``.
+
+    ``repr`` omits the content.
+    """
 
     name: Name
     content: OptionValue = field(repr=False)

@@ -12,7 +12,10 @@ ParameterValue = TextValue | NumberValue | WordValue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterSystemSet(Statement):
-    """``ALTER SYSTEM SET name {TO | =} {value | DEFAULT}``; ``value`` is None for DEFAULT."""
+    """``ALTER SYSTEM SET name {TO | =} {value | DEFAULT}``.
+
+    ``value`` is None for DEFAULT.
+    """
 
     parameter: str
     value: ParameterValue | None
@@ -21,7 +24,10 @@ class AlterSystemSet(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetParameter(Statement):
-    """``SET [SESSION | LOCAL] name {TO | =} {value [, …] | DEFAULT}``; ``value`` is None for DEFAULT."""
+    """``SET [SESSION | LOCAL] name {TO | =} {value [, …] | DEFAULT}``.
+
+    ``value`` is None for DEFAULT.
+    """
 
     parameter: str
     value: ParameterValue | None
@@ -58,7 +64,10 @@ class Explain(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimeZone(Statement):
-    """``SET [SESSION | LOCAL] TIME ZONE {'zone' | zone | DEFAULT}``; ``zone`` is None for DEFAULT."""
+    """``SET [SESSION | LOCAL] TIME ZONE {'zone' | zone | DEFAULT}``.
+
+    ``zone`` is None for DEFAULT.
+    """
 
     zone: TextValue | WordValue | None
     is_local: bool = False
@@ -80,12 +89,12 @@ class BeginTransaction(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit(Statement):
-    """``COMMIT`` of a BEGIN UNSAFE block."""
+    """``COMMIT``: commits a BEGIN UNSAFE block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback(Statement):
-    """``ROLLBACK`` of a BEGIN UNSAFE block."""
+    """``ROLLBACK``: discards a BEGIN UNSAFE block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +120,10 @@ class UndoOperation(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait(Statement):
-    """``WAIT [{TABLE | MATERIALIZED VIEW | SINK | INDEX} n]``; ``kind`` and ``name`` are None if the statement names no
-    object."""
+    """``WAIT [{TABLE | MATERIALIZED VIEW | SINK | INDEX} n]``.
+
+    ``kind`` and ``name`` are None if the statement names no object.
+    """
 
     kind: str | None = None
     name: Name | None = None

@@ -39,7 +39,10 @@ class ShowUnsafeOperations(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowCreate(Statement):
-    """``SHOW CREATE {SOURCE | MATERIALIZED VIEW | TABLE | …} n``; ``kind`` is upper case."""
+    """``SHOW CREATE {SOURCE | MATERIALIZED VIEW | TABLE | …} n``.
+
+    ``kind`` is upper case.
+    """
 
     kind: str
     name: Name
@@ -65,7 +68,7 @@ class ShowColumns(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowSourceContinuity(Statement):
-    """``SHOW SOURCE CONTINUITY n``: duplicates and gaps per split, predicted and observed."""
+    """``SHOW SOURCE CONTINUITY n``: the predicted and the observed duplicates and gaps of each split."""
 
     name: Name
 
@@ -102,7 +105,10 @@ class ShowCheckpoint(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowParameter(Statement):
-    """``SHOW {name | ALL | TIME ZONE | TRANSACTION ISOLATION LEVEL}``; ``parameter`` is lower case."""
+    """``SHOW {name | ALL | TIME ZONE | TRANSACTION ISOLATION LEVEL}``.
+
+    ``parameter`` is lower case.
+    """
 
     parameter: str
 
