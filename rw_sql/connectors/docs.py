@@ -41,20 +41,20 @@ def page(spec: ConnectorSpec) -> str:
 
 
 _OPTIONS = (
-    "`ALTER SOURCE … UNSAFE SET` changes every option except `connector`. `ALTER SOURCE … CONNECTOR WITH (…)` changes "
-    "options marked *safe* without a confirmation, because they neither move the source to another upstream nor "
-    "affect its positions. Options marked *connection* may be set in a [connection](../reference/connections.md) "
-    "instead."
+    "`ALTER SOURCE … UNSAFE SET` can change every option except `connector`. `ALTER SOURCE … CONNECTOR WITH (…)` "
+    "changes options marked *safe* without a confirmation, because these options neither move the source to another "
+    "upstream nor affect its positions. You can set options marked *connection* in a "
+    "[connection](../reference/connections.md) instead of in the source."
 )
 _BATCH_OPTIONS = (
-    "Options marked *connection* may be set in a [connection](../reference/connections.md) instead. The table also has "
-    "the options `refresh_mode` and `refresh_interval_sec`: see [refresh](../reference/refresh.md)."
+    "You can set options marked *connection* in a [connection](../reference/connections.md) instead of in the table. "
+    "The table also has the options `refresh_mode` and `refresh_interval_sec`: see [refresh](../reference/refresh.md)."
 )
 
 
 def _readers(spec: ConnectorSpec) -> str:
     if spec.is_batch:
-        return "Only `REFRESH TABLE` reads this upstream, each time as a whole."
+        return "Only `REFRESH TABLE` reads this upstream, and each refresh reads the whole upstream."
     if spec.is_shareable:
         return "One reader serves all materialized views of a source."
     return "Each materialized view reads the upstream by itself."
@@ -78,9 +78,9 @@ def sink_page(spec: ConnectorSpec) -> str:
         spec.notes.strip(),
         *(["## Formats", _table(("FORMAT", "ENCODE"), formats)] if formats else []),
         "## Options",
-        "Options marked *safe* can change while the sink runs, and do not change its target. "
+        "You can change options marked *safe* while the sink runs. They do not change the sink's target. "
         + (
-            "Of an option marked *safe after `?`*, this applies only to the part after `?`. "
+            "If an option is marked *safe after `?`*, only the part of its value after `?` is safe. "
             if any(option.is_address for option in spec.options.values())
             else ""
         )
@@ -101,7 +101,8 @@ def formats_page() -> str:
         "<!-- Made from rw_sql/connectors/formats.py by python -m rw_sql.connectors.docs: change that file. -->",
         "# FORMAT and ENCODE",
         "[Formats](../reference/formats.md) explains FORMAT and ENCODE, and how records become rows. `CREATE SOURCE` "
-        "and `CREATE TABLE` refuse all pairs that are not on this page, and all options that would have no effect.",
+        "and `CREATE TABLE` refuse all pairs of FORMAT and ENCODE that are not on this page, and all options that "
+        "would have no effect.",
         _table(("FORMAT", "ENCODE", "connectors"), pairs),
         "## Formats of RisingWave that rw_sql does not read",
         _table(
@@ -110,8 +111,10 @@ def formats_page() -> str:
         ),
     ]
     for pair in SPECS.values():
-        taken = f"Supported by `CREATE {'TABLE' if pair.has_changes else 'SOURCE'}`" + (
-            " only." if pair.has_changes else " and `CREATE TABLE`."
+        taken = (
+            "Only `CREATE TABLE` supports this format."
+            if pair.has_changes
+            else "`CREATE SOURCE` and `CREATE TABLE` support this format."
         )
         blocks += [f"## FORMAT {pair.format} ENCODE {pair.encode}", f"{pair.doc} {taken}"]
         if pair.options:
@@ -205,8 +208,9 @@ def _names(spec: ConnectorSpec) -> list[str]:
         return []
     return [
         "## Names in the clients",
-        "librdkafka lists splits and checks properties; the Java client inside Spark reads records. This table shows "
-        "the name of each option in both clients.",
+        "rw_sql uses two Kafka clients. librdkafka lists splits, checks properties and reads small batches of records. "
+        "The Java client inside Spark reads large batches. The following table shows the name of each option in both "
+        "clients.",
         _table(("option", "librdkafka", "Java client"), rows),
     ]
 

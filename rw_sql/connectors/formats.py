@@ -141,16 +141,16 @@ _OF_AVRO, _OF_PROTOBUF, _OF_JSON = (_schema_options(encode) for encode in (*SCHE
 _OF_DEBEZIUM = (
     EncodeOption(
         key=IGNORE_KEY,
-        doc="Whether to ignore the record's key. Records without a value, which would otherwise delete the row with "
-        "their key, are then ignored too.",
+        doc="Whether to ignore the record's key. With `true`, records without a value are ignored too. With `false`, "
+        "a record without a value deletes the row with its key.",
         choices=("true", "false"),
         default="false",
     ),
     EncodeOption(
         key=PLACEHOLDER,
         doc="The placeholder that Debezium writes if a value did not change and the database did not provide it. "
-        "Set it to the value of Debezium's property of the same name (also with the prefix `hex:`). The "
-        "row keeps its value.",
+        "Set this option to the value of Debezium's property of the same name, which may have the prefix `hex:`. If a "
+        "record contains the placeholder, the row keeps its value.",
         default="__debezium_unavailable_value",
         is_text=True,
     ),
@@ -167,16 +167,20 @@ _SPECS = (
     FormatSpec(
         format="PLAIN",
         encode="AVRO",
-        doc="Each record is one Avro record in Confluent's wire format, with a schema in a registry, and becomes a new "
-        "row.",
+        doc="Each record is one Avro record in Confluent's wire format and becomes a new row. The record's "
+        "schema is in a registry.",
         options=_OF_AVRO,
     ),
-    FormatSpec(format="PLAIN", encode="BYTES", doc="Each record becomes a row with one BYTEA column: its bytes."),
+    FormatSpec(
+        format="PLAIN",
+        encode="BYTES",
+        doc="Each record becomes a row with one BYTEA column, which contains the record's bytes.",
+    ),
     FormatSpec(
         format="PLAIN",
         encode="CSV",
-        doc="Each record is one line of CSV with the fields in the order of the columns: see [what CSV is "
-        "read](../reference/formats.md#what-csv-is-read).",
+        doc="Each record is one line of CSV. Its fields are in the order of the columns, unless a file has a header "
+        "line with another order. See [what CSV is read](../reference/formats.md#what-csv-is-read).",
         options=(
             EncodeOption(
                 key=DELIMITER,
@@ -185,60 +189,66 @@ _SPECS = (
             ),
             EncodeOption(
                 key=WITHOUT_HEADER,
-                doc="Whether the CSV has no header line. Records of a stream never have a header line; a file has one "
-                "unless this option is `true`.",
+                doc="Whether the CSV data has no header line. Records of a stream never have a header line. A file has "
+                "a header line unless this option is `true`.",
                 choices=("true", "false"),
             ),
         ),
     ),
-    FormatSpec(format="PLAIN", encode="PARQUET", doc="Each record is a row of a Parquet file; columns match by name."),
+    FormatSpec(
+        format="PLAIN", encode="PARQUET", doc="Each record is a row of a Parquet file. Columns are matched by name."
+    ),
     FormatSpec(
         format="UPSERT",
         encode="JSON",
-        doc="Each record is the new state of the row with the record's key. A record without a value deletes the row.",
+        doc="Each record is the new state of the row with the record's key. A record without a value deletes the row "
+        "with its key.",
         options=(*_JSON, *_OF_JSON),
         has_changes=True,
     ),
     FormatSpec(
         format="PLAIN",
         encode="PROTOBUF",
-        doc="Each record is one Protobuf message and becomes a new row. With a registry, it is in Confluent's wire "
-        "format; with `schema.location`, the record contains only the message.",
+        doc="Each record is one Protobuf message and becomes a new row. With a registry, the record is in Confluent's "
+        "wire format. With `schema.location`, the record contains only the message.",
         options=_OF_PROTOBUF,
     ),
     FormatSpec(
         format="UPSERT",
         encode="PROTOBUF",
-        doc="Like UPSERT JSON, but the value is a Protobuf message, and the primary key is the bytes of the record's "
-        "key.",
+        doc="This format works like UPSERT JSON, but the value is a Protobuf message. The primary key consists of the "
+        "bytes of the record's key.",
         options=_OF_PROTOBUF,
         has_changes=True,
     ),
     FormatSpec(
         format="UPSERT",
         encode="AVRO",
-        doc="Like UPSERT JSON, but the value is an Avro record. With KEY ENCODE AVRO, the record's key is Avro too.",
+        doc="This format works like UPSERT JSON, but the value is an Avro record. With KEY ENCODE AVRO, the record's "
+        "key is Avro too.",
         options=_OF_AVRO,
         has_changes=True,
     ),
     FormatSpec(
         format="DEBEZIUM",
         encode="AVRO",
-        doc="Each record is a change event of Debezium, written by an Avro converter. Its key is Avro too.",
+        doc="Each record is a change event of Debezium, written by an Avro converter. The record's key is Avro too.",
         options=(*_OF_AVRO, *_OF_DEBEZIUM),
         has_changes=True,
     ),
     FormatSpec(
         format="DEBEZIUM",
         encode="JSON",
-        doc="Each record is a change event of Debezium, with or without `schema` and `payload`.",
+        doc="Each record is a change event of Debezium, with or without the outer fields `schema` and `payload`.",
         options=(
             *_JSON,
             *_OF_DEBEZIUM,
         ),
         has_changes=True,
     ),
-    FormatSpec(format="MAXWELL", encode="JSON", doc="Each record is a line of Maxwell's daemon.", has_changes=True),
+    FormatSpec(
+        format="MAXWELL", encode="JSON", doc="Each record is a JSON message of Maxwell's daemon.", has_changes=True
+    ),
     FormatSpec(format="CANAL", encode="JSON", doc="Each record is a flat message of Canal or TiCDC.", has_changes=True),
 )
 
