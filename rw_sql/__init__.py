@@ -1,7 +1,7 @@
 """rw_sql: RisingWave-style sources as a SQL dialect inside PySpark.
 
-``connect()`` builds a Spark session that accepts the statements, ``attach(spark)`` extends an existing one. ``parse``
-and ``render`` need neither Spark nor Java; importing this package loads neither.
+``connect()`` builds a Spark session that accepts rw_sql's statements, and ``attach(spark)`` extends an existing Spark
+session. ``parse`` and ``render`` need neither Spark nor Java. Importing this package loads neither Spark nor Java.
 """
 
 # The packages, from top to bottom (each imports only those below it): cli and magics (where users type), then

@@ -114,14 +114,14 @@ NOT_A_CHECKPOINT = ErrorCode("RW420", "58P01", "the path is not a checkpoint of 
 
 
 class SqlError(Exception):
-    """The error that a statement raises: a code, one sentence, its position in the SQL text, and a hint that can be
-    typed.
+    """The error that a statement raises. It has a code, a message of one sentence, a position in the SQL text, and a
+    hint that the user can type.
 
     ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
-    1-based, or None if the error has no position. ``str(error)`` is the whole message, caret included. Asterisks
-    replace the secrets in the source line that it shows. With ``hides_literals``, and in an error about an unknown
-    property, that line shows only the values of properties that are known to be harmless. ``plain_keys`` are the keys
-    of further harmless properties.
+    1-based, or None if the error has no position. ``str(error)`` is the whole message, including the caret below the
+    source line. In this source line, asterisks replace secrets. With ``hides_literals``, and in an error about an
+    unknown property, the source line shows only the values of properties that are known to be harmless. ``plain_keys``
+    are the keys of further harmless properties.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class SqlError(Exception):
         return self.span.column if self.span else None
 
     def located(self, text: str, file: str | None = None) -> SqlError:
-        """Sets the SQL text to which the error's span refers, unless it is already set; returns the error."""
+        """Sets the SQL text to which the error's span refers, unless the text is already set. Returns the error."""
         if self.text is None:
             self.text = text
         if self.file is None:

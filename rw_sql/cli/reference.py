@@ -267,7 +267,7 @@ def python_page() -> str:
         "`%load_ext rw_sql` registers `%rw`, for one line, and `%%rw`, for a cell of statements. `%%rw --yes` confirms",
         "each unsafe statement of the cell whose `ALLOW` names the predicted gaps and duplicates.\n",
         "## Connectors of your own\n",
-        "[Write a connector](../how-to/write-a-connector.md) shows how these fit together.\n",
+        "[Write a connector](../how-to/write-a-connector.md) shows how the following classes fit together.\n",
     ]
     for title, module, names in _CONNECTOR_API:
         parts.append(f"### {title}\n")
@@ -377,12 +377,13 @@ def parameters_page() -> str:
         [
             _MADE.format(source="rw_sql/model/parameters.py"),
             "# Parameters\n",
-            "Times are written as in PostgreSQL: `60` and `60s` are seconds; `500ms` and `2min` work as well.\n",
+            "Times are written as in PostgreSQL: `60` and `60s` both mean 60 seconds; other examples are `500ms` and",
+            "`2min`.\n",
             "## Of the warehouse\n",
             "`ALTER SYSTEM SET name = value` stores a parameter in the catalog, for every session.\n",
             _parameters(SYSTEM_PARAMETERS.values()),
             "## Of a session\n",
-            "`SET name = value` lasts as long as the session. Every other name is passed to Spark.\n",
+            "`SET name = value` lasts as long as the session. `SET` with any other name goes to Spark unchanged.\n",
             _parameters(SESSION_PARAMETERS.values()),
         ]
     )
@@ -398,9 +399,9 @@ def metrics_page() -> str:
         [
             _MADE.format(source="rw_sql/runtime/observe/metrics.py"),
             "# Metrics\n",
-            "`SHOW METRICS` returns the metrics as rows. `rw-sql serve` serves them to Prometheus at `/metrics` of its",
-            "status page, and with `--metrics [HOST:]PORT` on a separate port. [Monitor a",
-            "warehouse](../how-to/monitor.md) lists the alerts.\n",
+            "`SHOW METRICS` returns the metrics as rows. `rw-sql serve` serves the metrics to Prometheus at the path",
+            "`/metrics` of its status page. With `--metrics [HOST:]PORT`, it also serves them on a separate port.",
+            "[Monitor a warehouse](../how-to/monitor.md) lists the alerts.\n",
             _table(
                 ("metric", "type", "meaning"),
                 [(f"`{name}`", "counter" if name.endswith("_total") else "gauge", text) for name, text in HELP.items()],

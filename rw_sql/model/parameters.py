@@ -152,22 +152,22 @@ SYSTEM_PARAMETERS = {
         Parameter(
             name="rewind_points",
             default="5",
-            doc="number of rewind points that are kept per source; with 0, none is created",
+            doc="number of rewind points that are kept per source; with 0, no rewind points are created",
             read=_count,
         ),
         Parameter(
             name="rewind_point_timeout",
             default="5000ms",
-            doc="the longest time that a source waits after an unsafe operation for its views and sinks to catch up; "
-            "while they make progress, ten times as long. If they do not catch up in time, the operation has no "
-            "rewind point",
+            doc="the maximum time for which a source waits after an unsafe operation for its views and sinks to catch "
+            "up. While the views and sinks make progress, the source waits up to ten times as long. If they do not "
+            "catch up in time, the operation has no rewind point",
             read=_seconds,
         ),
         Parameter(
             name=ROLLBACK_WINDOW,
             default=NO_LIMIT,
             doc="how long the old rows of a rebuilt view are kept for a rollback, such as 12h or 7d; -1 sets no time "
-            "limit. The view's next rebuild always removes them",
+            "limit. The view's next rebuild always removes these old rows",
             read=_period,
         ),
         Parameter(
@@ -182,8 +182,8 @@ SYSTEM_PARAMETERS = {
             name=STREAMING_PARALLELISM,
             default=str(PARALLELISM),
             doc="number of state partitions of views and sinks that are created or rebuilt later, and therefore the "
-            "maximum number of parallel tasks per stage of a batch; a view's WITH list can override it with "
-            "parallelism",
+            "maximum number of parallel tasks per stage of a batch; the option parallelism in a view's WITH list "
+            "overrides it",
             read=_parallelism,
         ),
     )
@@ -196,8 +196,8 @@ SESSION_PARAMETERS = {
         Parameter(
             name="statement_timeout",
             default="60000ms",
-            doc="how long a statement waits while the jobs make no progress. Then FLUSH and WAIT give up; any other "
-            "statement stops waiting but stays committed",
+            doc="how long a statement waits while the jobs make no progress. After this time, FLUSH and WAIT fail; any "
+            "other statement stops waiting but stays committed",
             read=_seconds,
         ),
         Parameter(
@@ -209,13 +209,13 @@ SESSION_PARAMETERS = {
         Parameter(
             name="query_dialect",
             default="spark",
-            doc="the SQL that queries of views and sinks are written in: 'spark' or 'risingwave'",
+            doc="the SQL dialect in which the queries of views and sinks are written: 'spark' or 'risingwave'",
             read=_dialect,
         ),
         Parameter(
             name="search_path",
             default="public",
-            doc="the schemas in which names without a schema are looked up, in this order; a new object is created in "
+            doc="the schemas in which names without a schema are looked up, in this order. A new object is created in "
             "the first of these schemas that exists",
             read=_path,
         ),
@@ -228,8 +228,8 @@ SESSION_PARAMETERS = {
         Parameter(
             name="backfill_rate_limit",
             default=NO_LIMIT,
-            doc="maximum records per second of a new view's backfill; the view's WITH list can override it; -1 for no "
-            "limit",
+            doc="maximum records per second of a new view's backfill; the view's WITH list can override it; -1 "
+            "means no limit",
             read=_rate,
         ),
         Parameter(

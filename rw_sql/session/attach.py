@@ -165,9 +165,9 @@ def attach(
 
     If no other process runs the jobs of the resource group (default: ``default``), this process runs them, unless every
     session of this process is attached with ``run_jobs=False``. A session of Spark Connect never runs jobs: it passes
-    its statements to the process that runs them. A session that is attached to another warehouse leaves it; after an
-    error, the session stays attached to it. Raises SqlError DELTA_MISSING, with the command line to use, if the session
-    was built without Delta.
+    its statements to the process that runs them. If the session is attached to another warehouse, the call detaches it
+    from that warehouse; if the call fails, the session stays attached to that warehouse. Raises SqlError DELTA_MISSING,
+    with the command line to use, if the session was built without Delta.
     """
     if resource_group is not None:
         resource_group = require_group_name(resource_group)
@@ -295,7 +295,8 @@ def _require_group(runtime: AttachedRuntime, group: str | None) -> None:
 
 
 def detach(spark: SparkSession) -> None:
-    """Reverts :func:`attach`. Detaching the last session of a warehouse stops its jobs. Their positions are kept."""
+    """Reverts :func:`attach`. Detaching the last session of a warehouse stops the warehouse's jobs in this process. The
+    positions of the jobs are kept."""
     with _lock:
         attached = attached_to(spark)
         if attached is None:

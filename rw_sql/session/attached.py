@@ -154,9 +154,10 @@ class WarehouseRuntime:
 
 
 class Attached:
-    """A Spark session that accepts rw_sql's statements, attached to the warehouse in which they take effect.
+    """A Spark session that accepts rw_sql's statements and is attached to the warehouse in which they take effect.
 
-    ``ask`` is called with a :class:`Question` before each unsafe statement; None if nobody can answer.
+    ``ask`` is a function that is called with a :class:`Question` before each unsafe statement. It is None if nobody can
+    answer the question.
     """
 
     def __init__(self, spark: SparkSession, runtime: AttachedRuntime) -> None:
@@ -209,7 +210,7 @@ class Attached:
         return frame_of(self.spark, table)
 
     def for_spark(self, text: str) -> str:
-        """The text, in which each name has the form that Spark can resolve: see
+        """Returns the text with each name in a form that Spark can resolve: see
         :mod:`rw_sql.runtime.sql.spark_names`."""
         return with_spark_names(self._seen, text, self._state.search_path, self._views)
 
@@ -230,7 +231,7 @@ class Attached:
         return self._runtime.context.sessions.is_alive()
 
     def require_alive(self) -> None:
-        """Raises SqlError SPARK_ENDED if the Spark session does not run any more."""
+        """Raises SqlError SPARK_ENDED if the Spark session is not running."""
         self._runtime.context.sessions.require_alive()
 
     @property
@@ -252,7 +253,7 @@ class Attached:
 
     @property
     def ask(self) -> Callable[[Question], bool] | None:
-        """The function that confirms unsafe statements. By default, a question at an interactive Python prompt."""
+        """The function that confirms unsafe statements. By default, rw_sql asks at an interactive Python prompt."""
         return self._state.ask if self._has_own_ask else _default_ask()
 
     @ask.setter
@@ -378,8 +379,8 @@ class Attached:
         """Prepares the rw_sql objects to which a Spark statement or a table name may refer, so that Spark can read
         them.
 
-        Must be called before Spark runs the statement. At most once in LOOK_SECONDS, the catalog is checked for objects
-        that other sessions have created.
+        Must be called before Spark runs the statement. At most once every LOOK_SECONDS seconds, this method checks the
+        catalog for objects that other sessions have created.
         """
         with self._store_errors():
             self._views.before(text)
@@ -404,8 +405,8 @@ class Attached:
     def read(
         self, text: str, read: Callable[[], DataFrame], args: Any = None, fields: Mapping[str, Any] | None = None
     ) -> DataFrame:
-        """Calls ``read``, which runs a Spark statement. If the statement reads sources, their upstreams are read once.
-        If Spark does not find a view of rw_sql that was dropped, the view is created again.
+        """Calls ``read``, which runs a Spark statement. If the statement reads sources, rw_sql reads their upstreams
+        once. If Spark does not find a view of rw_sql that was dropped, rw_sql creates the view again.
 
         ``args`` and ``fields`` are the statement's arguments, which ``read`` uses. Raises SqlError, located in
         ``text``, if a source cannot be read.

@@ -60,7 +60,9 @@ HELP = {
     "rw_sql_injected_split_states_total": "Positions set by unsafe operations.",
     "rw_sql_source_last_unsafe_operation_timestamp_seconds": "When the newest unsafe operation was committed.",
     "rw_sql_job_lag_records": "Records that a source is behind its upstream, or rows that a view is behind its inputs.",
-    "rw_sql_job_lag_seconds": "Age of the oldest record or row that the job has not read; 0 if it has read all.",
+    "rw_sql_job_lag_seconds": (
+        "Age of the oldest record or row that the job has not read; 0 if the job has read all records or rows."
+    ),
     "rw_sql_job_rows_total": "Rows that a job has added, replaced or removed since its run started.",
     "rw_sql_decode_errors_total": "Records that could not be decoded since the source's run started.",
     "rw_sql_sink_rejected_rows_total": "Rows that a sink's target refused and that are in the table of rejected rows.",
@@ -70,15 +72,16 @@ HELP = {
     "rw_sql_job_state": "1 for the job's current state; the job's other states have no value.",
     "rw_sql_job_stalls_total": "How many times a job became STALLED, as counted by its owner's process.",
     "rw_sql_job_last_batch_timestamp_seconds": "When a job last committed a batch.",
-    "rw_sql_job_last_batch_duration_seconds": "How long a job's last batch took to write, in its owner's process.",
+    "rw_sql_job_last_batch_duration_seconds": "How long the owner's process took to write a job's last batch.",
     "rw_sql_owner_present": "1 while a process runs the jobs of the resource group, 0 otherwise.",
     "rw_sql_owner_info": "Always 1; its labels are the resource group, and the name and host of the group's owner.",
     "rw_sql_owner_heartbeat_timestamp_seconds": "When the owner of the resource group last renewed its lease.",
-    "rw_sql_catalog_epoch": "The number of the newest statement.",
-    "rw_sql_applied_epoch": "The number of the newest statement that the owner of the resource group has applied.",
+    "rw_sql_catalog_epoch": "The newest epoch of the catalog: the number of its newest commit.",
+    "rw_sql_applied_epoch": "The newest epoch of the catalog that the owner of the resource group has applied.",
     "rw_sql_catalog_readable": (
-        "1 if the catalog and the jobs' tables could be read for this scrape; otherwise 0, and only the metrics that "
-        "could not be read are absent. It has no value while the process counts the rows of a table for the first time."
+        "1 if the catalog and the jobs' tables could be read for this scrape, otherwise 0. If the value is 0, only the "
+        "metrics that could not be read are absent. This metric has no value while the process counts the rows of a "
+        "table for the first time."
     ),
     "rw_sql_build_info": "Always 1; its labels are the versions of rw_sql, Python, Spark and deltalake.",
 }
