@@ -25,6 +25,9 @@ LIGHT_WORKERS ?= 1
 ALL_WORKERS = $(shell expr $(TEST_WORKERS) + $(LIGHT_WORKERS))
 BY_FILES := --dist loadfile --no-loadscope-reorder
 
+# Most tests write many small files: 200 MB those without Spark, 1.2 GB all that `make test` runs.
+IN_MEMORY := tests/support/files_in_memory
+
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test test-all test-unit test-room test-spark test-part test-busy check format docs pictures mysql pulsar bench bench-quick proof soak dist clean
 
@@ -76,20 +79,17 @@ TEST_DRAW ?= 10
 BUSY ?= 0
 
 test: setup $(JARS) ## the tests, and a tenth of the long ones; they start their own brokers, and PostgreSQL, MariaDB, NATS and RabbitMQ where installed
-	$(BIN)/python -m pytest --draw $(TEST_DRAW) --busy $(BUSY) --numprocesses $(ALL_WORKERS) --light $(LIGHT_WORKERS) $(BY_FILES)
+	$(IN_MEMORY) 6000000 $(BIN)/python -m pytest --draw $(TEST_DRAW) --busy $(BUSY) --numprocesses $(ALL_WORKERS) --light $(LIGHT_WORKERS) $(BY_FILES)
 
 test-all: setup $(JARS) ## every test, the long ones too
 	$(BIN)/python -m pytest --numprocesses $(ALL_WORKERS) --light $(LIGHT_WORKERS) $(BY_FILES)
 
-# Of the folders that are ignored nearly all needs Spark; collecting them takes as long as a tenth of these tests. These
-# tests write many small files, so they run fastest where files are in memory; they need 200 MB.
+# Of the folders that are ignored nearly all needs Spark; collecting them takes as long as a tenth of these tests.
 SERVERS := spark or kafka or postgres or mysql or nats or mqtt or pulsar or rabbitmq or registry or s3 or kinesis
-MEMORY = $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 1000000 { print "/dev/shm" }')
 UNIT_WORKERS ?= 4
 
 test-unit: setup ## the quick tests that need neither Spark nor a server
-	@files=$$(mktemp -d "$(or $(MEMORY),$${TMPDIR:-/tmp})/rw_sql-tests.XXXXXX") && trap 'rm -rf "$$files"' EXIT && \
-	$(BIN)/python -m pytest -m "not ($(SERVERS)) and not crash and not long" --basetemp "$$files/tests" \
+	$(IN_MEMORY) 1000000 $(BIN)/python -m pytest -m "not ($(SERVERS)) and not crash and not long" \
 	    --numprocesses $(UNIT_WORKERS) $(BY_FILES) --ignore tests/integration --ignore tests/notebooks
 
 # make test-room ROOM=plan/statements/move: a folder below tests/, which has the folders of rw_sql/.
