@@ -187,7 +187,8 @@ def serve(
     host: Annotated[
         str,
         typer.Option(
-            "--host", help="The interface of the status page. An interface other than the loopback needs a token."
+            "--host",
+            help="The network interface of the status page. Any interface other than the loopback needs a token.",
         ),
     ] = "127.0.0.1",
     port: Annotated[
@@ -206,7 +207,8 @@ def serve(
         typer.Option(
             "--token-file",
             metavar="PATH",
-            help="A file with the page's token. By default, the token is $RW_SQL_HTTP_TOKEN.",
+            help="A file that contains the token of the status page. By default, the token is the value of "
+            "$RW_SQL_HTTP_TOKEN.",
         ),
     ] = None,
     log: Annotated[

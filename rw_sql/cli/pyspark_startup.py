@@ -4,4 +4,4 @@ import rw_sql
 
 rw_sql.attach(spark)  # type: ignore[name-defined]  # noqa: F821  # the shell made it
 sql = spark.sql  # type: ignore[name-defined]  # noqa: F821
-print("rw_sql is attached: spark.sql and sql take its statements.")
+print("rw_sql is attached: spark.sql and sql accept its statements.")

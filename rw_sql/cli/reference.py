@@ -194,15 +194,15 @@ def cli_page() -> str:
         _MADE.format(source="rw_sql/cli"),
         "# Command line\n",
         "`rw-sql COMMAND --help`, or `-h`, prints the same text. A command that fails writes the error and its code to",
-        'standard error. With `--output json`, it also writes `{"error": {…}}` to standard output, unless the error is',
-        "part of the command's document. An option has the same name in all commands. Old names still work; the",
-        "command then prints the new name.\n",
+        'standard error. With `--output json`, it also writes `{"error": {…}}` to standard output, unless the JSON',
+        "that the command prints already contains the error. An option has the same name in all commands. Old names of",
+        "options still work, but the command then prints the new name.\n",
         "## Exit status\n",
         _table(("status", "meaning"), [(str(status), meaning) for status, meaning in MEANINGS.items()]),
         "## Completion\n",
-        "`rw-sql --install-completion` installs completion of commands, options and their values for the shell that",
-        "`$SHELL` names; `--install-completion bash` (or `zsh`, `fish`) is for another shell. `--show-completion`",
-        "prints the script.\n",
+        "`rw-sql --install-completion` installs completion of commands, options and their values for the shell in",
+        "`$SHELL`. For another shell, add its name: `--install-completion bash`, `zsh` or `fish`. `--show-completion`",
+        "prints the completion script.\n",
     ]
     for path, command in _commands("rw-sql", get_command(app)):
         arguments = [found for found in command.params if found.param_type_name == "argument"]

@@ -81,7 +81,8 @@ class ChangeBase(PlainConnector):
         """A clause that names the upstream's identity and the identity of the upstream to which the position
         belongs."""
         return (
-            f"it is {now.cluster}/{now.incarnation}, but the position belongs to {before.cluster}/{before.incarnation}"
+            f"the upstream is {now.cluster}/{now.incarnation}, but the position belongs to "
+            f"{before.cluster}/{before.incarnation}"
         )
 
     def owns_publication(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> bool | None:

@@ -31,7 +31,7 @@ def keep_at_origin(session: Session) -> Session:
 
     def rebuild_auth(prepared_request: PreparedRequest, response: Response) -> None:
         if (other := other_origin(str(response.request.url), str(prepared_request.url))) is not None:
-            raise requests.RequestException(f"the server redirects to {other}: name that address")
+            raise requests.RequestException(f"the server redirects to {other}: use that address")
         rebuild(prepared_request, response)
 
     session.rebuild_auth = rebuild_auth  # type: ignore[method-assign]

@@ -243,7 +243,7 @@ def _csv_fields(line: str) -> list[str]:
 def _partition(value: object, path: str, form: str) -> int:
     text = str(value)
     if isinstance(value, bool) or not (text.isascii() and text.isdecimal() and len(text) < 11):
-        raise _refuse(path, f"names {text!r} where a partition's number belongs", form)
+        raise _refuse(path, f"has {text!r} in the place of a partition's number", form)
     return int(text)
 
 

@@ -289,7 +289,7 @@ def _require_group(runtime: AttachedRuntime, group: str | None) -> None:
     if group is not None and group != present:
         raise SqlError(
             INVALID_PARAMETER,
-            f'this process is attached for resource group "{present}", and a process runs the jobs of one group',
+            f'this process is attached for resource group "{present}", and a process runs the jobs of only one group',
             hint=f"{serve_command(runtime.context.warehouse.uri, group)} starts another process",
         )
 

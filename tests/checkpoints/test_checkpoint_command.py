@@ -179,7 +179,7 @@ def test_a_delta_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "one target is needed, found none"),
+        ((), "exactly one option must give the new positions, found none"),
         (("--to-latest", "--shift-by", "1"), "found: --to-latest, --shift-by"),
         (("--set", "words:0"), "--set takes SPLIT=N"),
         (("--set", "words:0=²"), "is neither a number nor JSON"),

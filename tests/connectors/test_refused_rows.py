@@ -332,7 +332,7 @@ def test_kafka_distinguishes_its_own_limit_from_that_of_the_brokers(broker: Brok
         writer.write(rows, 0)
     (told,) = theirs.value.refusals
     assert told.index == 1
-    assert f'larger than the brokers take: max.message.bytes of topic "{topic_name}"' in told.reason
+    assert f'larger than the brokers accept: the limit is max.message.bytes of topic "{topic_name}"' in told.reason
     assert theirs.value.is_rest_written
     writer.close()
 
@@ -387,7 +387,7 @@ def test_brokers_that_do_not_take_a_record_are_not_away(
     rows = batch(*((number, "a") for number in range(8)))
     with pytest.raises(RefusedRowsError) as caught:
         writer.write(rows, 0)
-    why = f'topic "{topic_name}" does not take its record: Broker: Broker failed to validate record'
+    why = f'topic "{topic_name}" does not accept its record: Broker: Broker failed to validate record'
     assert [(told.index, told.reason, told.hint) for told in caught.value.refusals] == [(3, why, None), (5, why, None)]
     assert caught.value.is_rest_written
     writer.write(rows.take(pa.array([0, 1, 2])), 1)

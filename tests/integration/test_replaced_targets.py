@@ -57,8 +57,8 @@ def test_a_sink_does_not_continue_in_another_table(
     job = session.job("archive")
     assert job.state == "STALLED"
     assert job.reason.endswith(
-        "it was deleted or created again: DROP SINK archive and create it again, which writes all rows of its input; "
-        "to write only the new rows, create it WITH (snapshot = 'false')"
+        "the target was deleted or created again: DROP SINK archive and create it again, which writes all rows of its "
+        "input; to write only the new rows, create it WITH (snapshot = 'false')"
     )
     if is_paused:
         assert not target.exists()
@@ -102,5 +102,7 @@ def test_a_sink_does_not_continue_in_an_older_copy(
     shutil.copytree(copy, target)
     session.run("RESUME SINK few")
     wait_until(lambda: session.job("few").reason.startswith("REPLACED"), "the sink has noticed")
-    assert "it was replaced by an older copy: DROP SINK few and create it again" in session.job("few").reason
+    assert (
+        "the target was replaced by an older copy of it: DROP SINK few and create it again" in session.job("few").reason
+    )
     assert ids() == [1, 2]

@@ -165,9 +165,9 @@ def test_the_reason_says_what_is_wrong(spark: SparkSession) -> None:
         b'{"id":14}\x00': "the value has text after its JSON object",
         b'{"id":1,"x":"\xff"}': "the value is not UTF-8",
         b'{"id":1,"x":"\\ud800"}': "the value has half of a surrogate pair for a character",
-        b"{'id':12}": "the value is not JSON of the declared columns",
+        b"{'id':12}": "the value is not JSON with the declared columns",
         b"": "the value is not JSON",
-        b"[]": "the value is not JSON of the declared columns",
+        b"[]": "the value is not JSON with the declared columns",
         b'{"id":"x"}': 'column "id": x is not of type INT',
     }
     assert read(spark, "id INT", list(said)) == list(said.values())

@@ -105,7 +105,8 @@ def check_command(
         str,
         output_option(
             *OUTPUTS,
-            help="text; json: one object per statement; github: annotations; sarif: SARIF 2.1.0; junit: JUnit XML.",
+            help="The output format: text, json (one object per statement), github (annotations), sarif (SARIF 2.1.0) "
+            "or junit (JUnit XML).",
         ),
     ] = "text",
     warehouse: Annotated[
@@ -127,7 +128,9 @@ def check_command(
     spark_table: Annotated[
         list[str] | None,
         typer.Option(
-            "--spark-table", metavar="NAME", help="A Spark table that queries may read, besides rw_sql's objects."
+            "--spark-table",
+            metavar="NAME",
+            help="The name of a Spark table that queries may read in addition to rw_sql's objects.",
         ),
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Start Spark and let its analyzer check queries too.")] = False,
@@ -137,9 +140,10 @@ def check_command(
 ) -> None:
     """Check the statements of SQL files: each is planned on the catalog that results from the statements before it.
 
-    The statements of a folder define objects. They are checked in the order of their dependencies, by the rules of
-    diff. Needs no Spark, Java or network. The summary lists the facts that could not be checked. The exit status
-    is 0 without errors, 1 with errors, 2 if a file or the catalog cannot be read.
+    The statements of a folder define objects. They are checked in the order of their dependencies, by the same rules as
+    in the command diff. The check needs no Spark, Java or network. The summary lists the facts that could not be
+    checked. The exit status is 0 if there are no errors, 1 if there are errors, and 2 if a file or the catalog cannot
+    be read.
     """
     output = form or output
     try:

@@ -156,7 +156,7 @@ def target_of(
         found = f"found: {', '.join(given)}" if given else "found none"
         raise SqlError(
             INVALID_OPTION,
-            f"one target is needed, {found}",
+            f"exactly one option must give the new positions, {found}",
             hint="--set orders:0=42, --file offsets.json, --to-earliest, --to-latest, --shift-by -10",
         )
     return next(iter(given.values()))

@@ -60,7 +60,9 @@ def diff_command(
     file: Annotated[
         str | None, typer.Option("--file", "-f", metavar="FILE", help="Write the plan to this file, to apply it later.")
     ] = None,
-    output: Annotated[str, output_option(*OUTPUTS, help="Changes as text, or the plan as JSON.")] = "text",
+    output: Annotated[
+        str, output_option(*OUTPUTS, help="The output format: the changes as text, or the plan as JSON.")
+    ] = "text",
     exit_code: Annotated[
         bool,
         typer.Option(
@@ -222,7 +224,7 @@ def rollback_command(
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
     """Restore the rows that a view had before its last rebuild. The old rows are kept until the next rebuild of the
-    view, but no longer than the system parameter rollback_window says."""
+    view, but at most for the time in the system parameter rollback_window."""
     from rich.text import Text
 
     from rw_sql.cli.terminal.output import console_for

@@ -155,7 +155,10 @@ def fmt_command(
         bool, typer.Option("--check", help="Change nothing; exit with status 1 if a file would change.")
     ] = False,
     canonical: Annotated[
-        bool, typer.Option("--canonical", help="Write types with their canonical names: CHARACTER VARYING for VARCHAR.")
+        bool,
+        typer.Option(
+            "--canonical", help="Write types with their canonical names, such as CHARACTER VARYING instead of VARCHAR."
+        ),
     ] = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:

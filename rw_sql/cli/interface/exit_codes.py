@@ -25,7 +25,7 @@ MEANINGS = {
     "`diff --exit-code`, there is a difference (an error then has status 1).",
     REFUSED: "A confirmation is missing, or unsafe operations are disabled. Nothing unsafe was done.",
     UNREACHABLE: "A broker or another upstream does not answer, or the jobs have not applied a statement in time. The "
-    "same command may succeed later. In `run`, `shell` and `test`, this is a failed statement with status 1.",
+    "same command may succeed later. In `run`, `shell` and `test`, such a statement counts as failed: the status is 1.",
     INTERRUPTED: "Ctrl-C.",
 }
 """The meaning of each status, for the reference page."""

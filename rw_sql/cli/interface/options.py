@@ -34,27 +34,35 @@ GroupOption = Annotated[
 ]
 Variables = Annotated[
     list[str] | None,
-    typer.Option("--var", "-v", metavar="NAME=VALUE", help="Set a variable: ${NAME}, :NAME, :'NAME', :\"NAME\"."),
+    typer.Option(
+        "--var",
+        "-v",
+        metavar="NAME=VALUE",
+        help="Set a variable. Statements use it as ${NAME}, :NAME, :'NAME' or :\"NAME\".",
+    ),
 ]
 Env = Annotated[
     str | None,
     typer.Option(
         "--env",
         metavar="NAME",
-        help="Read ${variables} from NAME.env, in the folder of the SQL files or above it; ${env} is NAME.",
+        help="Read variables from the file NAME.env, in the folder of the SQL files or in a folder above it. The "
+        "variable ${env} gets the value NAME.",
     ),
 ]
 Yes = Annotated[
     bool,
     typer.Option(
         "--yes",
-        help="Confirm without asking. Predicted gaps or duplicates also need --allow (in a SQL file: the "
-        "statement's ALLOW).",
+        help="Confirm without asking. If gaps or duplicates are predicted, --allow is needed too (in a SQL file: "
+        "ALLOW in the statement).",
     ),
 ]
 Confirm = Annotated[
     list[str] | None,
-    typer.Option("--confirm", metavar="TOKEN", help="Confirm the operation whose refusal showed this token."),
+    typer.Option(
+        "--confirm", metavar="TOKEN", help="Confirm the refused operation whose error message contains this token."
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the preview and change nothing.")]
 ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the SQL statement instead of running it.")]
@@ -87,11 +95,12 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="SPLIT=N",
-        help="The next position of one split, such as orders:0=42 or version=7; N = null resets the split.",
+        help="The next position to read in one split, such as orders:0=42 or version=7. N = null resets the split.",
     ),
 ]
 FileToRead = Annotated[
-    str | None, typer.Option("--file", "-f", metavar="FILE", help="A file of offsets, in any supported format.")
+    str | None,
+    typer.Option("--file", "-f", metavar="FILE", help="Move to the offsets in this file, in any supported format."),
 ]
 FromGroup = Annotated[
     str | None,
@@ -102,9 +111,7 @@ FromCheckpoint = Annotated[
 ]
 ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="Move to the first existing record of each split.")]
 ToLatest = Annotated[bool, typer.Option("--to-latest", help="Move to the current end of each split.")]
-ToOffset = Annotated[
-    int | None, typer.Option("--to-offset", metavar="N", help="Move to the same position in every split.")
-]
+ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", help="Move to position N in every split.")]
 ToTimestamp = Annotated[
     str | None,
     typer.Option(
@@ -157,7 +164,7 @@ def old_name(old: str, new: str, **settings: Any) -> Any:
 
     Using it prints a note on standard error.
     """
-    return typer.Option(old, hidden=True, help=f"An old name. Use {new}.", callback=_report(old, new), **settings)
+    return typer.Option(old, hidden=True, help=f"An old name of {new}.", callback=_report(old, new), **settings)
 
 
 def _report(old: str, new: str) -> Callable[[Any], Any]:

@@ -11,7 +11,7 @@ from rw_sql.cli.interface.options import Confirm, Env, Variables, WarehouseOptio
 from rw_sql.errors import SqlError
 
 OUTPUTS = ("text", "json", "junit")
-_REPORT = "The output format. json and junit are written at the end."
+_REPORT = "The output format. json and junit are written after the last statement."
 
 
 def run_command(

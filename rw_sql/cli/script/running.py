@@ -176,7 +176,9 @@ class ScriptRun:
                 return _Outcome(plan=foreseen.lines, needs_confirmation=foreseen.needs_confirmation)
             except SqlError as error:
                 if sparks and error.detail is None:
-                    error.detail = f"{_NOT_RUN}: {sparks} before this one, which may create objects that it needs"
+                    error.detail = (
+                        f"{_NOT_RUN}; before this one, there are {sparks}, which may create objects that it needs"
+                    )
                 raise error.moved_into(script.expanded.text, part.start, part.line, part.column, None) from None
 
         for script in self._scripts:

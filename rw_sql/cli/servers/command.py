@@ -59,7 +59,7 @@ def start(
         int | None, typer.Option("--controller-port", help="The broker's second port. The default is a free port.")
     ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A line of server.properties.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker setting, as in server.properties.")
     ] = None,
     output: _Output = "text",
 ) -> None:
@@ -110,7 +110,7 @@ def topics(
     ] = None,
     output: _Output = "text",
 ) -> None:
-    """List the topics. --create, --grow and --delete first create, extend or delete one."""
+    """List the topics. With --create, --grow or --delete, first create, extend or delete a topic."""
     from rw_sql.cli.servers import kafka_topics
 
     require_output(output, OUTPUTS)

@@ -63,7 +63,8 @@ def stop(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> No
 
 @registry_app.command()
 def status(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> None:
-    """Print the address of the folder's registry, and whether it responds. The exit status is 1 if it does not."""
+    """Print the address of the folder's registry, and whether the registry responds. The exit status is 1 if it does
+    not respond."""
     from rw_sql.cli.servers.schema_registry import is_answering, is_running
 
     require_output(output, OUTPUTS)

@@ -181,7 +181,9 @@ def lineage_command(
         from rw_sql.errors import FILE_UNREADABLE
 
         reason = (error.strerror or str(error)).lower()
-        raise SqlError(FILE_UNREADABLE, f"cannot write file {file!r}: {reason}", hint="name another --file") from error
+        raise SqlError(
+            FILE_UNREADABLE, f"cannot write file {file!r}: {reason}", hint="write to another file: --file FILE"
+        ) from error
 
 
 def _drawn(context: Context, of: str | None, form: str) -> str:

@@ -80,7 +80,7 @@ def list_sources(
     output: _Output = "text",
     show_sql: ShowSql = False,
 ) -> None:
-    """SHOW SOURCES."""
+    """List the sources (SHOW SOURCES)."""
     from rw_sql.syntax.statements import ShowObjects
 
     _run(ShowObjects(kind="SOURCES", like=like), warehouse=warehouse, output=output, show_sql=show_sql)
@@ -90,7 +90,7 @@ def list_sources(
 def show(
     source: _Source, warehouse: WarehouseOption = None, output: _Output = "text", show_sql: ShowSql = False
 ) -> None:
-    """SHOW SOURCE SPLITS: the position of each split."""
+    """Show the position of each split of a source (SHOW SOURCE SPLITS)."""
     from rw_sql.cli.source.statements import source_name
     from rw_sql.syntax.statements import ShowSourceSplits
 
@@ -106,7 +106,7 @@ def pause(
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
-    """PAUSE SOURCE."""
+    """Pause a source (PAUSE SOURCE)."""
     from rw_sql.cli.source.statements import source_name
     from rw_sql.syntax.statements import PauseSource
 
@@ -123,7 +123,7 @@ def resume(
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
-    """RESUME SOURCE."""
+    """Resume a source (RESUME SOURCE)."""
     from rw_sql.cli.source.statements import source_name
     from rw_sql.syntax.statements import ResumeSource
 
@@ -153,7 +153,10 @@ def alter(
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
-    """ALTER SOURCE … UNSAFE SET. To set a property to a secret, use --set-secret KEY=NAME with the secret's name."""
+    """Change properties of a source (ALTER SOURCE … UNSAFE SET).
+
+    To set a property to a secret, use --set-secret KEY=NAME with the secret's name.
+    """
     from rw_sql.cli.source.statements import alter_statement
 
     statement = alter_statement(
@@ -195,7 +198,7 @@ def reset_splits(
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
-    """RESET SOURCE SPLITS."""
+    """Discard splits that no longer exist, and discover new ones (RESET SOURCE SPLITS)."""
     from rw_sql.cli.source.statements import ROWS, allowed_words, source_name, split_ids
     from rw_sql.syntax.statements import ResetSourceSplits
 
@@ -227,7 +230,7 @@ def inject_offsets(
     from_group: FromGroup = None,
     from_checkpoint: FromCheckpoint = None,
     from_source: Annotated[
-        str | None, typer.Option("--from-source", metavar="NAME", help="The positions of another source.")
+        str | None, typer.Option("--from-source", metavar="NAME", help="Move to the positions of another source.")
     ] = None,
     to_earliest: ToEarliest = False,
     to_latest: ToLatest = False,
@@ -253,7 +256,11 @@ def inject_offsets(
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
-    """INJECT SOURCE OFFSETS, with exactly one target."""
+    """Set the positions of a source (INJECT SOURCE OFFSETS).
+
+    The new positions must come from exactly one option: --set (once for each split), --file, --from-group,
+    --from-checkpoint, --from-source, --to-earliest, --to-latest, --to-offset, --to-timestamp, --shift-by or --back-by.
+    """
     from rw_sql.cli.source.statements import TargetWords, inject_statement
 
     words = TargetWords(
@@ -301,7 +308,7 @@ def export_offsets(
         typer.Option(
             "--fragment",
             metavar="ID",
-            help="The reader whose offsets to export, if the source is not shared: mv-9:7.",
+            help="The reader whose offsets to export, such as mv-9:7. Needed only if the source is not shared.",
         ),
     ] = None,
     warehouse: WarehouseOption = None,
@@ -337,7 +344,7 @@ def undo(
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
-    """UNDO OPERATION."""
+    """Undo an operation (UNDO OPERATION)."""
     from rw_sql.cli.source.statements import ROWS, allowed_words
     from rw_sql.syntax.statements import UndoOperation
 
@@ -356,7 +363,7 @@ def undo(
 def continuity(
     source: _Source, warehouse: WarehouseOption = None, output: _Output = "text", show_sql: ShowSql = False
 ) -> None:
-    """SHOW SOURCE CONTINUITY: compare the prediction with the actual effect."""
+    """Compare the predicted effect of unsafe operations with their actual effect (SHOW SOURCE CONTINUITY)."""
     from rw_sql.cli.source.statements import source_name
     from rw_sql.syntax.statements import ShowSourceContinuity
 

@@ -158,5 +158,7 @@ def export(
             written.write(made)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise SqlError(FILE_UNREADABLE, f"cannot write file {file!r}: {reason}", hint="name another --file") from error
+        raise SqlError(
+            FILE_UNREADABLE, f"cannot write file {file!r}: {reason}", hint="write to another file: --file FILE"
+        ) from error
     print(f"{len(offsets)} offsets written to {file}", file=sys.stderr)

@@ -26,7 +26,9 @@ def run_test_command(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATHS", help="Files or folders: *.slt, *.test.yaml, *.sqltest; FILE::NAME chooses unit tests."
+            metavar="PATHS",
+            help="Test files (*.slt, *.test.yaml, *.sqltest) or folders that contain them. FILE::NAME chooses unit "
+            "tests of a file.",
         ),
     ],
     workers: Annotated[
@@ -52,7 +54,7 @@ def run_test_command(
         bool, typer.Option("--override", help="Replace the expected rows in .slt files with the actual rows.")
     ] = False,
     output: Annotated[
-        str, output_option(*OUTPUTS, help="The output format. json and junit are written at the end.")
+        str, output_option(*OUTPUTS, help="The output format. json and junit are written after the last test.")
     ] = "text",
 ) -> None:
     """Run tests of pipelines, each on a temporary warehouse.

@@ -37,11 +37,11 @@ SEPARATOR = "----"
 
 _REFUSED = {
     "sleep": "to wait for a condition, use flush, or retry and backoff at the end of a query line",
-    "system": "a test runs no programs",
+    "system": "a test cannot run programs",
     "connection": "each file has one session",
     "hash-threshold": "list the expected rows instead of their hash",
     "control": "query lines say how rows are sorted, and ${name} is always replaced",
-    "subtest": "put its records into a separate file",
+    "subtest": "put the records of the subtest into a separate file",
 }
 _OF_ONE_LINE = ("flush", "include", "halt", "topic", "add", "answer", "objects")
 """Records without lines below the first one."""
@@ -111,7 +111,7 @@ def read_records(text: str, file: str, *, within: tuple[str, ...] = ()) -> list[
             break
         if words[0] == "halt":
             if len(conditions) > 1:
-                raise WrongTestError("halt takes one skipif or onlyif", file=file, line=record.line)
+                raise WrongTestError("halt may have only one skipif or onlyif before it", file=file, line=record.line)
             (word, label) = conditions[0]
             rest.append(("onlyif" if word == "skipif" else "skipif", label))
         elif words[0] == "include":

@@ -141,7 +141,8 @@ class UnitRun:
                     raise self._wrong(f'"{name}": {what}{hint}', near)
                 if not isinstance(defined.statement, ast.CreateMaterializedView):
                     raise self._wrong(
-                        f'the test gives no rows of "{name}", which {reader or "it"} reads: for none, write {name}: []'
+                        f'the test gives no rows of "{name}", which {reader or "it"} reads; for an empty input, write '
+                        f"{name}: []"
                     )
                 if name in path:
                     raise self._wrong(f'"{name}" reads itself')
@@ -152,7 +153,7 @@ class UnitRun:
             order.append(name)
 
         if self.test.view in self.test.given:
-            raise self._wrong(f'the test gives rows of "{self.test.view}", which it tests')
+            raise self._wrong(f'the test gives rows of "{self.test.view}", the view that it tests')
         visit(self.test.view, None)
         return order
 
@@ -175,7 +176,7 @@ class UnitRun:
             self._sql(fed_from_delta(defined.statement, self._delta(name, schema, rows)), defined.file)
             return
         if given.records is not None:
-            raise self._wrong(f'"{name}" is no source: give rows, not records')
+            raise self._wrong(f'"{name}" is not a source: give rows, not records')
         schema = self._schema_of(name, given, defined)
         rows = self._rows(name, given, schema)
         columns = [(column.name, self._ours(name, column)) for column in schema.fields]

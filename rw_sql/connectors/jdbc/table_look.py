@@ -67,7 +67,7 @@ def _problems(connection: Connection[Any], table: tuple[str, str], shape: SinkSh
         if not fits_into(kind, there[column]):
             yield SinkLook(
                 doubt=f'column "{column}" of table {name} is {there[column].name}, '
-                f"which does not take values of type {kind if isinstance(kind, str) else kind['type']}",
+                f"which does not accept values of type {kind if isinstance(kind, str) else kind['type']}",
                 hint=f"CAST it in the sink's query: CREATE SINK … AS SELECT CAST({in_query(column)} AS …) …",
             )
 

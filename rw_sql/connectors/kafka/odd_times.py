@@ -71,7 +71,7 @@ def require_none(
             except OSError:
                 continue  # Spark's reader then reports the reason.
         if at is not None and at < end:
-            why = f"the timestamp of the record at offset {at} has more digits than Spark's reader takes"
+            why = f"the timestamp of the record at offset {at} has more digits than Spark's reader accepts"
             raise UnreadableRecordError(split, at, f"{why}, and {reader} needs that reader")
 
 

@@ -340,11 +340,11 @@ class KafkaWriter:
             if error.code() == self._too_large:
                 self._large.add(index)
                 self._refused[index] = (
-                    f"its record of {_size((key, value))} bytes is larger than the brokers take: "
+                    f"its record of {_size((key, value))} bytes is larger than the brokers accept: the limit is "
                     f'max.message.bytes of topic "{self._topic}", or message.max.bytes of the brokers'
                 )
             elif error.code() in self._invalid:
-                self._refused[index] = f'topic "{self._topic}" does not take its record: {error.str()}'
+                self._refused[index] = f'topic "{self._topic}" does not accept its record: {error.str()}'
             elif error.code() == self._sent_with_invalid:
                 self._unsent.add(index)
             else:

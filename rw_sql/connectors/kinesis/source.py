@@ -77,7 +77,7 @@ class KinesisConnector(RangedConnector):
                     MISSING_PROPERTY,
                     f'missing property "{other}"',
                     key=one,
-                    hint="set both, or none of them to use the credentials of the machine",
+                    hint="set both, or omit both to use the credentials of the machine",
                 )
         check_startup(self.spec, options)
 

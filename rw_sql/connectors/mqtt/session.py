@@ -36,7 +36,7 @@ NEVER = 0xFFFFFFFF
 
 _KEEPALIVE_SECONDS = 30
 _PORTS = {"tcp": 1883, "mqtt": 1883, "ssl": 8883, "mqtts": 8883}
-_NO_QOS = "the broker offers only QoS 0, by which messages are lost; qos = 'at_most_once' accepts that"
+_NO_QOS = "the broker offers only QoS 0, with which messages can be lost; qos = 'at_most_once' accepts this"
 
 
 _CONFIRM_SECONDS = 2.0

@@ -73,7 +73,7 @@ class Charsets:
         if width != [(1,)]:
 
             def refuse(_data: bytes) -> str:
-                raise ValueError(f"is of the character set {name}, which rw_sql does not know")
+                raise ValueError(f"has the character set {name}, which rw_sql does not support")
 
             return refuse
         # Uses the server's own conversion of all 256 bytes: its latin1 is neither ISO 8859-1 nor Python's cp1252.

@@ -193,7 +193,7 @@ def cascade_error(table: CatalogTable, names: tuple[str, ...]) -> tuple[str, str
     without an entry in the log."""
     return (
         f"foreign key {quoted(names[0])} of table {table.database}.{table.name} has an action (CASCADE or SET NULL), "
-        "and MySQL does not write to its log which rows the action changes",
+        "and MySQL does not log the rows that the action changes",
         f"ALTER TABLE {table.quoted} DROP FOREIGN KEY {quoted(names[0])}, and add it with ON DELETE RESTRICT "
         "ON UPDATE RESTRICT",
     )

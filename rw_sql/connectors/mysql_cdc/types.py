@@ -105,7 +105,7 @@ def type_of(data_type: str, column_type: str, precision: int | None, scale: int 
     if name in _PLAIN:
         canonical, family = _PLAIN[name]
         return MysqlType(name=name, canonical=canonical, family=family)
-    return MysqlType(name=name, canonical=None, family=OTHER, refusal="rw_sql does not know this type")
+    return MysqlType(name=name, canonical=None, family=OTHER, refusal="rw_sql does not support this type")
 
 
 def bits_of(column_type: str) -> int:

@@ -82,7 +82,7 @@ def reader_of(column: StreamColumn, data_type: str, decode: Callable[[bytes], st
             return _with_length(2 if int.from_bytes(meta, "little") > 255 else 1, _text_cell(decode))
         case 253 | 254:
             return _string(meta, data_type, decode)
-    raise ValueError(f"the log has values of type {kind}, which rw_sql does not know")
+    raise ValueError(f"the log has values of type {kind}, which rw_sql does not support")
 
 
 def skip_of(column: StreamColumn, read: Reader) -> Callable[[bytes, int], int]:

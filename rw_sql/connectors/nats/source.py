@@ -375,7 +375,8 @@ def check_names(options: Mapping[str, str]) -> None:
                 INVALID_PROPERTY,
                 f"property \"subject\" names '{subject}', which is not a subject",
                 key="subject",
-                hint="a subject has parts between dots; * is any part, and > at the end is all further parts",
+                hint="dots separate the parts of a subject; * matches one part, and > at the end matches all further "
+                "parts",
             )
 
 

@@ -392,7 +392,7 @@ def _has_rows_before(
 def _unlogged(table: str, what: str) -> CaptureError:
     return CaptureError(
         UPSTREAM_MISSING,
-        f"{what}, and the stream does not contain which rows of table {table} it added or removed",
+        f"{what}, and the stream does not show which rows of table {table} were added or removed",
         hint=f"{AGAIN}; to read only this table again, drop the tables of rw_sql that read it, and create them again: "
         f"CREATE TABLE … (*) FROM SOURCE_NAME TABLE '{table}'",
     )

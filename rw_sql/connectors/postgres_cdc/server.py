@@ -239,7 +239,10 @@ def other_server(before: str | None, now: str | None) -> str | None:
             f"the server is on timeline {new_timeline}, but the position belongs to timeline {timeline}: "
             "a standby was promoted, or a backup was restored"
         )
-    return f"the position belongs to another server: its system identifier is {system}, that of this one {new_system}"
+    return (
+        f"the position belongs to another server, with the system identifier {system}; this server has the system "
+        f"identifier {new_system}"
+    )
 
 
 def may_create_publication(options: Mapping[str, str]) -> bool:

@@ -281,7 +281,7 @@ class RegistryClient:
             raise RefusedSchemaError(said) from error
         if error.code >= 500 or error.code in (408, 429):
             raise _Unanswered(f"HTTP {error.code} {said}") from error
-        raise RegistryError(f"HTTP {error.code} {said}: is the address that of the registry's API?") from error
+        raise RegistryError(f"HTTP {error.code} {said}: is this the address of the registry's API?") from error
 
     def _opener(self, url: str) -> urllib.request.OpenerDirector:
         """Follows only redirects to the same server, which may have the password, and none of a POST, because a POST
@@ -343,7 +343,7 @@ def _part(told: Any, name: str) -> Any:
     """A member of a response. Raises RegistryError if the member is missing, because the response then does not come
     from a schema registry."""
     if not isinstance(told, dict) or name not in told:
-        raise RegistryError(f'an answer has no "{name}": is the address that of the registry\'s API?')
+        raise RegistryError(f'an answer has no "{name}": is this the address of the registry\'s API?')
     return told[name]
 
 

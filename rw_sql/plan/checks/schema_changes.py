@@ -60,7 +60,8 @@ def schema_change(
             NOT_SUPPORTED,
             message,
             span=span,
-            hint=f"SHOW CREATE {kind.upper()} {name}: only ENCODE … (schema.registry = …) has a schema to read",
+            hint=f"only a {kind} with ENCODE … (schema.registry = …) has a schema that can be read again; SHOW CREATE "
+            f"{kind.upper()} {name} shows the definition",
         )
     source = definition if isinstance(definition, CreateSource) else source_of_table(definition)
     try:
@@ -80,7 +81,7 @@ def schema_change(
             NOT_SUPPORTED,
             f"this altering statement will drop columns, which is not supported yet: {', '.join(dropped)}",
             span=span,
-            hint="keep the current schema, with which records are still read, or create another source",
+            hint="records are still read with the current schema; to read the new schema, create another source",
         )
     retyped = [
         f"({field}: {had[field]} -> {new[field]})"
@@ -92,7 +93,7 @@ def schema_change(
             NOT_SUPPORTED,
             f"the new schema changes the types of columns, which is not supported yet: {', '.join(retyped)}",
             span=span,
-            hint="keep the current schema, with which records are still read, or create another source",
+            hint="records are still read with the current schema; to read the new schema, create another source",
         )
     added = tuple((field, kind) for field, kind in found.columns if field not in had and field not in known)
     _require_defaults(definition, found, [field for field, _ in added], span)

@@ -33,7 +33,7 @@ def check_runnable(statement: CreateTable) -> None:
     if connector_of(statement) is None:
         if statement.query is not None:
             view = f"CREATE MATERIALIZED VIEW {sql_name(statement.name.key)} AS …"
-            instead = f"{view} creates a query result that is kept up to date"
+            instead = f"{view} keeps the result of a query up to date"
         else:
             instead = (
                 "add WITH (connector = 'kafka', …); for a Delta table without a connector, write CREATE TABLE t "

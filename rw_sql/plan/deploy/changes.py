@@ -149,7 +149,7 @@ def _alterations(
         if record is None:
             other = _other(then, wanted)
             if other is not None:
-                again[other.id] = f"{spoken(wanted.kind)} {wanted.name} gets this name"
+                again[other.id] = f"its name is needed for {spoken(wanted.kind)} {wanted.name}"
             continue
         if isinstance(wanted.statement, CreateSchema):
             continue

@@ -28,7 +28,7 @@ def in_the_way(
     for statement in statements:
         if isinstance(statement, AlterTableRenameColumn):
             for record in users_of_column(snapshot, table, statement.column):
-                yield record, f'it may use column "{statement.column}" of {table.name}, which gets another name'
+                yield record, f'it may use column "{statement.column}" of {table.name}, which is renamed'
         elif isinstance(statement, AlterTableDropColumn):
             for record in users_of_column(snapshot, table, statement.column):
                 if record.id not in rebuilt:

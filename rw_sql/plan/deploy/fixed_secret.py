@@ -24,8 +24,8 @@ def fixed_secret(then: Snapshot, wanted: FolderObject, record: SecretRecord, why
     users = [f"{spoken(user.kind)} {user.name}" for user in then.dependents_of(record.id)]
     other = sql_name(record.name + "_2")
     hint = (
-        f"CREATE SECRET {other} WITH (…) in the folder instead, and SECRET {other} in the objects that use it: "
-        f"{first_names(users, _MOST_USERS)}"
+        f"write CREATE SECRET {other} WITH (…) in the folder instead, and SECRET {other} in the objects that use the "
+        f"secret: {first_names(users, _MOST_USERS)}"
         if users
         else f"no object uses it: DROP SECRET {sql_name(record.name)}, then run the same command again"
     )

@@ -304,7 +304,8 @@ def require_ours(statement: CreateTable) -> None:
         hint = "for a table of rw_sql, add WITH (connector = 'kafka', …)"
     else:
         hint = (
-            f"for a query result that is kept up to date, CREATE MATERIALIZED VIEW {sql_name(statement.name.key)} AS …"
+            "for a query whose result is kept up to date, write CREATE MATERIALIZED VIEW "
+            f"{sql_name(statement.name.key)} AS …"
         )
     raise SqlError(
         INVALID_DEFINITION,

@@ -159,12 +159,14 @@ def another_target(inspector: Inspector, kind: str, old: PlannedOptions, new: Pl
     """The reason why a sink may write to a different target after this change to its connection; None if the target
     stays the same."""
     if not is_of_sources(kind):
-        return "the rows that it wrote stay in the old target; the new address may be another store"
+        return "the rows that the sink wrote stay in the old target; the new address may be another store"
     then = inspector.upstreams.look(connection_source(kind), old)
     now = inspector.upstreams.look(connection_source(kind), new)
     if not (then.cluster and now.cluster):
-        return "the rows that it wrote stay in the old target; the new address may be another cluster"
-    return "OTHER_CLUSTER: the rows that it wrote stay in the old cluster" if then.cluster != now.cluster else None
+        return "the rows that the sink wrote stay in the old target; the new address may be another cluster"
+    return (
+        "OTHER_CLUSTER: the rows that the sink wrote stay in the old cluster" if then.cluster != now.cluster else None
+    )
 
 
 def _row(split: str, state: SplitState | None, seen: UpstreamSplit | None, verdict: str, view: str) -> SplitPreview:

@@ -88,7 +88,7 @@ def _changes_between(
             continue
         first, last = sorted((row.old, row.new))
         found = inspector.upstreams.count_changes(source.connector, options, first, last)
-        does = "skips" if row.gaps else "takes again"
+        does = "skips" if row.gaps else "repeats"
         if found is not None:
             counted = f"{_number(found.transactions, 'transaction')} with {_number(found.changes, 'change')}"
             yield f"{row.split}: {does} {counted}"

@@ -64,5 +64,5 @@ def with_stored_ends(left: Upstream | None, kind: Connector, states: Mapping[str
     if not known:
         return left
     base = left or Upstream()
-    sparse = {kind.split_topic(split): "the end is part of the position" for split in known}
+    sparse = {kind.split_topic(split): "the end is known only from the source's position" for split in known}
     return replace(base, splits={**known, **base.splits}, sparse={**sparse, **base.sparse})

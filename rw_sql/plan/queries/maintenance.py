@@ -96,8 +96,8 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
         return Maintained(
             refused=streamed
             or QueryAnalysis(
-                refusal=f'EMIT ON WINDOW CLOSE over {spoken(changing[0].kind)} "{changing[0].name}", which replaces '
-                "its rows, so a window over it never closes",
+                refusal=f'EMIT ON WINDOW CLOSE cannot be used over {spoken(changing[0].kind)} "{changing[0].name}": '
+                "its rows are replaced, so a window over it never closes",
                 hint="omit EMIT ON WINDOW CLOSE, or read the view's source instead",
             )
         )
@@ -178,7 +178,9 @@ def kept_as(view: MaterializedViewRecord) -> str:
 def how_maintained(view: MaterializedViewRecord) -> str:
     """A description of whether a view is updated incrementally or recomputed, and the reason."""
     word = "recomputed" if view.maintenance.is_recomputed else "incremental"
-    reason = view.maintenance.reason or ("rows are replaced by their keys" if view.keys else "rows are only appended")
+    reason = view.maintenance.reason or (
+        "a new row replaces the row with the same key" if view.keys else "rows are only appended"
+    )
     return f"{word}: {reason}"
 
 

@@ -274,7 +274,8 @@ def require_movable(source: SourceRecord, span: Span) -> None:
             NOT_SUPPORTED,
             f'the positions of source "{source.name}" cannot be moved: {reason}',
             span=span,
-            hint=f"PAUSE SOURCE {sql_name(source.name)} and RESUME SOURCE {sql_name(source.name)} lose nothing",
+            hint=f"to stop the source for a time without losing records: PAUSE SOURCE {sql_name(source.name)}, later "
+            f"RESUME SOURCE {sql_name(source.name)}",
         )
 
 

@@ -169,7 +169,7 @@ def read_csv(
         csv_text.fault_of(f.col(_TEXT), separator),
         f.when(f.col(_LINE).isNull(), f.lit(csv_text.MORE_FIELDS)),
         f.when(row.isNull(), f.lit("the value is not CSV")),
-        f.when(row[CORRUPT].isNotNull(), f.lit("the value is not CSV of the declared columns")),
+        f.when(row[CORRUPT].isNotNull(), f.lit("the value is not CSV with the declared columns")),
     )
     rules = ValueRules(bytes_as="utf8")
     texts = {
@@ -419,5 +419,5 @@ def _no_object(raw: Column) -> Column:
         .when(~is_text(raw), not_text(raw))
         .when(let(read, lambda found: found.isNotNull() & found[CORRUPT].isNull()), f.lit(GOES_ON))
         .when(f.trim(characters(raw)) == "", f.lit("the value is not JSON"))
-        .otherwise(f.lit("the value is not JSON of the declared columns"))
+        .otherwise(f.lit("the value is not JSON with the declared columns"))
     )

@@ -223,7 +223,7 @@ class DirectReaders:
             if self._is_elsewhere(reader):
                 raise StalledError(
                     f"UNFINISHED batch {batch} of {self.spec.name}: its rows are in the view but its state is not, and "
-                    f"the upstream that source {reader.source.name} names now does not have its records: "
+                    f"the present upstream of source {reader.source.name} does not have its records: "
                     "UNDO OPERATION restores the properties; change them again after the batch is complete"
                 )
             if self._has_lost(reader) and self.files.stamps("state"):

@@ -70,7 +70,7 @@ def _why_another(kind: Connector | ChangeConnector | None, state: SplitState, se
     empty for other sources."""
     if not isinstance(kind, ChangeConnector):
         return ""
-    return f"{kind.explain_other(state, seen)}: its tables are read again after "
+    return f"{kind.explain_other(state, seen)}: the source's tables are read again after "
 
 
 def require_readable(

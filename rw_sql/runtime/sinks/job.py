@@ -104,7 +104,7 @@ def _fenced(context: Context, spec: SinkSpec, writer: SinkWriter, run: int, chec
     planned = newest_planned(context.warehouse, checkpoint)
     if held is not None and held > planned:
         known = f"only batches up to {planned}" if planned >= 0 else "no batch"
-        raise _restored(spec, f"the target has batch {held}, and the warehouse knows {known}")
+        raise _restored(spec, f"the target has batch {held}, but the warehouse has {known}")
     return held
 
 
@@ -122,15 +122,15 @@ def _require_marks(context: Context, spec: SinkSpec, options: Mapping[str, str])
         raise StalledError(f"UNREACHABLE {error}") from error
     if marked is None:
         raise StalledError(
-            f"REPLACED the target does not have the batches up to {known.newest_batch} that this sink wrote: it was "
-            f"deleted or created again: {_again(spec)}",
+            f"REPLACED the target does not have the batches up to {known.newest_batch} that this sink wrote: the "
+            f"target was deleted or created again: {_again(spec)}",
             is_final=True,
         )
     if known.sent is not None and marked < known.sent:
         has = f"only batches up to {marked}" if marked >= 0 else "no batch"
         raise StalledError(
-            f"REPLACED the target has {has}, and this sink wrote batch {known.sent}: it was replaced by an older copy: "
-            f"{_again(spec)}",
+            f"REPLACED the target has {has}, but this sink wrote batch {known.sent}: the target was replaced by an "
+            f"older copy of it: {_again(spec)}",
             is_final=True,
         )
 

@@ -235,17 +235,17 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
                 yield Finding(
                     about=CHECKPOINT,
                     subject=_named(record),
-                    problem=f"its checkpoint has batch {planned}, and its table {table} no longer exists",
+                    problem=f"its checkpoint has batch {planned}, but its table {table} no longer exists",
                     remedy=f"restore the table, or {again}",
                 )
             continue
         done = last_batch(warehouse, table, record.generation)
         if done > planned and record.inputs:
-            ends = f"ends at {planned}" if planned >= 0 else "is empty"
+            ends = f"ends at batch {planned}" if planned >= 0 else "is empty"
             yield Finding(
                 about=CHECKPOINT,
                 subject=_named(record),
-                problem=f"its table has batch {done}, and its checkpoint {ends}",
+                problem=f"its table has batch {done}, but its checkpoint {ends}",
                 remedy=f"restore the checkpoint, or {again}",
             )
 
@@ -258,7 +258,7 @@ def _of_jobs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
         yield Finding(
             about=JOB,
             subject=", ".join(gone),
-            problem="a status is stored, and the object was dropped",
+            problem="a status is still stored, although the object was dropped",
             remedy="rw-sql doctor --repair",
             is_repairable=True,
         )
@@ -271,7 +271,7 @@ def _of_jobs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding(
                 about=JOB,
                 subject=job,
-                problem="the catalog requires it to run, and the owner reports it as stopped",
+                problem="the catalog requires it to run, but the owner reports it as stopped",
                 remedy=f"restart the process that runs the jobs; {getattr(spec, 'name', job)} continues where it was",
             )
 
@@ -300,7 +300,7 @@ def _of_operations(context: Context) -> Iterator[Finding]:
         yield Finding(
             about=OPERATION,
             subject=f"operation {operation.epoch}",
-            problem=f"it is committed and has no outcome: its process ended ({operation.statement})",
+            problem=f"it is committed but has no recorded outcome, because its process ended ({operation.statement})",
             remedy="rw-sql doctor --repair"
             if is_applied
             else "start the process that runs the jobs, which then applies the operation",

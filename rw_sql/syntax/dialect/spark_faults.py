@@ -310,7 +310,7 @@ def _syntax(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
         return SqlError(SYNTAX_ERROR, message, hint=hint, span=span_of(text, *before[-1].span()))
     if span.start >= len(text.rstrip().rstrip(";").rstrip()):
         last = before[-1][0] if before else ""
-        what = next((what for what, words in _FOLLOWING.items() if last.upper() in words), "what is missing")
+        what = next((what for what, words in _FOLLOWING.items() if last.upper() in words), "the missing part")
         behind = f" after {last}" if last else ""
         return SqlError(SYNTAX_ERROR, f"the statement ends too early{behind}", hint=f"write {what}{behind}", span=span)
     return SqlError(
@@ -328,8 +328,8 @@ def _syntax_hint(word: str, before: list[re.Match[str]]) -> str:
         return "omit the comma, or write an item before it"
     if word.upper() in CLAUSES:
         shown = f"between {before[-1][0]} and {word.upper()}" if before else f"before {word.upper()}"
-        return f"write what is missing {shown}; as a name, {word} needs backquotes: `{word}`"
-    return f"omit {word}, or write what is missing before it"
+        return f"write the missing part {shown}; as a name, {word} needs backquotes: `{word}`"
+    return f"omit {word}, or write the missing part before it"
 
 
 def _trailing_comma(fault: SparkFault, text: str, known: KnownNames) -> SqlError:

@@ -42,9 +42,9 @@ _SETTINGS = {
 """The settings that ALTER … SET changes."""
 
 _ALTER_SET = {
-    "parallelism": "a reader's tasks follow the upstream's partitions; ALTER MATERIALIZED VIEW … SET PARALLELISM "
-    "sets the parallelism of a view, ALTER SYSTEM SET streaming_parallelism that of new views",
-    "backfill_parallelism": "a backfill's tasks follow its input's partitions",
+    "parallelism": "the partitions of the upstream determine how many tasks a reader has; ALTER MATERIALIZED VIEW … "
+    "SET PARALLELISM sets the parallelism of a view, and ALTER SYSTEM SET streaming_parallelism that of new views",
+    "backfill_parallelism": "the partitions of its input determine how many tasks a backfill has",
     "streaming_enable_unaligned_join": "Spark's joins have no such mode",
     "source_rate_limit": "ALTER SOURCE … SET source_rate_limit limits the rate of its source",
     "backfill_rate_limit": "ALTER MATERIALIZED VIEW … SET backfill_rate_limit limits how its history is read",
@@ -90,13 +90,19 @@ def _by_word(statement: Statement) -> tuple[str, str] | None:
         case ast.Wait() if statement.kind == "INDEX":
             return "WAIT INDEX", "FLUSH waits until every running view and sink has read all existing records"
         case ast.CreateSource() if statement.cdc_table is not None:
-            return "CREATE SOURCE ... FROM a CDC source", "let Debezium write the table to a Kafka topic; read that"
+            return (
+                "CREATE SOURCE ... FROM a CDC source",
+                "let Debezium write the table to a Kafka topic, and read that topic",
+            )
         case ast.CreateTable() if _has_no_rows(statement):
             return "CREATE TABLE without columns", "list them: (id INT)"
         case ast.CreateTable() if statement.engine is not None:
             return "ENGINE", "omit ENGINE: tables are Delta tables"
         case ast.CreateTable() if statement.webhook is not None or _connector(statement) == "webhook":
-            return "the webhook connector", "let the sender write to Kafka, and create a source on that"
+            return (
+                "the webhook connector",
+                "let the sender write to a Kafka topic, and create a source that reads this topic",
+            )
         case _:
             return None
 

@@ -377,7 +377,7 @@ class ExpressionReader(FormReader):
             self.expect("ORDER", "BY")
             self.order_item()
             if function.upper in ORDERED_BY_ONE and self.is_sign(","):
-                hint = f"omit what follows the first column: {function.upper} orders by one"
+                hint = f"omit the text after the first column: {function.upper} orders by one column"
                 self.refuse("only one arg in order by is expected here", self.peek(), hint=hint)
             while self.take_sign(","):
                 self.order_item()

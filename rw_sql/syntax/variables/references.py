@@ -91,7 +91,9 @@ class UndefinedVariableError(SqlError):
 def undefined(name: str, known: Iterable[str]) -> UndefinedVariableError:
     """The error for a variable that is not set."""
     near = near_names(name, known, most=1)
-    hint = f"did you mean :{near[0]}?" if near else rf"--var {name}=VALUE or \set {name} VALUE; \:{name} is no variable"
+    hint = (
+        f"did you mean :{near[0]}?" if near else rf"--var {name}=VALUE or \set {name} VALUE; \:{name} is not a variable"
+    )
     return UndefinedVariableError(name, f'variable "{name}" is not set', hint=hint)
 
 

@@ -95,7 +95,7 @@ def test_conditions_of_include_and_halt(tmp_path: Path) -> None:
         ("flush\nquery I\nSELECT 1\n----\n1", "a.slt:2: flush takes no lines below it: an empty line ends a record"),
         ("statement ok\nSELECT 1\n----\n2", "a.slt:3: only a query and an expected error have rows below ----"),
         ("let a\nSELECT 1\n----\n", "a.slt:3: only a query and an expected error have rows below ----"),
-        ("skipif a\nonlyif b\nhalt", "a.slt:3: halt takes one skipif or onlyif"),
+        ("skipif a\nonlyif b\nhalt", "a.slt:3: halt may have only one skipif or onlyif before it"),
         ("# nothing\n", "a.slt: the file contains no record"),
         ("flush\n\nsleep 1s\n", "a.slt:3: sleep is not supported: to wait for a condition, use flush"),
         ("system ok\nls", "a.slt:1: system is not supported"),

@@ -87,7 +87,7 @@ def test_another_server_gets_no_login(options: dict[str, str], login: dict[str, 
     with redirecting() as servers:
         servers.status = 307
         error = IcebergConnector().look({**given, "catalog.uri": servers.url}).error
-        assert error == f"{servers.url}: the server redirects to {servers.target}: name that address"
+        assert error == f"{servers.url}: the server redirects to {servers.target}: use that address"
         assert servers.received == []
 
 

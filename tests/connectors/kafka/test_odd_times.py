@@ -61,7 +61,7 @@ def test_ranges_with_timestamps_that_spark_cannot_read(broker: BrokerInfo, topic
     assert (unreadable(one=(5, 7)), unreadable(one=(5, 9)), unreadable(one=(8, 10))) == (None, 7, None)
     assert unreadable(one=(50, 60)) is None
     assert told[0] == (
-        f"UNREADABLE {one}: the timestamp of the record at offset 4 has more digits than Spark's reader takes, and a "
+        f"UNREADABLE {one}: the timestamp of the record at offset 4 has more digits than Spark's reader accepts, and a "
         "reader needs that reader"
     )
     reader = odd_times.KafkaPartReader(is_read_committed=True)

@@ -284,7 +284,7 @@ def test_a_broker_without_qos_1_is_refused(topic: str) -> None:
         assert "the broker offers only QoS 0" in str(MQTT.look(given).error)
         # A connection serves sources of both kinds.
         assert MQTT.look({"url": broker.url, "topic": "unset"}).error is None
-        with pytest.raises(OSError, match="the broker offers only QoS 0, by which messages are lost"):
+        with pytest.raises(OSError, match="the broker offers only QoS 0, with which messages can be lost"):
             Reader(given).start()
         some = Reader(options(broker, topic, qos="at_most_once"))
         some.start()

@@ -94,7 +94,7 @@ def test_tables_that_cannot_be_captured(mariadb: MysqlInfo) -> None:
     }
     assert shown == {
         "child": f"foreign key `f` of table {database}.child has an action (CASCADE or SET NULL), and MySQL does not "
-        "write to its log which rows the action changes",
+        "log the rows that the action changes",
         "keyless": f"MySQL table doesn't define the primary key: the rows of {database}.keyless cannot be identified",
         "other_engine": f"table {database}.other_engine has the engine Aria, which has no transactions",
         "v": f"{database}.v is a view: its changes are not in the server's log",

@@ -176,7 +176,7 @@ def test_partitions_whose_rows_come_and_go(
         postgres.run(statement.format(t=parted))
     told = reason(replica)
     assert told.startswith(message.format(p=parted.partition(".")[2]))
-    assert f"the stream does not contain which rows of table {parted} it added or removed" in told
+    assert f"the stream does not show which rows of table {parted} were added or removed" in told
 
 
 def test_a_partition_that_the_user_may_not_read_by_its_name(

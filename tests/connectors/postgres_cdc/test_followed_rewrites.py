@@ -129,7 +129,7 @@ def test_a_partition_that_was_truncated_is_noticed_after_other_commands(
 ) -> None:
     run(parted, postgres, "TRUNCATE {t}_1", "INSERT INTO {t} VALUES (11, 'new')", later)
     told = reason(parted)
-    assert "_1 was truncated, and the stream does not contain which rows" in told
+    assert "_1 was truncated, and the stream does not show which rows" in told
 
 
 def test_partitions_that_an_alter_rewrote_are_told_from_truncated_ones_after_other_commands(

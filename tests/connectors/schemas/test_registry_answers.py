@@ -23,7 +23,7 @@ def test_an_answer_that_is_cut_off_is_tried_again() -> None:
             client.subjects()
         proxy.is_down, proxy.is_cut, proxy.answer = False, False, b'{"hello": "world"}'
         for ask in (lambda: client.schema(1), lambda: client.latest("s"), lambda: client.register("s", "AVRO", "{}")):
-            with pytest.raises(RegistryError, match="is the address that of the registry's API"):
+            with pytest.raises(RegistryError, match="is this the address of the registry's API"):
                 ask()
     finally:
         proxy.stop()

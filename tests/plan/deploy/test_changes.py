@@ -275,7 +275,7 @@ def test_a_dropped_column_goes_after_the_rebuild_of_the_view_that_uses_it() -> N
 @pytest.mark.parametrize(
     ("columns", "view", "why"),
     [
-        (", label VARCHAR FROM name", "SELECT id, label AS name FROM t", "gets another name"),
+        (", label VARCHAR FROM name", "SELECT id, label AS name FROM t", "is renamed"),
         ("", "SELECT * FROM t", "is dropped"),
     ],
 )

@@ -41,8 +41,8 @@ def test_a_changed_secret_is_refused_and_nothing_is_dropped(changed: str) -> Non
         "of the backend cannot change"
     )
     assert caught.value.hint == (
-        "CREATE SECRET pw_2 WITH (…) in the folder instead, and SECRET pw_2 in the objects that use it: connection c, "
-        "source s, materialized view v"
+        "write CREATE SECRET pw_2 WITH (…) in the folder instead, and SECRET pw_2 in the objects that use the secret: "
+        "connection c, source s, materialized view v"
     )
     texts = (f"CREATE SECRET pw_2 WITH ({changed})", LOGIN.replace("SECRET pw", "SECRET pw_2"), SOURCE, VIEW)
     assert [(action, name) for action, name, _ in differ(world, *texts)] == [("create", "pw_2"), ("alter", "c")]

@@ -94,7 +94,8 @@ def test_a_record_that_is_not_one_line_of_csv_is_an_error_with_its_reason(spark:
         '1,a,"b': NO_QUOTE, '1,a,"': NO_QUOTE, '1,"a,b\n2,c,d': NO_QUOTE, '1,a,"b""': NO_QUOTE,
         "": "the value is empty", "\n": "the value is empty", "\r\n": "the value is empty",
         '1,"a\0",b': "the value has quotes and a NUL character",
-        "1,a": "the value is not CSV of the declared columns", ",,,": "the value is not CSV of the declared columns",
+        "1,a": "the value is not CSV with the declared columns",
+        ",,,": "the value is not CSV with the declared columns",
     }  # fmt: skip
     assert decoded(spark, "id VARCHAR, word VARCHAR, more VARCHAR", list(reasons)) == [
         (reason,) for reason in reasons.values()
@@ -148,7 +149,7 @@ def fields(record: str, separator: str) -> tuple[str | None, ...] | None:
 
 def test_a_record_with_more_fields_than_spark_reads_is_an_error(spark: SparkSession) -> None:
     most = csv_text.MOST_FIELDS
-    other = ("the value is not CSV of the declared columns",)
+    other = ("the value is not CSV with the declared columns",)
     more = (csv_text.MORE_FIELDS,)
     commas = "," * 2 * most
     lines = {

@@ -66,6 +66,6 @@ def test_a_target_with_fewer_batches_than_were_sent_is_an_older_copy(tmp_path: P
         start(4)
     assert stalled.value.is_final
     assert stalled.value.reason.startswith(
-        "REPLACED the target has only batches up to 0, and this sink wrote batch 2: it was replaced by an older copy: "
-        "DROP SINK k and create it again"
+        "REPLACED the target has only batches up to 0, but this sink wrote batch 2: the target was replaced by an "
+        "older copy of it: DROP SINK k and create it again"
     )

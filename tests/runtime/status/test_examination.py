@@ -102,9 +102,9 @@ def test_a_checkpoint_whose_table_is_gone(world: World) -> None:
 def test_a_checkpoint_that_is_behind_its_table(world: World) -> None:
     (world.folder / "checkpoints" / "mv-3" / "1" / "offsets" / "1").unlink()
     finding = the_one(world)
-    assert finding.problem == "its table has batch 1, and its checkpoint ends at 0"
+    assert finding.problem == "its table has batch 1, but its checkpoint ends at batch 0"
     shutil.rmtree(world.folder / "checkpoints" / "mv-3")
-    assert the_one(world).problem == "its table has batch 1, and its checkpoint is empty"
+    assert the_one(world).problem == "its table has batch 1, but its checkpoint is empty"
 
 
 def test_a_job_that_should_run_and_is_reported_as_stopped(world: World) -> None:

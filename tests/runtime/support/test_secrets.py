@@ -202,5 +202,5 @@ def test_a_vault_s_token_stays_at_its_address(more: str, monkeypatch: pytest.Mon
     with redirecting() as servers:
         servers.status = 307
         told = unreadable(in_vault(servers.url, more=more)).message
-        assert f"the vault at {servers.url}: the server redirects to {servers.target}: name that address" in told
+        assert f"the vault at {servers.url}: the server redirects to {servers.target}: use that address" in told
         assert servers.received == []

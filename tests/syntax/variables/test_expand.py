@@ -98,7 +98,7 @@ def test_where_nothing_is_replaced(text: str) -> None:
 def test_what_an_array_slice_and_an_unset_variable_say() -> None:
     error = refusal("SELECT 1;\nSELECT a[:m]")
     assert (error.code, error.line, error.column) == ("RW250", 2, 10)
-    assert error.hint == r"--var m=VALUE or \set m VALUE; \:m is no variable"
+    assert error.hint == r"--var m=VALUE or \set m VALUE; \:m is not a variable"
     assert refusal("SELECT :whoo").hint == "did you mean :who?"
 
 

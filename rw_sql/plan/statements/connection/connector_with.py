@@ -75,7 +75,7 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: I
     instead = _one_line(made(name=statement.name, set_options=statement.options))
     if statement.kind == "SINK":
         dropped = f"DROP SINK {sql_name(statement.name.key)}"
-        instead = f"{dropped}, and create it again with these options; the rows that it wrote stay"
+        instead = f"{dropped}, and create it again with these options; the rows that it wrote stay in the target"
     _require_alterable(statement, spec, of, instead)
     replaced = {other for option in statement.options if (known := spec.option(option.key)) for other in known.instead}
     gone = tuple(replaced - {option.key for option in statement.options})

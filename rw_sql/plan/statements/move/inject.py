@@ -185,8 +185,8 @@ def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source
             SPLITS_UNKNOWN,
             f'source "{source.name}" is not shared, and no view reads it yet, so it has no positions to set',
             span=span,
-            hint="begin with CREATE MATERIALIZED VIEW over the source; while the source is paused, the new view does "
-            "not read",
+            hint="first create a view that reads the source, with CREATE MATERIALIZED VIEW; the new view does not read "
+            "while the source is paused",
         )
     statuses = inspector.jobs.statuses()
     for reader in readers:

@@ -292,7 +292,7 @@ def _require_known(statement: RewindSource, late: Sequence[ObjectRecord]) -> Non
     raise _refused(
         statement,
         f"{named} was created after the operation",
-        f"{drops}; then rewind, and create it again with the definition that SHOW CREATE shows",
+        f"save the definition that SHOW CREATE shows; {drops}; then rewind, and create it again",
     )
 
 
@@ -431,5 +431,5 @@ def _spell(table: TableBack, *, is_keyed: bool) -> str:
 def _way_back(source: SourceRecord, rewind: RewindRecord) -> str:
     return (
         "UNDO OPERATION cannot revert a rewind; "
-        f"{rewind_statement(source, rewind.epoch)} can, if all readers have caught up when this rewind begins"
+        f"{rewind_statement(source, rewind.epoch)} can revert it if all readers have caught up when this rewind begins"
     )

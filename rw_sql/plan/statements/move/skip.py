@@ -190,6 +190,6 @@ def _require_next(statement: SkipRecord, split: str, old: SplitState, end: int, 
             f'record {at} of split "{split}" is not the next one: {most}{at - old.offset} unread records come before '
             f"it, from {old.offset} on",
             span=statement.split.span,
-            hint=f"ALTER SOURCE {name} SET source_rate_limit = 1 lets the reader approach the record slowly; INJECT "
-            f"SOURCE OFFSETS {name} VALUES ({literal(split)} = {at + 1}) skips all of them",
+            hint=f"with ALTER SOURCE {name} SET source_rate_limit = 1, the reader approaches the record slowly; INJECT "
+            f"SOURCE OFFSETS {name} VALUES ({literal(split)} = {at + 1}) skips all of these records",
         )

@@ -46,12 +46,15 @@ def column_changes(name: Name, current: CreateTable, wanted: CreateTable) -> Col
             continue
         now = replace(before, name=after.name, field=after.field)
         if compared_column(now) != compared_column(after):
-            return ColumnChanges(refusal=f"column {quoted(after.name)} is {_shown(before)} now, not {_shown(after)}")
+            return ColumnChanges(
+                refusal=f"column {quoted(after.name)} is {_shown(before)} in the table, but {_shown(after)} in the new "
+                "definition"
+            )
     for after in new.values():
         before_name = next((b for b, a in renamed.items() if a == after.name), after.name)
         was = old.get(before_name)
         if was is not None and before_name == after.name and field_of(was) != field_of(after):
-            return ColumnChanges(refusal=f"column {quoted(after.name)} is read from another field")
+            return ColumnChanges(refusal=f"the new definition reads column {quoted(after.name)} from another field")
     for column in added:
         if column.is_not_null:
             return ColumnChanges(

@@ -96,7 +96,8 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, inspector: Insp
             ResultRow(
                 object=name,
                 change="NOTICE",
-                detail=f"rows of {given.name} have no order: if several have the same ({keys}), any one of them stays",
+                detail=f"rows of {given.name} have no order: if several rows have the same ({keys}), the sink keeps "
+                "any one of them",
             )
         )
     answers += [ResultRow(object=name, change="NOTICE", detail=s) for s in only_appended(snapshot, record.inputs)]

@@ -294,12 +294,12 @@ def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: 
     own = [record for record in snapshot.all("pause") if record.source_id == source.id]
     held = [record for record in snapshot.all("pause") if record.source_id is None]
     if not own:
-        detail = "PAUSE ALL SOURCES still pauses it: RESUME ALL SOURCES" if held else "it is not paused"
+        detail = "PAUSE ALL SOURCES is still in effect: RESUME ALL SOURCES ends it" if held else "it is not paused"
         return nothing(statement, source.name, detail)
     discovered, notes = take_up_new_topics(snapshot, inspector, source)
     changes: tuple[Change, ...] = (*(DropObject(id=record.id) for record in own), *discovered)
     if held:
-        notes = (*notes, "PAUSE ALL SOURCES still pauses it: RESUME ALL SOURCES")
+        notes = (*notes, "PAUSE ALL SOURCES is still in effect: RESUME ALL SOURCES ends it")
     elif not is_read(snapshot, source):
         notes = (*notes, "no view or sink reads it yet; it starts with the first view")
     return Plan(

@@ -87,7 +87,8 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
             DUPLICATE_OBJECT,
             f'table "{table.name}" had a column for field "{field_of(column)}", which the log still contains',
             span=column.span,
-            hint="create the table again with that column; SHOW CREATE TABLE shows its definition",
+            hint="save the definition that SHOW CREATE TABLE shows; then drop the table, and create it again with that "
+            "column",
         )
     definition = replace(written, columns=(*written.columns, column))
     if is_captured:
@@ -296,8 +297,8 @@ def _require_unused(
             hint="drop these objects first; CASCADE does not drop them, because they depend on the column only through "
             "their queries"
             if what == "drop"
-            else "drop these objects, rename the column, and create them again with the new name; SHOW CREATE shows "
-            "their definitions",
+            else "save the definitions that SHOW CREATE shows; then drop these objects, rename the column, and create "
+            "them again with the new name",
         )
 
 
@@ -419,8 +420,8 @@ def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTab
             DEPENDENTS_EXIST,
             f'cannot rename column "{old}" of table "{table.name}": the name "{new}" has another meaning in {names}',
             span=statement.column_span,
-            hint="choose another name; or drop these objects, rename the column, and create them again; SHOW CREATE "
-            "shows their definitions",
+            hint="choose another name; or save the definitions that SHOW CREATE shows, drop these objects, rename the "
+            "column, and create them again",
         )
 
 

@@ -267,8 +267,8 @@ class ReaderCannotFollowError(SqlError):
             f'cannot alter materialized view "{view.name}" because {spoken(reader.kind)} "{reader.name}" reads it: '
             f"{why}",
             span=span,
-            hint=f"keep that column in the query; or DROP MATERIALIZED VIEW {sql_name(reader.name)}, repeat this "
-            "statement, and create that view again; SHOW CREATE shows its definition",
+            hint="keep that column in the query; or save the definition that SHOW CREATE shows, DROP MATERIALIZED VIEW "
+            f"{sql_name(reader.name)}, repeat this statement, and create that view again",
         )
         self.reader_id = reader.id
         self.why = f"{view.name} gets another query: {why}"
@@ -323,7 +323,8 @@ def _require_shared(snapshot: Snapshot, view: MaterializedViewRecord, span: Span
             NOT_SUPPORTED,
             f'materialized view "{view.name}" reads a source that is not shared, so it cannot be rebuilt',
             span=span,
-            hint=f"DROP MATERIALIZED VIEW {sql_name(view.name)} and create it again; SHOW CREATE shows its definition",
+            hint="save the definition that SHOW CREATE shows; then DROP MATERIALIZED VIEW "
+            f"{sql_name(view.name)}, and create it again",
         )
 
 

@@ -201,7 +201,8 @@ def plan_histories(
             continue
         if lost:
             notices.append(
-                f"{lost} records from the history of {source.name} no longer exist, neither in its log nor upstream"
+                f"{lost} records from the history of {source.name} exist neither in its log nor in the upstream any "
+                "more"
             )
         if history is not None:
             texts.append(history.to_text())

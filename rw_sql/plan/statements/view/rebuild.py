@@ -61,8 +61,8 @@ def lower_rebuild_materialized_view(
                 NOT_SUPPORTED,
                 f'materialized view "{found.name}" reads a source that is not shared: it cannot be rebuilt',
                 span=span,
-                hint=f"DROP MATERIALIZED VIEW {sql_name(found.name)} and create it again; SHOW CREATE shows its "
-                "definition",
+                hint="save the definition that SHOW CREATE shows; then DROP MATERIALIZED VIEW "
+                f"{sql_name(found.name)}, and create it again",
             )
         before = known.get(found.id)
         if before is not None and before.view is not None:

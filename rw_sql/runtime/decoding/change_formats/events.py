@@ -129,7 +129,7 @@ def debezium_changes(records: StepsT, key: EventKey, *, ignore_key: bool, has_ty
     is_row = op.isin("c", "r", "u")
     changes = (
         f.when(_has_no_value(), _tombstone(key, ignore_key=ignore_key))
-        .when(_is_corrupt(), _failed("the value is not JSON of a Debezium event"))
+        .when(_is_corrupt(), _failed("the value is not a Debezium event in JSON"))
         .when(op.isNull(), _failed("op field not found in debezium json"))
         .when(is_row & after.isNull(), _failed(told))
         .when(is_row, _moved(after, f.when(op == "u", before), key.columns))
@@ -163,7 +163,7 @@ def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
     return (
         f.when(f.col("key").isNull(), _failed(NO_VALUE))
         .when(is_other, f.array().cast(_NONE))
-        .when(keys.isNull(), _failed(f"the record has no value, and its key is not JSON of {_listed(key.columns)}"))
+        .when(keys.isNull(), _failed(f"the record has no value, and its key is not JSON with {_listed(key.columns)}"))
         .otherwise(f.array(change_of(DELETE, keys, keys)))
     )
 
@@ -213,7 +213,7 @@ def maxwell_changes(records: StepsT, key: EventKey) -> StepsT:
     kind, data, old = event["type"], f.col(_ROW)["data"], f.col(_ROW)["old"]
     changes = (
         f.when(f.col("value").isNull(), _failed(NO_VALUE))
-        .when(_is_corrupt(), _failed("the value is not JSON of a Maxwell event"))
+        .when(_is_corrupt(), _failed("the value is not a Maxwell event in JSON"))
         .when(kind.isNull(), _failed("type field not found in maxwell json"))
         .when(kind.isin("bootstrap-start", "bootstrap-complete"), f.array().cast(_NONE))
         .when(
@@ -246,7 +246,7 @@ def canal_changes(records: StepsT, key: EventKey) -> StepsT:
     )
     changes = (
         f.when(f.col("value").isNull(), _failed(NO_VALUE))
-        .when(_is_corrupt(), _failed("the value is not JSON of a Canal message"))
+        .when(_is_corrupt(), _failed("the value is not a Canal message in JSON"))
         .when(event["isDdl"].isNull(), _failed("field `isDdl` not found in canal json"))
         .when(
             event["isDdl"],
@@ -388,7 +388,7 @@ def _no_key(key: EventKey) -> str:
     if key.encode != "JSON":
         return f"the key is not {'text' if key.encode == 'TEXT' else 'bytes'}"
     more = '; KEY ENCODE TEXT reads plain text, and a key that is JSON text is quoted: "…"' if key.is_text else ""
-    return f"the key is not JSON of {_listed(key.columns)}{more}"
+    return f"the key is not JSON with {_listed(key.columns)}{more}"
 
 
 def _holding(fields: Column, keys: Sequence[str]) -> Column:

@@ -389,7 +389,7 @@ def row_format(word: Token, schema: RowSchema | None) -> FormatEncode:
             SYNTAX_ERROR,
             f"expected {wanted} after ROW FORMAT {known}",
             span=word.span,
-            hint=f"write {wanted} after {known}" if needs else f"omit what follows {known}",
+            hint=f"write {wanted} after {known}" if needs else f"omit the text after {known}",
         )
     format_, encode = _ROW_FORMATS[known]
     return FormatEncode(format=format_, encode=encode, options=schema[1] if schema is not None else (), span=word.span)

@@ -359,14 +359,14 @@ def test_a_sink_that_comes_to_another_cluster_is_an_unsafe_operation() -> None:
     plan = world.plan("ALTER SINK k SET CONNECTION e")
     assert plan.is_unsafe
     assert plan.preview is not None
-    assert plan.preview.notices == ("OTHER_CLUSTER: the rows that it wrote stay in the old cluster",)
+    assert plan.preview.notices == ("OTHER_CLUSTER: the rows that the sink wrote stay in the old cluster",)
     world.run("DROP SOURCE a CASCADE", "DROP SOURCE b CASCADE")
     again = "CREATE SINK k FROM vd WITH (connector = 'kafka', connection = c, topic = 't') FORMAT PLAIN ENCODE JSON"
     world.run(again)
     plan = world.plan(f"ALTER CONNECTION c SET (properties.bootstrap.server = '{ELSEWHERE}')")
     assert plan.is_unsafe
     assert plan.preview is not None
-    assert plan.preview.notices == ("sink k: OTHER_CLUSTER: the rows that it wrote stay in the old cluster",)
+    assert plan.preview.notices == ("sink k: OTHER_CLUSTER: the rows that the sink wrote stay in the old cluster",)
 
 
 def test_a_block_shows_what_becomes_of_a_sink() -> None:
@@ -378,7 +378,7 @@ def test_a_block_shows_what_becomes_of_a_sink() -> None:
     assert plan.preview is not None
     assert plan.preview.title.endswith("1 statements of sink k")
     assert ("connection", "c", "e") in plan.preview.properties
-    assert plan.preview.notices == ("OTHER_CLUSTER: the rows that it wrote stay in the old cluster",)
+    assert plan.preview.notices == ("OTHER_CLUSTER: the rows that the sink wrote stay in the old cluster",)
     assert ("k", "NOTICE") in [(row.object, row.change) for row in plan.changes]
     assert plan.operation is not None
     assert plan.operation.objects == ("k",)
@@ -395,7 +395,7 @@ def test_an_undo_that_brings_a_sink_to_another_cluster_is_unsafe() -> None:
     plan = world.plan(f"UNDO OPERATION {swapped}")
     assert plan.is_unsafe
     assert plan.preview is not None
-    assert plan.preview.notices == ("OTHER_CLUSTER: the rows that it wrote stay in the old cluster",)
+    assert plan.preview.notices == ("OTHER_CLUSTER: the rows that the sink wrote stay in the old cluster",)
     assert ("properties.bootstrap.server", HERE, ELSEWHERE) in plan.preview.properties
 
 
@@ -417,7 +417,7 @@ def test_the_safe_path_of_a_sink() -> None:
     assert [row.detail for row in plan.changes] == ["properties.compression.codec = zstd (new)"]
 
 
-ELSEWHERE_STAY = "the rows that it wrote stay in the old target; the new address may be another store"
+ELSEWHERE_STAY = "the rows that the sink wrote stay in the old target; the new address may be another store"
 
 
 def test_a_sink_that_comes_to_another_database_is_an_unsafe_operation() -> None:

@@ -159,13 +159,13 @@ def test_a_connection_in_the_place_of_properties_and_back() -> None:
         ),
         (source(KAFKA), source(KAFKA + ", shared = false"), "shared cannot change"),
         (table("id INT, n INT"), table("n INT, id INT"), "columns are in another order"),
-        (table("id INT"), table("id BIGINT"), "column id is INT now, not BIGINT"),
+        (table("id INT"), table("id BIGINT"), "column id is INT in the table, but BIGINT in the new definition"),
         (table("id INT"), table("id INT, n INT NOT NULL"), "column n is new and NOT NULL"),
         (table("id INT"), table("id INT PRIMARY KEY"), "PRIMARY KEY cannot change"),
         (
             table("id INT, n INT DEFAULT 1+1"),
             table("id INT, n INT DEFAULT 1+2"),
-            "is INT DEFAULT 1+1 now, not INT DEFAULT",
+            "is INT DEFAULT 1+1 in the table, but INT DEFAULT",
         ),
         (source(KAFKA, "id INT, n INT AS id*2"), source(KAFKA, "id INT, n INT AS id*3"), "columns of a source cannot"),
         (

@@ -217,7 +217,11 @@ def test_rows_without_an_order_are_reported() -> None:
     ]
     answers = world.run(to_kafka("k2", "FROM v", "primary_key = 'id'", **upsert)).changes
     assert [(row.change, row.detail) for row in answers[1:]] == [
-        ("NOTICE", 'rows of materialized view "v" have no order: if several have the same (id), any one of them stays')
+        (
+            "NOTICE",
+            'rows of materialized view "v" have no order: if several rows have the same (id), the sink keeps any '
+            "one of them",
+        )
     ]
 
 
