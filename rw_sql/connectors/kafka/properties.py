@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.spec import ConnectorSpec
 
-CLIENT_ONLY = frozenset(
+# An administrative client, and a producer, refuse or ignore these options.
+CONSUMER_ONLY = frozenset(
     {
-        # Consumer options, which an administrative client refuses or ignores.
         "properties.fetch.wait.max.ms",
         "properties.fetch.max.bytes",
         "properties.fetch.queue.backoff.ms",
@@ -47,7 +47,7 @@ def admin_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[st
     made: dict[str, str] = {}
     for key, value in options.items():
         option = spec.option(key)
-        if option is not None and option.client is not None and key not in CLIENT_ONLY:
+        if option is not None and option.client is not None and key not in CONSUMER_ONLY:
             made[option.client] = _worded(key, value)
     return made
 
@@ -71,7 +71,7 @@ def producer_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict
     made: dict[str, str] = {}
     for option in spec.options.values():
         value = spec.value(options, option.key)
-        if option.client is not None and value is not None and option.key not in CLIENT_ONLY:
+        if option.client is not None and value is not None and option.key not in CONSUMER_ONLY:
             made[option.client] = _worded(option.key, value)
     if "sasl.mechanism" not in made:
         made.pop("sasl.kerberos.service.name", None)

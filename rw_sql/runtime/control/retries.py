@@ -1,5 +1,5 @@
-"""Determines when a failed job starts again: computes the delay before the next retry, and counts the failures that the
-job has had since its last recovery."""
+"""Determines when a failed or STALLED job starts again: computes the delay before the next retry, and counts the
+failures that the job has had since its last recovery."""
 
 from __future__ import annotations
 

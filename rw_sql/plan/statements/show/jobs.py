@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def show_jobs(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW JOBS: the state of each job, with its lag in records and its restarts."""
+    """SHOW JOBS: the state of each job, with its lag in records and its restarts.
+
+    ``rw_sql.runtime.status.reading`` and ``rw_sql.cli.shell.result_forms`` name each column of the result.
+    """
     behind = inspector.jobs.lags()
     rows: list[tuple[object, ...]] = [
         (
