@@ -120,8 +120,8 @@ class MqttConnector(RangedConnector):
 
 
 def _client_id(options: Mapping[str, str]) -> str:
-    """The client's identifier. After an ALTER, the options of a table's source may lack it; the identifier is then made
-    from the topics."""
+    """The client's identifier. CREATE stores one in the definition of a source. Options without one, such as those of a
+    connection, get one that is made from the broker and the topics."""
     if (given := options.get("client_id")) is not None:
         return given
     read = f"{options.get('url')} {options.get('topic')}"

@@ -86,8 +86,8 @@ class PulsarConnector(RangedConnector):
         return (self.spec.value(options, "subscription.name.prefix") or "rw-consumer").strip()
 
     def _subscription(self, options: Mapping[str, str]) -> str:
-        """The subscription's name. After an ALTER, the options of a table's source may lack it; the name is then made
-        from the service and the topic."""
+        """The subscription's name. CREATE stores one in the definition of a source. For options without one, a name is
+        made from the service and the topic."""
         if (given := options.get(_NAME)) is not None:
             return given
         read = f"{options.get('service.url')} {options.get('topic')}"

@@ -46,6 +46,7 @@ from rw_sql.plan.statements.common import (
     take_up_for,
     unsafe_plan,
 )
+from rw_sql.plan.statements.source.upstream_names import with_generated_names
 from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.rendering.merge import merge_options
 from rw_sql.syntax.statements import AlterTableUnsafeSet
@@ -152,6 +153,7 @@ def _unsafe_set(
     check_keys(statement, current)
     merged = merge_options(current, statement.set_options, tuple(key.key for key in statement.unset_options))
     _check_merged(statement, snapshot, merged)
+    merged = with_generated_names(merged, snapshot, source.id, source.created_at_ms)
     kind = connector(source.connector)
     options = plan_options(snapshot, merged)
     record = source_record(snapshot, source, merged)

@@ -10,7 +10,6 @@ from rw_sql.connectors.formats import KEY_SCHEMA, SCHEMA
 from rw_sql.connectors.registry import (
     connector,
     connector_names,
-    names_upstream,
     sink_connector,
     sink_connector_names,
 )
@@ -28,6 +27,7 @@ from rw_sql.model.definitions import (
 )
 from rw_sql.model.sharing import SHARED, is_to_be_shared
 from rw_sql.plan.checks.columns import VALIDATE
+from rw_sql.plan.statements.source.upstream_names import with_kept_names
 from rw_sql.syntax.query.canonical_query import canonical_query
 from rw_sql.syntax.statements import (
     ConnectionValue,
@@ -126,12 +126,7 @@ def as_written_before(
 ) -> CreateSource | CreateTable:
     """``wanted``, with omitted parts taken from ``current``: the names of the objects that the reader creates upstream,
     the columns that ``*`` stands for, and the names of INCLUDE columns."""
-    kind = names_upstream(connector_of(wanted) or "") if isinstance(wanted, CreateSource) else None
-    if kind is not None and isinstance(current, CreateSource) and connector_of(current) == connector_of(wanted):
-        written = {option.key for option in wanted.options}
-        made = kind.filled_in({}, "x")
-        more = tuple(option for option in current.options if option.key in made and option.key not in written)
-        return replace(wanted, options=(*wanted.options, *more))
+    wanted = with_kept_names(current, wanted)
     if not isinstance(wanted, CreateTable) or not isinstance(current, CreateTable) or wanted.cdc_table is None:
         return wanted
     if wanted.wildcard is not None and not wanted.columns:

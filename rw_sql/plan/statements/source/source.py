@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import captures_changes, change_connector, connector, connector_names, names_upstream
+from rw_sql.connectors.registry import captures_changes, change_connector, connector, connector_names
 from rw_sql.errors import (
     DEPENDENTS_EXIST,
     INVALID_DEFINITION,
@@ -54,12 +54,11 @@ from rw_sql.plan.statements.common import (
     states_change,
     take_up_new_topics,
 )
+from rw_sql.plan.statements.source.upstream_names import with_generated_names
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import sql_name
-from rw_sql.syntax.statements import Option, TextValue
 
 if TYPE_CHECKING:
-    from rw_sql.connectors.base import NamingConnector
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
     from rw_sql.plan.ports.inspector import Inspector
@@ -105,8 +104,8 @@ def lower_create_source(
     kind_name = check_source(snapshot, stored)
     kind = connector(kind_name)
     stored = with_sharing(stored, kind, is_shared=is_shared)
-    if (names := names_upstream(kind_name)) is not None:
-        stored = _with_upstream_names(stored, snapshot, inspector, names)
+    created_at_ms = inspector.clock()
+    stored = with_generated_names(stored, snapshot, snapshot.next_id, created_at_ms)
     options = plan_options(snapshot, stored)
     upstream = inspector.upstreams.look(kind_name, options)
     require_upstream(upstream, name, statement.name.span, options=statement.options)
@@ -122,7 +121,7 @@ def lower_create_source(
         connector=kind_name,
         options=(),
         is_shared=is_to_be_shared(stored, kind),
-        created_at_ms=inspector.clock(),
+        created_at_ms=created_at_ms,
         birth=birth_of(kind_name, options, upstream),
     )
     record = source_record(snapshot, blank, stored)
@@ -144,18 +143,6 @@ def lower_create_source(
         changes=(ResultRow(object=name, change="CREATED", detail=detail),),
         affected=(record.id,),
     )
-
-
-def _with_upstream_names(
-    statement: CreateSource, snapshot: Snapshot, inspector: Inspector, kind: NamingConnector
-) -> CreateSource:
-    """The statement with names for the objects that the source's reader creates upstream. Names that the statement
-    omits are generated."""
-    given = visible(plan_options(snapshot, statement))
-    token = f"{snapshot.next_id:x}{inspector.clock():x}"
-    made = kind.filled_in(given, token)
-    more = tuple(Option(key=key, value=TextValue(text=value)) for key, value in made.items() if key not in given)
-    return replace(statement, options=(*statement.options, *more))
 
 
 def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspector) -> CreateSource:

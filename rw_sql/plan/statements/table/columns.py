@@ -23,7 +23,7 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord
-from rw_sql.model.definitions import field_of, primary_key, source_of_table, table_definition
+from rw_sql.model.definitions import definition_of, field_of, primary_key, source_of_table, table_definition
 from rw_sql.model.object_lookup import find_source_of, find_table, spoken
 from rw_sql.model.refresh_states import refresh_of
 from rw_sql.model.relations import renamed_schema, schema_columns, seen_columns, stored_columns, stored_name
@@ -35,6 +35,7 @@ from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import nothing, require_not_read_anew, source_record
 from rw_sql.plan.statements.source.refresh_schema import schema_rows
+from rw_sql.plan.statements.source.upstream_names import with_kept_names
 from rw_sql.plan.statements.table.cdc_table import require_upstream_column
 from rw_sql.plan.statements.table.table import table_record
 from rw_sql.syntax import render
@@ -372,8 +373,9 @@ def _redefined(
 ) -> list[Change]:
     """The changes for a new definition of a table and, with ``renews_source``, of its source."""
     changes: list[Change] = []
-    of_source = source_of_table(definition)
     if renews_source:
+        # The table's definition lacks the names that were generated for the source's objects upstream.
+        of_source = with_kept_names(definition_of(source), source_of_table(definition))
         check_source(snapshot, of_source)
         source = source_record(snapshot, source, of_source)
         changes.append(PutObject(record=source))

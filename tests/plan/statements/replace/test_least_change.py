@@ -185,3 +185,15 @@ def test_what_cannot_change_in_place(current: str, wanted: str, said: str) -> No
     found = change(current, wanted)
     assert said in found.refusal
     assert found.needs_rebuild == current.startswith("CREATE MATERIALIZED VIEW")
+
+
+@pytest.mark.parametrize(
+    ("options", "generated"),
+    [
+        ("connector = 'mqtt', url = 'tcp://b:1883', topic = 'a'", "client_id = 'rw_sql_1'"),
+        ("connector = 'pulsar', service.url = 'pulsar://b:6650', topic = 'a'", "subscription.name = 'rw-consumer-1'"),
+    ],
+)
+def test_a_name_that_was_generated_is_no_change(options: str, generated: str) -> None:
+    for define in (source, lambda given: table("id INT", given)):
+        assert change(define(f"{options}, {generated}"), define(options)).is_empty
