@@ -1,4 +1,4 @@
-"""Object stores: URIs that all libraries read alike, and the errors of their clients as OSError.
+"""Object stores: URIs that all libraries read in the same way, and the errors of the stores' clients as OSError.
 
 delta-rs, fsspec and Hadoop address the files of one warehouse, each with its own rules for URIs and its own exceptions.
 """
@@ -105,8 +105,8 @@ def client_errors() -> Iterator[None]:
 
 @contextmanager
 def delta_errors() -> Iterator[None]:
-    """A context manager that converts the plain Exception with which delta-rs reports some failed writes to OSError. An
-    example is a disk that becomes full while a Parquet file is written."""
+    """A context manager for writes by delta-rs, which reports some failures as a plain Exception. Such an exception is
+    converted to an OSError. An example is a disk that becomes full while a Parquet file is written."""
     try:
         yield
     except Exception as error:

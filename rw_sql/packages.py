@@ -55,8 +55,8 @@ class _Deferred(ModuleType):
 def deferred(name: str) -> Any:
     """The module with the given name, which is imported at the first use of a name in it.
 
-    This keeps ``check`` and ``fmt`` light: they load every connector for its options, but need none of the modules
-    that read and write.
+    Deferred imports keep ``check`` and ``fmt`` light: these commands load every connector for its options, but need
+    none of the modules that read and write.
     """
     return _Deferred(name)
 

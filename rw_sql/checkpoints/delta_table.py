@@ -41,8 +41,8 @@ class DeltaTable:
 class VersionRows:
     """The number of rows that a range of versions added. ``rows`` is None if a file has no row count.
 
-    ``changed`` are the versions that deleted or replaced rows. A Delta source fails at such versions unless it is
-    configured to skip or ignore them.
+    ``changed`` are the versions that deleted or replaced rows. A Delta source fails at such a version unless the source
+    is configured to skip or ignore such versions.
     """
 
     rows: int | None

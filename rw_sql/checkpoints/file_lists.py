@@ -1,5 +1,5 @@
-"""The lists of files that a file source has read. They are in the checkpoint's folder ``sources/N``, one list per
-batch; Spark sometimes combines all earlier lists in one *compacted* file."""
+"""The lists of files that a file source has read. The lists are in the checkpoint's folder ``sources/N``, one list per
+batch; Spark sometimes combines all earlier lists into one *compacted* file."""
 
 from __future__ import annotations
 

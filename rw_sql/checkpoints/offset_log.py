@@ -1,7 +1,8 @@
 """Reads one entry of a checkpoint's offset log, ``offsets/N``, and renders it with some offsets replaced.
 
-The format is Spark's. The first line is ``v1`` or ``v2``, the second the batch's metadata as JSON, then one line per
-source: its offset in ``v1``, ``name:offset`` in ``v2``, ``-`` if the source has no offset yet.
+The format is Spark's. The first line is ``v1`` or ``v2``, and the second line is the batch's metadata as JSON. One line
+per source follows. The line of a source contains the source's offset in ``v1``, and ``name:offset`` in ``v2``. If the
+source has no offset yet, the line contains ``-``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads and moves the offsets of the supported kinds of sources: Kafka, Delta and files.
 
-A position is always the **next item to read**: a Kafka offset, a version of a Delta table, or the number of a file
-list of a file source. (The latter is one higher than Spark's ``logOffset``, which is the number of the last list
-read.)
+A position is always the **next item to read**: a Kafka offset, a version of a Delta table, or the number of a file list
+of a file source. (The number of the next file list is one higher than Spark's ``logOffset``, which is the number of the
+last list read.)
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ class SourcePosition:
     """One source of a checkpoint: its name (in a ``v1`` log, its index), its kind, and the positions of its splits.
 
     ``text`` is the source's offset as Spark writes it, or None if the source has no offset yet. ``detail`` describes
-    what positions cannot express, such as how many files of a Delta version were read. ``table`` is the id of the Delta
-    table that the source reads. ``is_in_snapshot``: the source is still reading the initial snapshot of that table.
+    facts that positions cannot express, such as how many files of a Delta version were read. ``table`` is the id of the
+    Delta table that the source reads. ``is_in_snapshot``: the source is still reading the initial snapshot of that
+    table.
     """
 
     name: str
@@ -91,8 +92,8 @@ def _delta(name: str, text: str | None, value: dict[str, Any]) -> SourcePosition
 
 
 def move_kafka(text: str | None, moved: Mapping[str, int], *, is_exactly: bool = False) -> str:
-    """Spark's offset of a Kafka source with the positions in ``moved``. The other splits keep their positions; with
-    ``is_exactly``, they are removed."""
+    """Spark's offset of a Kafka source with the positions in ``moved``. The splits that are not in ``moved`` keep their
+    positions or, with ``is_exactly``, are removed."""
     topics: dict[str, dict[str, int]] = json.loads(text) if text is not None else {}
     left = dict(moved)
     made: dict[str, dict[str, int]] = {}

@@ -156,7 +156,8 @@ def _put_back(files: CheckpointFiles, entry: JournalEntry) -> None:
 def _locked(files: CheckpointFiles) -> Iterator[None]:
     """A context manager that allows only one rewriting process at a time.
 
-    The lock works only on a local path. In other stores, only the comparison before each write protects the checkpoint.
+    The lock works only on a local path. In an object store, the checkpoint is protected only by the comparison before
+    each write.
     """
     if not files.is_local:
         yield

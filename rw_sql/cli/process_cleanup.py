@@ -23,13 +23,13 @@ MARK = "RW_SQL_STARTED_BY"
 """The environment variable with the mark: the process id, start time and (on Linux) namespace of the run's process."""
 
 _END_SECONDS = 8.0
-"""How many seconds the remaining processes have to end before they are killed."""
+"""The time in seconds that the remaining processes have to end before they are killed."""
 _LOOK_SECONDS = 0.05
 
 _held: list[int] = []
 """This process's ends of the pipes to its keepers, as file descriptors.
 
-They stay open until this process ends. When a pipe is closed, its keeper knows that the process has ended.
+The pipes stay open until this process ends. When a pipe is closed, its keeper knows that the process has ended.
 """
 
 

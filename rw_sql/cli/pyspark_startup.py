@@ -1,4 +1,4 @@
-"""Runs inside the pyspark shell that ``rw-sql pyspark`` starts, in its namespace, and attaches its session."""
+"""Runs in the namespace of the pyspark shell that ``rw-sql pyspark`` starts, and attaches the shell's Spark session."""
 
 import rw_sql
 

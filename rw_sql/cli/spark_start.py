@@ -49,7 +49,7 @@ def spark_for(
     temporary file, which is printed if the JVM does not start, and is otherwise deleted at the end of the command.
     ``uses_archive``: the JVM loads its classes from an archive (:mod:`rw_sql.session.class_archive`). ``status`` shows
     that Spark is starting; without it, one line is printed at a terminal. Raises SqlError RW404 if Java is missing.
-    This is checked first, because loading Spark's Python part alone takes seconds on a slow machine.
+    Java is checked first, because loading Spark's Python part alone takes seconds on a slow machine.
     """
     check_java()
     stderr = console_for(sys.stderr)
@@ -169,8 +169,8 @@ def stop_spark(spark: SparkSession) -> None:
 
 @contextmanager
 def query_analyzer() -> Iterator[Callable[[AnalyzedQuery], QueryAnalysis | None]]:
-    """A context manager that yields a function. The function lets a local Spark analyze queries on a temporary
-    warehouse without jobs, and returns None if the columns of an input are unknown."""
+    """A context manager that yields a function. The function analyzes a query with a local Spark, on a temporary
+    warehouse without jobs. The function returns None if the columns of one of the query's inputs are unknown."""
     from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE
 
     with tempfile.TemporaryDirectory() as folder, spark_for(folder, run_jobs=False) as spark:

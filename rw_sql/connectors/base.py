@@ -45,8 +45,8 @@ class SplitState:
     """The position of one split: ``offset`` is the next record to read.
 
     ``incarnation`` changes when a split is deleted and recreated under the same name (Kafka: topic id). ``cluster``
-    identifies the upstream (Kafka: cluster id). Each of the two is None if unknown. :meth:`Connector.encode_state`
-    writes a state as JSON.
+    identifies the upstream (Kafka: cluster id). ``incarnation`` and ``cluster`` are None if unknown.
+    :meth:`Connector.encode_state` writes a state as JSON.
 
     ``term`` is a term of the split's log (Kafka: a leader epoch, see :class:`TermConnector`) during which the log
     contained all records before the position; None if no such term is known.
@@ -83,11 +83,13 @@ class UpstreamSplit:
     term: int | None = None
 
     def has_lost(self, offset: int) -> bool:
-        """True if the upstream removed records at or after ``offset``, so that reading begins at a later one."""
+        """True if the upstream removed records at or after ``offset``, so that reading would begin at a later
+        record."""
         return offset < self.start and not (self.has_open_start and offset == 0)
 
     def behind(self, offset: int) -> int:
-        """The number of offsets from ``offset`` to the end. Offsets that denote one position count as one."""
+        """The number of offsets from ``offset`` to the end. All offsets that denote the same position count as one
+        offset."""
         return max(0, self.end - max(offset, self.start)) // (self.slack + 1)
 
 
@@ -246,7 +248,7 @@ class PooledConnector(Protocol):
 
     def pool_key(self, options: Mapping[str, str]) -> Hashable:
         """A value that is equal for sources whose splits can be requested together: they have the same servers and the
-        same login, and they treat uncommitted records alike."""
+        same login, and they treat uncommitted records in the same way."""
         ...
 
     def pooled_ends(
@@ -254,9 +256,9 @@ class PooledConnector(Protocol):
     ) -> Mapping[str, int]:
         """The end offsets of these splits, which may belong to several sources with this :meth:`pool_key`.
 
-        The result omits a split if its topic was deleted, if the user lacks the permission to read it, or if its leader
-        is moving. If the split remains absent, the caller starts the reader of the split's source, which reports the
-        reason. Raises OSError if the upstream does not respond.
+        The result omits a split if its topic was deleted, if the user lacks the permission to read it, or if another
+        broker is becoming its leader. If the split remains absent, the caller starts the reader of the split's source,
+        which reports the reason. Raises OSError if the upstream does not respond.
         """
         ...
 
@@ -341,7 +343,7 @@ class Connector(Protocol):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """A consumer group's committed offsets of the splits.
+        """The offsets that a consumer group has committed for the splits.
 
         Raises SqlError NOT_SUPPORTED if the upstream has no consumer groups.
         """
@@ -353,7 +355,7 @@ class Connector(Protocol):
         ...
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
-        """The milliseconds since 1970 of ``scan.startup.mode = 'timestamp'``; None for other modes."""
+        """The time of ``scan.startup.mode = 'timestamp'``, in milliseconds since 1970; None for other modes."""
         ...
 
     def split_topic(self, split: str) -> str:
@@ -399,10 +401,9 @@ class Connector(Protocol):
         """A streaming DataFrame of exactly the splits in ``positions``, each from its position.
 
         Columns: ``_rw_split`` string, ``_rw_offset`` long, ``key`` binary, ``value`` binary, ``partition`` string,
-        ``timestamp`` timestamp, ``headers`` array<struct<key string, value binary>>. ``max_records`` limits the
-        records of one batch; if it is None, the connector chooses a limit. ``headers`` is NULL unless
-        ``with_headers``. ``columns`` are the source's own columns (name → canonical type), for connectors that
-        generate rows from them.
+        ``timestamp`` timestamp, ``headers`` array<struct<key string, value binary>>. ``max_records`` limits the records
+        of one batch; if it is None, the connector chooses a limit. ``headers`` is NULL unless ``with_headers`` is set.
+        ``columns`` are the source's own columns (name → canonical type), for connectors that generate rows from them.
         """
         ...
 
@@ -439,13 +440,13 @@ class Connector(Protocol):
         ...
 
     def spark_packages(self) -> tuple[str, ...]:
-        """``ivy://`` coordinates to load by ADD JAR before the first read; empty for a Python reader."""
+        """``ivy://`` coordinates of jars to load with ADD JAR before the first read; empty for a Python reader."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record of a split: ``value`` is what ENCODE decodes."""
+    """One record of a split: ``value`` is the content that ENCODE decodes."""
 
     offset: int
     value: bytes | None

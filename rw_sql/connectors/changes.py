@@ -1,9 +1,9 @@
 """The interface of a connector that captures a database's changes: one reader for all tables of a source.
 
-A source has one split, the server's slot (MySQL: its binlog). A position is the end of a committed transaction, as
-an increasing integer; a reader at a position has read all transactions that end there or earlier. A batch never ends
+A source has one split, the server's slot (MySQL: its binlog). A position is the end of a committed transaction, as an
+increasing integer; a reader at a position has read all transactions that end there or earlier. A batch never ends
 inside a transaction. While the reader streams changes, it reads each table's existing rows in chunks, in the order of
-the primary key. It emits chunks and changes in one sequence.
+the primary key. The reader emits chunks and changes in one sequence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ single transaction may exceed it."""
 
 KEY_ORDER = "key order"
 """The trait of a table whose snapshot has begun: the collations of the key's columns when the chunk that ends at
-:attr:`TableProgress.next_key` was read. In another order, the rows after that key are not the rows that remain."""
+:attr:`TableProgress.next_key` was read. If the order of the keys has changed since then, the rows after that key are
+not the rows that are still unread."""
 
 
 class CaptureError(SqlError):
@@ -88,10 +89,10 @@ class TableProgress:
     ``next_key`` is the last key read, as a JSON object; None before the first chunk. ``again`` lists the keys (JSON
     objects) of rows that the next chunk must re-read, because a change to such a row omitted a value that the snapshot
     had not read yet. ``identity`` changes if the table, or its entry in the publication, is dropped and recreated under
-    the same name. ``traits`` are further properties of the upstream table. From them, the connector recognizes changes
-    to rows that the stream does not contain, and another order of the key (KEY_ORDER). ``chunk_rows`` is the number of
-    rows per chunk; if it is None, the reader adapts the number to the size of the rows. ``is_done``: all rows were
-    read, or the table is read without a snapshot.
+    the same name. ``traits`` are further properties of the upstream table. From the traits, the connector recognizes
+    changes to rows that are missing from the stream, and a changed order of the keys (KEY_ORDER). ``chunk_rows`` is the
+    number of rows per chunk; if it is None, the reader adapts the number to the size of the rows. ``is_done``: all rows
+    were read, or the table is read without a snapshot.
     """
 
     table: str
@@ -159,13 +160,14 @@ def schema_change(table: str, before: Mapping[str, str], now: Mapping[str, str],
 
 
 def has_other_order(next_key: str | None, order: str | None, key: Sequence[str], now: str) -> bool:
-    """True if a snapshot cannot continue after ``next_key``, which was the last key in the order ``order``, because the
-    collations of the same key columns are ``now`` different. False if ``order`` is not known."""
+    """True if a snapshot cannot continue after ``next_key`` because the order of the keys has changed: the key has the
+    same columns, but their collations were ``order`` when ``next_key`` was read, and are ``now`` now. False if
+    ``order`` is not known."""
     return next_key is not None and order not in (None, now) and list(json.loads(next_key)) == list(key)
 
 
 def begins_again(table: str) -> str:
-    """The notice for a table whose key has another order (see :func:`has_other_order`)."""
+    """The notice for a table whose keys have a new order (see :func:`has_other_order`)."""
     return f"the snapshot of {table} begins again: the collation of the table's primary key was changed upstream"
 
 
@@ -181,7 +183,7 @@ def other_key(table: str, before: Sequence[str], now: Sequence[str]) -> CaptureE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What :meth:`ChangeReader.take` returns: whole transactions and whole chunks of snapshots.
+    """The result of :meth:`ChangeReader.take`: whole transactions and whole chunks of snapshots.
 
     ``records`` has the columns of :func:`records_schema`. ``position`` may be after the last record, because some
     transactions have no record.
@@ -285,9 +287,9 @@ class ChangeCount:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """The objects that :meth:`ChangeConnector.prepare` found or created upstream. :meth:`ChangeConnector.release` may
-    drop the created ones. ``state`` is the slot's position. ``end`` is the end of the log after the call. If the slot
-    is older than the publication, a new source must begin at ``end``: the server decodes each change with the
-    publication as it was at the position of the change, and before ``end`` the publication did not exist."""
+    drop the created ones. ``state`` is the slot's position. ``end`` is the end of the log after the call. The server
+    decodes each change with the publication as it was at the position of the change. If the slot is older than the
+    publication, the publication did not exist before ``end``, so a new source must begin at ``end``."""
 
     state: SplitState
     made_slot: bool
@@ -303,8 +305,9 @@ class ChangeReader(Protocol):
     def open(self, position: SplitState, tables: Mapping[str, TableProgress]) -> None:
         """Checks that the server still has all changes after the position, and starts to read from that position.
 
-        Raises CaptureError if the slot is missing, invalidated, ahead of the position, in use, or was recreated; if
-        this is another server or timeline; if the publication lacks a table; or if a table has no key.
+        Raises CaptureError if the slot is missing, invalidated, ahead of the position, or in use, or if the slot was
+        recreated. Also raises CaptureError if the position is from another server or timeline, if the publication lacks
+        a table, or if a table has no key.
         """
         ...
 
@@ -351,7 +354,7 @@ class ChangeConnector(Protocol):
     upstream still has.
     """
     kept_text: str
-    """A clause for a notice: what happens to the upstream's log while a source is paused."""
+    """A clause for a notice, about the upstream's log while a source is paused."""
     table_prefix: tuple[str, str]
     """The word for the first part of an upstream table's name, and an example of that part."""
 

@@ -53,9 +53,9 @@ class FollowingFetcher(RecordFetcher, Protocol):
     def arrived(self, seconds: float, *, most: int) -> Mapping[str, int] | None:
         """Waits for records, for at most ``seconds``; returns the end of the records that have arrived, by split.
 
-        Splits without new records may be absent. Once more than ``most`` records have arrived, no more are received
-        until they are fetched. A :meth:`fetch` from the positions up to these ends does not wait. Returns None if the
-        caller should use Spark's reader instead.
+        Splits without new records may be absent. Once more than ``most`` records have arrived, no more records are
+        received until the arrived records are fetched. A :meth:`fetch` from the positions up to these ends does not
+        wait. Returns None if the caller should use Spark's reader instead.
         """
         ...
 
@@ -82,8 +82,8 @@ class FetchingConnector(Protocol):
 
 
 class UnreadableRecordError(OSError):
-    """The upstream has a record at ``offset`` that no reader of this source can read. The message states only the
-    fact: which remedy works depends on what reads the record."""
+    """The upstream has a record at ``offset`` that no reader of this source can read. The message contains no remedy,
+    because the remedy depends on the reader of the record."""
 
     def __init__(self, split: str, offset: int, why: str) -> None:
         super().__init__(f"UNREADABLE {split}: {why}")

@@ -273,8 +273,8 @@ def instead_of(format: str, encode: str) -> str | None:
 def find_encode_fault(
     format: str, encode: str, options: Mapping[str, str], *, has_header_lines: bool = False
 ) -> EncodeFault | None:
-    """The error in the first option that is invalid: the pair of FORMAT and ENCODE does not have it, or does not accept
-    its value. None if all options are valid. The pair must be one of :data:`SPECS`.
+    """The error in the first invalid option; None if all options are valid. An option is invalid if the pair of FORMAT
+    and ENCODE does not have it, or does not accept its value. The pair must be one of :data:`SPECS`.
 
     ``has_header_lines``: the connector reads files, which may begin with a header line.
     """

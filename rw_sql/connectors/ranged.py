@@ -84,8 +84,8 @@ class RangedConnector(PlainConnector):
         """
 
     def record_count(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int:
-        """The approximate number of records in a batch with these ranges. The caller uses it to limit the rate, and to
-        choose how the batch is written."""
+        """The approximate number of records in a batch with these ranges. The caller uses this number to limit the
+        rate, and to choose how the batch is written."""
         return -(-sum(end - start for start, end in ranges.values()) // self.offsets_per_record)
 
     def end_of(self, state: SplitState) -> int | None:
@@ -154,7 +154,7 @@ class RangedConnector(PlainConnector):
         )
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """Reads the next offset of each split of a batch from the string of :meth:`write_positions`."""
+        """Reads the next offset of each split of a batch from the string that :meth:`write_positions` returned."""
         return batch_ends(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
@@ -167,7 +167,7 @@ class PythonConnector(RangedConnector):
 
     A subclass defines ``spec``, :meth:`look` and :meth:`records`, and has a constructor without arguments. Spark's
     Python processes receive the connector and its package by value. Other packages that the connector imports must be
-    installed where these processes run.
+    installed on the machines of Spark's Python processes.
     """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Redirects of HTTP servers. A request with credentials must not follow one to another server.
+"""Redirects of HTTP servers. A request with credentials must not follow a redirect to another server.
 
 ``urllib`` sends all headers of a request to the server that a redirect names. ``requests`` omits only the header
 ``Authorization``: it sends the body and other headers, such as Vault's token.

@@ -1,8 +1,8 @@
-"""Finds connectors: the built-in ones, and those of third parties through entry-point groups.
+"""Finds connectors: the built-in connectors, and the connectors of third parties through entry-point groups.
 
 The group of sources is ``rw_sql.connectors``, the group of sinks ``rw_sql.sinks``. The built-in connectors are listed
-in this module. They have no entry points, because the entry points of a checkout change only when the package is
-installed again.
+in this module. The built-in connectors have no entry points, because the entry points of a checkout change only when
+the package is installed again.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def names_upstream(name: str) -> NamingConnector | None:
 
 
 def names_split(name: str, options: Mapping[str, str], split: str) -> bool:
-    """False if the options leave the split out by its id, as a pattern for file names does; the split need not
+    """False if the options exclude a split with this id, as a pattern for file names may do. The split need not
     exist."""
     test = getattr(connector(name), "names_split", None)
     return test is None or bool(test(options, split))

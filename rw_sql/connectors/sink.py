@@ -82,7 +82,7 @@ class SinkLook:
 
 ON_ERROR = "on_error"
 STOP, SKIP, REPLACE = "stop", "skip", "replace"
-"""The option that determines what happens to rows that the target refuses, and its values."""
+"""The option for the treatment of rows that the target refuses, and its values."""
 
 
 class SinkError(Exception):

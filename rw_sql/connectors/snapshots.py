@@ -73,8 +73,8 @@ class ArrowReader(SnapshotReader, Protocol):
         """All current rows of the upstream, with exactly ``columns`` (name → type), in that order.
 
         Returns None if there are more than ``most_rows`` rows or they need more than ``most_bytes`` of memory, or if
-        the result might differ from that of :meth:`SnapshotReader.read_snapshot` in any value or error. The caller then
-        uses that method.
+        the result might differ from the result of :meth:`SnapshotReader.read_snapshot` in any value or error. The
+        caller then uses that method.
         """
         ...
 

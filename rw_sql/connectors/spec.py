@@ -72,11 +72,11 @@ class OptionSpec:
     ``is_of_connection``: CREATE CONNECTION accepts the option too. ``connection_key`` is the option's name in a
     connection, if the two names differ; the spec of the connection's type then defines the option. ``is_alterable``:
     ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option.)
-    ``is_address``: the value is a URL, of which the part before ``?`` names the target. A change of that part is
-    unsafe, even if the option is alterable. ``default_port`` is the port of such a URL that has none.
-    ``is_ignored``: the option is accepted but has no effect. ``also`` are names of the option in other systems: they
-    are not accepted, but a hint suggests this option instead. ``instead`` are alternative options: only one of them may
-    be set, and an ALTER that sets this option removes the alternatives.
+    ``is_address``: the value is a URL, whose part before ``?`` names the target. A change of this part is unsafe, even
+    if the option is alterable. ``default_port`` is the port of such a URL that has none. ``is_ignored``: the option is
+    accepted but has no effect. ``also`` are names of the option in other systems: they are not accepted, but a hint
+    suggests this option instead. ``instead`` are alternative options: only one of them may be set, and an ALTER that
+    sets this option removes the alternatives.
     """
 
     key: str

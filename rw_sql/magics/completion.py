@@ -67,7 +67,7 @@ def statement_at(text: str, place: int) -> tuple[str, int] | None:
 def make_matcher(shell: Any) -> Any:
     """Creates IPython's completion matcher for rw_sql's statements.
 
-    It returns nothing for other text, and suppresses IPython's other matchers inside statements.
+    The matcher returns nothing for other text, and suppresses IPython's other matchers inside statements.
     """
     completer = StatementCompleter(CatalogNames(NotebookCatalog(shell)))
 

@@ -52,7 +52,7 @@ def _job(job: JobPhase) -> str:
 
 
 class CellStatus(StatusLine):
-    """The status line of a running cell, in the cell's output. It disappears at the end of the statement."""
+    """The status line of a running cell, in the cell's output. The line disappears at the end of the statement."""
 
     def __init__(self, describe: Callable[[], Progress]) -> None:
         super().__init__(describe)

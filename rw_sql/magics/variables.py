@@ -48,7 +48,7 @@ class CellVariables(Mapping[str, str]):
 
 def explain_type(error: SqlError, known: CellVariables) -> None:
     """Changes the message of an error about a variable that is not set, if the notebook has a variable of this name
-    whose value cannot be used. The message then names the type of the value."""
+    whose value cannot be used. The changed message names the type of the value."""
     if not isinstance(error, UndefinedVariableError):
         return
     kind = known.unusable_type(error.name)

@@ -3,8 +3,8 @@
 The table ``operations`` is the log of all changes to the catalog. Snapshots and all other tables of the catalog are
 derived from it. Further tables store facts about the running jobs.
 
-Imports: ``assets``, ``object_stores``, ``errors``. Begin with ``records`` (the stored values; the codec
-follows its dataclasses, so a new field needs only a default) and ``store`` (the commits).
+Imports: ``assets``, ``object_stores``, ``errors``. Begin with ``records`` (the stored values) and ``store`` (the
+commits). The codec derives the JSON form from the dataclasses in ``records``, so a new field needs only a default.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 _HOMES = {"JobStore": "rw_sql.metastore.job_store", "Metastore": "rw_sql.metastore.store"}
 """The modules of the classes that need delta-rs and PyArrow.
 
-They are imported lazily, because a light installation has neither library.
+These modules are imported lazily, because a light installation has neither library.
 """
 
 

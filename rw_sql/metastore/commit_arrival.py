@@ -1,7 +1,7 @@
-"""Whether a commit whose write failed is in the log nevertheless.
+"""Determines whether a commit is in the log although its write has failed.
 
 A call can fail before or after the commit, and the client of an object store may repeat a write that has succeeded.
-Only the log shows which.
+Only the log shows whether the commit has arrived.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.table import StoredTable
 
 SETTLING_SECONDS = 10.0
-"""How long the log is read repeatedly, in seconds, until it shows whether a commit arrived."""
+"""The time in seconds for which the log is read repeatedly, until it shows whether a commit arrived."""
 
 _LOOK_SECONDS = 0.2
 

@@ -1,4 +1,5 @@
-"""The commit files of a metastore table, read without delta-rs, which needs more time or requests to find new ones."""
+"""The commit files of a metastore table, read without delta-rs, which needs more time or requests to find new
+commits."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ class Looks:
         self._valid_from = time.monotonic()
 
     def is_valid(self, looked_at: float) -> bool:
-        """True if this thread needs no other look at a table after the one at ``looked_at`` (monotonic seconds)."""
+        """True if this thread need not look at a table again after the look at ``looked_at`` (monotonic seconds)."""
         return self._valid_from <= looked_at and time.monotonic() - looked_at < self._seconds
 
 
@@ -86,7 +87,7 @@ class StoreLog:
     new. That file can be missing although there are newer ones: commits are cleaned up after minutes, by the clock of
     another machine. Once a minute, and after each longer gap between two looks, the log must therefore be listed.
 
-    ``fetch`` returns a file's content. It raises FileNotFoundError if there is none.
+    ``fetch`` returns a file's content. ``fetch`` raises FileNotFoundError if the file does not exist.
     """
 
     def __init__(self, table: str, fetch: Callable[[str], bytes], looks: Looks) -> None:
@@ -97,7 +98,8 @@ class StoreLog:
         self._newest = -1
         self._texts: dict[int, str] = {}
         self._looked_at = self._refused_at = float("-inf")
-        # By both clocks: the monotonic one stands still while the machine sleeps, the other one may be set.
+        # Times of both clocks, because the monotonic clock stands still while the machine sleeps, and the wall clock
+        # may be set.
         self._listed_at = (float("-inf"), float("-inf"))
 
     def newest(self, known: int, *, is_exact: bool = False) -> int | None:
@@ -120,7 +122,7 @@ class StoreLog:
         except FileNotFoundError:
             pass
         except PermissionError:
-            # A store may refuse to tell whether a file exists to users who may list only some folders.
+            # If a user may list only some folders, a store may refuse to report whether a file exists.
             self._refused_at = began
             return None
         else:

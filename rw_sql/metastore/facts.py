@@ -144,8 +144,9 @@ class QuiesceLock:
 class PointDependent:
     """A dependent of a source, direct or indirect, as it was at a rewind point.
 
-    ``batch`` is its last committed batch (-1: none). ``version`` is the version of its table that includes every batch
-    up to that one. ``reads`` are pairs (input, first version of the input's table that the dependent has not read).
+    ``batch`` is its last committed batch (-1: none). ``version`` is the version of the dependent's table that includes
+    every batch up to ``batch``. ``reads`` are pairs (input, first version of the input's table that the dependent has
+    not read).
     """
 
     id: int

@@ -69,7 +69,7 @@ def _newest_runs(rows: list[_Row]) -> list[_Row]:
 
 
 class JobStore:
-    """The ``runtime_*`` tables. Each one is opened at its first use. Thread-safe."""
+    """The ``runtime_*`` tables. Each table is opened at its first use. Thread-safe."""
 
     def __init__(self, directory: str, failed_writes: FailedWrites | None = None, looks: Looks | None = None) -> None:
         self._directory = directory

@@ -22,7 +22,8 @@ Key = tuple[Any, ...]
 
 
 class KeyedTable:
-    """An append-only table. Its current rows, the newest per key, are cached in memory and updated incrementally.
+    """An append-only table. The table's current rows, the newest row of each key, are cached in memory and updated
+    incrementally.
 
     Upkeep *folds* the table: it replaces the content with the current rows if the removed rows outnumber the remaining
     ones by more than ``worth_folding``. ``trim`` receives the current rows and returns those to keep.
@@ -53,7 +54,7 @@ class KeyedTable:
     def rows(self, *, is_exact: bool = False) -> Mapping[Key, Row]:
         """The current rows. The returned mapping never changes; a later call may return a new one.
 
-        In an object store, they may be as old as :class:`~rw_sql.metastore.commit_log.Looks` permits, unless
+        In an object store, the rows may be as old as :class:`~rw_sql.metastore.commit_log.Looks` permits, unless
         ``is_exact``.
         """
         if self._table.latest_version(is_exact=is_exact) <= self._version:

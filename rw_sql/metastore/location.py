@@ -42,7 +42,7 @@ def absolute_path(path: str | Path) -> Path:
 def require_folder(path: str) -> None:
     """Raises SqlError FILE_UNREADABLE if a file is at a local path, or at the path of a folder that contains it.
 
-    Such an error of the file system would otherwise look as if a store did not respond.
+    Without this check, the file system's error would look like the error of a store that does not respond.
     """
     for place in (Path(path), *Path(path).parents):
         try:

@@ -1,4 +1,5 @@
-"""The objects of the catalog, as frozen records. They are stored as JSON in the column ``record`` of ``objects``."""
+"""The objects of the catalog, as frozen records. The records are stored as JSON in the column ``record`` of the table
+``objects``."""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ a batch."""
 class SourceRecord:
     """A source. ``definition`` is its canonical CREATE SOURCE statement; the other fields are derived from it.
 
-    ``options`` is the WITH list as (key, text) pairs in the order written. It contains references to secrets by
-    name, never their values. ``uses`` are the ids of its connection and secrets. Each new ``generation`` has a new
-    log. ``birth`` are the end offsets of its splits at creation, in the format of
+    ``options`` is the WITH list as (key, text) pairs in the order written. The WITH list contains references to secrets
+    by name, never the values of secrets. ``uses`` are the ids of its connection and secrets. Each new ``generation``
+    has a new log. ``birth`` are the end offsets of its splits at creation, in the format of
     :mod:`rw_sql.model.backfill_ranges`. ``snapshot`` is the epoch of the statement that made the tables of a change
     data capture source repeat their snapshots; 0 if there was none. ``added_columns`` are (name, id): objects with a
-    lower id were created before the column and do not see it.
-    ``resource_group`` is the group whose owner runs its job. ``group_since`` is the epoch of the statement that put the
-    source into this group; 0 if it was created there. ``keeps_reader``: the shared reader of a change data capture
-    source runs even if nothing reads the source, because the upstream keeps its log until the reader acknowledges it.
-    The operation after which no object reads the source sets this field, if the upstream has a slot.
+    lower id were created before the column and do not see it. ``resource_group`` is the group whose owner runs its job.
+    ``group_since`` is the epoch of the statement that put the source into this group; 0 if it was created there.
+    ``keeps_reader``: the shared reader of a change data capture source runs even if nothing reads the source, because
+    the upstream keeps its log until the reader acknowledges it. The operation after which no object reads the source
+    sets this field, if the upstream has a slot.
     """
 
     id: int
@@ -64,17 +65,17 @@ KEYED = "keyed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """How a view's table is kept up to date.
+    """The way in which a view's table is kept up to date.
 
-    This is decided when the view is created; ``reason`` explains the decision.
+    The way is decided when the view is created; ``reason`` explains the decision.
 
     With an empty ``strategy``, a view without keys appends the rows of its query; a view with keys replaces rows with
-    the same key. ``query`` is the job's query if it differs from the view's query. It also returns the ``hidden``
-    columns (a Spark schema in JSON), which only the stored table has. ``touched`` is a query that returns the values of
-    the columns ``partition`` in changed input rows; the view's rows with these values are recomputed. ``is_one_row``:
-    an aggregation without groups, which returns a row even for empty input. ``combine`` maps each column of a COMBINED
-    view's table to the function that combines two groups. ``derived`` is the query that computes columns from others
-    (see :mod:`rw_sql.syntax.query.combined_groups`).
+    the same key. ``query`` is the job's query if it differs from the view's query. The job's query also returns the
+    ``hidden`` columns (a Spark schema in JSON), which only the stored table has. ``touched`` is a query that returns
+    the values of the columns ``partition`` in changed input rows; the view's rows with these values are recomputed.
+    ``is_one_row``: an aggregation without groups, which returns a row even for empty input. ``combine`` maps each
+    column of a COMBINED view's table to the function that combines two groups. ``derived`` is the query that computes
+    columns from others (see :mod:`rw_sql.syntax.query.combined_groups`).
     """
 
     strategy: str = ""
@@ -103,12 +104,12 @@ class MaterializedViewRecord:
     reads its changes. ``histories`` are the backfills of its sources, in the format of
     :mod:`rw_sql.model.backfill_ranges`. A source whose log the view reads from the beginning has no history.
     ``backfill_rate_limit`` is the maximum number of backfill records per second (None: no limit; 0: backfill is
-    stopped). ``kept_generation`` is the previously used generation, whose table and checkpoint are kept too (0: the
-    number before that of the view's current generation). ``last_generation`` is the highest generation that ever
-    existed, if it differs from the view's. If the view's current query is newer than the view, ``sees`` was the first
-    unused id when the view got this query; columns added later are invisible to the query. ``parallelism`` is the
-    number of partitions of its query's state; this number never changes within a generation. ``resource_group`` and
-    ``group_since`` are as in :class:`SourceRecord`.
+    stopped). ``kept_generation`` is the previously used generation, whose table and checkpoint are kept too; 0 means
+    the view's current generation minus one. ``last_generation`` is the highest generation that ever existed, if it
+    differs from the view's. If the view's current query is newer than the view, ``sees`` was the first unused id when
+    the view got this query; columns added later are invisible to the query. ``parallelism`` is the number of partitions
+    of its query's state; this number never changes within a generation. ``resource_group`` and ``group_since`` are as
+    in :class:`SourceRecord`.
     """
 
     id: int
@@ -143,7 +144,7 @@ new row is ignored. IF_NOT_NULL: only those new values that are not null replace
 class TableRecord(MaterializedViewRecord):
     """A table with a connector: consists of a source and of rows made from its records.
 
-    Its job works like the job of a view.
+    The job of a table works like the job of a view.
 
     ``definition`` is its canonical CREATE TABLE statement. ``source_id`` is its associated source, which has the same
     name and cannot be dropped without the table; None after DROP CONNECTOR. ``inputs`` is that source, or empty;
@@ -154,9 +155,9 @@ class TableRecord(MaterializedViewRecord):
     and do not see it. ``dropped_columns`` are columns that remain only in the table's files; ``dropped_fields`` are
     fields that remain only in the source's log. ``stored_names`` has a pair (name, name in the files) for each renamed
     column, because renaming does not rewrite files. A table of a change data capture source (``FROM source TABLE
-    'name'``) has no ``source_id``; its only input is that source. ``live_from`` is the source's position at the table's
-    creation, before which the table ignores changes: the epoch of the statement that set the position, the position,
-    and the first hour (since 1970) of the log that can contain later changes.
+    'name'``) has no ``source_id``; its only input is that source. The table ignores changes before ``live_from``, the
+    source's position at the table's creation. ``live_from`` consists of the epoch of the statement that set the
+    position, the position, and the first hour (since 1970) of the log that can contain later changes.
     """
 
     source_id: int | None = None
@@ -296,7 +297,7 @@ class ParameterRecord:
 class RewindRecord:
     """The last REWIND of a source.
 
-    It restores the state before ``operation``; ``epoch`` is the REWIND's own operation number.
+    The REWIND restores the state before ``operation``; ``epoch`` is the REWIND's own operation number.
 
     The source's dependents run again when the owner has completed the REWIND.
     """

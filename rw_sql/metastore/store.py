@@ -60,7 +60,7 @@ class Metastore:
         self.directory = directory
         self.failed_writes = FailedWrites()
         self.looks = Looks()
-        """How often this process looks for the commits of others, if the warehouse is in an object store."""
+        """Limits how often this process looks for the commits of others, if the warehouse is in an object store."""
         self.jobs = JobStore(directory, self.failed_writes, self.looks)
         """Facts about the running jobs: lease, runs, statuses, positions."""
         self.faults: Callable[[str], None] = _no_faults
@@ -112,8 +112,8 @@ class Metastore:
     def peek(cls, warehouse: str) -> Snapshot:
         """The current catalog of a warehouse. Nothing is created, migrated or completed in the warehouse.
 
-        Raises SqlError FILE_UNREADABLE if there is no warehouse that this version can read, and otherwise the errors
-        of :meth:`open`.
+        Raises SqlError FILE_UNREADABLE if there is no warehouse that this version can read. Also raises the errors of
+        :meth:`open`.
         """
         try:
             return cls(catalog_folder(warehouse), load_catalog()).snapshot()
@@ -249,7 +249,7 @@ class Metastore:
     def flush_projections(self) -> None:
         """Blocks until the projections contain all commits of this object, and all its job facts are written.
 
-        This usually takes at most a hundredth of a second.
+        The call usually takes at most a hundredth of a second.
         """
         self._projecting_later.flush()
         with self.jobs.saying:
@@ -270,12 +270,12 @@ class Metastore:
             self.failed_writes.warn(f"the outcomes of these operations could not be stored: {told}", error)
 
     def has_made(self, after: int, upto: int) -> bool:
-        """True if this object committed every epoch in ``(after, upto]``. False if it did not, or if it no longer
-        remembers commits that early."""
+        """True if this object committed every epoch in ``(after, upto]``. Returns False if this object did not commit
+        one of these epochs, or has forgotten the commit because it is too old."""
         return all(epoch in self._made for epoch in range(after + 1, upto + 1))
 
     def unsafe_since(self, epoch: int) -> tuple[OperationRecord, ...]:
-        """The unsafe operations at or after an epoch, latest first. Their outcomes may be missing."""
+        """The unsafe operations at or after an epoch, latest first. The outcomes of these operations may be missing."""
         made = self._made
         wanted = range(self.snapshot().epoch, epoch - 1, -1)
         if any(at not in made for at in wanted):
@@ -415,7 +415,8 @@ class Metastore:
 
     @contextmanager
     def _unread_if_interrupted(self) -> Iterator[None]:
-        """If the block is interrupted or fails, its rows, which count as read, are read again."""
+        """A context manager. If its block is interrupted or fails, the rows that the block has marked as read are read
+        again."""
         try:
             yield
         except ConcurrentCommit:  # Nothing was read or written.

@@ -147,8 +147,8 @@ class StoredTable:
         return self._handle.version()
 
     def latest_version(self, *, is_exact: bool = False) -> int:
-        """The newest version. This takes a few microseconds on a local path, and one request in an object store. There,
-        the answer may be as old as :class:`Looks` permits, unless ``is_exact``."""
+        """The newest version. Finding the newest version takes a few microseconds on a local path, and one request in
+        an object store. In an object store, the result may be as old as :class:`Looks` permits, unless ``is_exact``."""
         newest = self._log.newest(self._handle.version(), is_exact=is_exact)
         return self._listed_version() if newest is None else newest
 
@@ -314,10 +314,11 @@ class StoredTable:
     ) -> None:
         """Removes replaced files, compacts or folds the other files, writes a checkpoint, and cleans the log.
 
-        ``fold`` receives all rows and returns the rows to keep, or None to skip folding. ``replace`` does the same for
-        a caller that has cached the rows; it receives a handle on the table instead of them. If another process commits
-        first, the next run does the remaining work. Files that one run replaces are removed by the next run, so that
-        readers of an older version have time to finish. Files of failed commits are removed after a day.
+        ``fold`` receives all rows and returns the rows to keep, or None to skip folding. A caller that has cached the
+        rows passes ``replace`` instead, which receives a handle on the table and also returns the rows to keep or None.
+        If another process commits first, the next run does the remaining work. Files that one run replaces are removed
+        by the next run, so that readers of an older version have time to finish. Files of failed commits are removed
+        after a day.
         """
         with self.lock:
             version = self._handle.version()

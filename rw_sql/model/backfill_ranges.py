@@ -1,10 +1,10 @@
 """The backfill of a view's input: the range of older upstream records that the view reads. The commit that created the
 view fixed this range.
 
-From each source, a view sees the *history* (every offset in ``[start, end)`` of each split exactly once) and all *live*
-rows: the rows that are added to the source's log after version ``log_version``. ``end`` is the position that a split
-had reached at that version, so the live rows continue where the history ends. The view's content therefore does not
-depend on moves of the source, whether before or during the backfill.
+From each source, a view sees the *history* and the *live* rows. The history is every offset in ``[start, end)`` of each
+split, exactly once. The live rows are all rows that are added to the source's log after version ``log_version``.
+``end`` is the position that a split had reached at that version, so the live rows continue where the history ends. The
+view's content therefore does not depend on moves of the source, whether before or during the backfill.
 """
 
 from __future__ import annotations
@@ -206,8 +206,8 @@ class BackfillChunk:
     """A part of a history: offsets ``[start, end)`` of a split.
 
     ``runs`` are the first and the last run that wrote these offsets to the log; the offsets are then read from the log.
-    If ``runs`` is empty, they are read from the upstream, and ``term`` is a term (Kafka: leader epoch) in which the
-    upstream had the records of the history at these offsets; None if unknown.
+    If ``runs`` is empty, the offsets are read from the upstream, and ``term`` is a term (Kafka: leader epoch) in which
+    the upstream had the records of the history at these offsets; None if unknown.
     """
 
     split: str
@@ -236,10 +236,11 @@ def plan_portions(
 ) -> HistoryPlan:
     """The chunks of a history that are not ``done``.
 
-    Offsets are read from the log if it contains them, otherwise from the upstream. The log may contain an offset
-    several times. Then the newest of the rows that the log had when the view was created is read: the upstream may have
-    lost the record of an earlier row, and later rows are live. Offsets in ``replaced`` are not read
-    (:func:`reread_ranges`). ``readings`` are the pieces that the log ever had, if some of its rows have been deleted.
+    Offsets are read from the log if it contains them, otherwise from the upstream. The log may contain several rows for
+    an offset. In this case, the newest of the rows that the log had when the view was created is read. Earlier rows are
+    not read, because the upstream may have lost their records. Later rows are live. Offsets in ``replaced`` are not
+    read (:func:`reread_ranges`). ``readings`` are the pieces that the log ever had, if some of its rows have been
+    deleted.
     """
     from_log: list[BackfillChunk] = []
     from_upstream: list[BackfillChunk] = []

@@ -38,17 +38,19 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, CreateTable, FormatEncode, IncludeColumn, OptionValue
 
 GROUP_OPTION = "resource_group"
-"""The option of WITH that names an object's resource group. It is not an option of any connector."""
+"""The option of WITH that names an object's resource group. ``resource_group`` is not an option of any connector."""
 
 PAUSED_AT_BIRTH = "paused"
 """The option of WITH that creates a source paused (``paused = 'true'``). The option is not a property of the source and
 is not stored."""
 
 CHANGE_FORMATS = ("UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
-"""The formats whose records describe changes to rows. Only a table with a primary key can read them."""
+"""The formats whose records describe changes to rows. Only a table with a primary key can read records in these
+formats."""
 
 REFRESH_OPTIONS = ("refresh_mode", "refresh_interval_sec")
-"""The options in a table's WITH list that configure its refresh. They are not options of the table's source."""
+"""The options in a table's WITH list that configure its refresh. These options are not options of the table's
+source."""
 
 CHANGE_COLUMN = ("_rw_op", "BIGINT")
 """An extra column in the log of a source with a change format: 1 for an inserted or updated row, -1 for a deleted key.
@@ -80,7 +82,8 @@ INDEX_COLUMN = ("_rw_index", "BIGINT")
 """An extra column in the log of a source whose records may share an offset: the order of the records with the same
 offset.
 
-Change data capture sources and files are such sources. The column is NULL in files that are older than it.
+The records of change data capture sources and of files may share an offset. The column is NULL in files that are older
+than it.
 """
 
 UNKNOWN_COLUMN = ("_rw_unknown", "ARRAY<STRING>")
@@ -97,10 +100,14 @@ HIDDEN_COLUMNS = (
     ("_rw_raw", "BINARY"),
     ("_rw_bucket", "INT"),
 )
-"""The hidden columns of every log, in order: the row's split and offset; the run and the batch that wrote the row; the
-epoch of the statement that set the position from which the run continued; the error of a record that could not be
-decoded, and this record; the hour (since 1970) of the write, by which the log is partitioned. The column of the batch
-was added later; it is NULL in rows that were written before that."""
+"""The hidden columns of every log, in order:
+
+- the row's split and offset
+- the run and the batch that wrote the row; the batch is NULL in rows of versions that did not have this column
+- the epoch of the statement that set the position from which the run continued
+- the error of a record that could not be decoded, and this record
+- the hour (since 1970) of the write, by which the log is partitioned
+"""
 
 INCLUDE_TYPES = {
     "database_name": "STRING",
@@ -133,7 +140,7 @@ def source_definition(definition: str) -> CreateSource:
 def reader_definition(definition: str) -> str:
     """A source's canonical definition with ``connector`` but no other properties.
 
-    It determines how records become rows, but not where the records come from.
+    This definition determines how records become rows, but not where the records come from.
     """
     statement = source_definition(definition)
     return render(replace(statement, options=tuple(o for o in statement.options if o.key == "connector")))
@@ -255,7 +262,7 @@ def definition_of(record: SourceRecord) -> CreateSource:
 def is_cdc(statement: CreateSource) -> bool:
     """True for a change data capture source.
 
-    Its records are changes to several tables, which the source itself does not decode.
+    The records of such a source are changes to several tables, which the source itself does not decode.
     """
     return captures_changes(connector_of(statement) or "")
 
@@ -284,7 +291,8 @@ def named_fields(table: CreateTable) -> dict[str, str]:
 
 
 def source_of_table(table: CreateTable) -> CreateSource:
-    """The definition of a table's source. It determines where the records come from and how they become rows.
+    """The definition of a table's source. This definition determines where the records come from and how they become
+    rows.
 
     For a change format, the source also has the table's primary key, because decoding needs it.
     """
@@ -385,7 +393,7 @@ def has_wide_offsets(statement: CreateSource) -> bool:
 
 def cdc_rows(table: CreateTable) -> CreateSource:
     """A source definition that describes a table's rows in the log of its change data capture source: the columns that
-    are read from fields, the key, and INCLUDE. The definition's name is that of the change data capture source."""
+    are read from fields, the key, and INCLUDE. The definition has the name of the change data capture source."""
     if table.cdc_table is None:
         raise TypeError("the table has a connector of its own")
     return replace(source_of_table(table), name=table.cdc_table.source, options=(), cdc_table=table.cdc_table)

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdcTableSpec:
-    """How the reader of a change data capture source reads one upstream table.
+    """The settings with which the reader of a change data capture source reads one upstream table.
 
     ``snapshot`` is the snapshot's name; the reader begins a new snapshot when the name changes. ``repeats`` is true if
     a table already has rows, for example from an earlier snapshot. ``tables`` are the ids of the tables that read the
@@ -123,7 +123,8 @@ class ReaderSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedRows:
-    """How a table with a primary key applies its input. Columns have the names used in the table's files.
+    """The settings with which a table with a primary key applies its input. Columns have the names used in the table's
+    files.
 
     If records may omit unchanged values, ``paths`` maps each column that is read from a record's field to that field's
     path. ``is_computed``: some columns are computed from others.
@@ -172,7 +173,7 @@ class ViewSpec:
     def writer(self) -> str:
         """The job id under which the view and its rebuilds claim run numbers.
 
-        All of them use this id, so that their run numbers form one sequence.
+        The view and all of its rebuilds use this id, so that their run numbers form one sequence.
         """
         return view_job(self.view_id)
 

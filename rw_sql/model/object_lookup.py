@@ -388,7 +388,8 @@ def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = No
 
 
 def _alike(snapshot: Snapshot, key: str, renamed: str | None) -> ObjectRecord | None:
-    """The object whose name equals ``key`` except for upper and lower case; an object named ``renamed`` is ignored."""
+    """The object whose name equals ``key`` except for upper and lower case. ``renamed`` is the name of an object to
+    ignore."""
     folded = key.lower()
     records = (record for kind in (*RELATION_KINDS, "sink") for record in snapshot.all(kind))
     return next((found for found in records if found.name.lower() == folded and found.name != renamed), None)
@@ -421,7 +422,7 @@ def _free(snapshot: Snapshot, name: Name) -> str:
 
 
 def _taken(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
-    """The error for a name that an object of that kind already uses. Its hint suggests a free name."""
+    """The error for a name that an object of that kind already uses. The error's hint suggests a free name."""
     free = _free(snapshot, name)
     shown = f"SHOW CREATE {spoken(kind).upper()} {sql_name(name.key)} shows what exists"
     hint = f"use another name: {sql_name(free)}; {shown}"

@@ -1,5 +1,5 @@
-"""Computes with offset ranges: which offsets a source's log contains, and which offsets a move repeats or skips.
-Without side effects."""
+"""Calculations with offset ranges: the offsets that a source's log contains, and the offsets that a move repeats or
+skips. The functions have no side effects."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class ReadIncarnation:
 class IncarnationReads:
     """The offsets that were read from one incarnation of a split, also by readings that did not know its identity.
 
-    ``spans`` and ``reached`` are those of all readings that may have read this incarnation. ``certain_spans`` and
-    ``certain_reached`` leave out the readings that may as well have read another known incarnation;
-    ``certain_reached`` is None if no other reading is left.
+    ``spans`` and ``reached`` include all readings that may have read this incarnation. ``certain_spans`` and
+    ``certain_reached`` leave out the readings that may as well have read another known incarnation; ``certain_reached``
+    is None if no other reading is left.
     """
 
     spans: Spans
@@ -50,7 +50,8 @@ class IncarnationReads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPiece:
-    """Offsets ``[start, end)`` of one incarnation of a split. The log contains each of them exactly once in this piece.
+    """Offsets ``[start, end)`` of one incarnation of a split. In this piece, the log contains each of these offsets
+    exactly once.
 
     The runs ``first_run`` to ``last_run`` wrote its rows; each continued where the previous run ended. A new piece
     begins where a statement set the position. ``version`` is the version of the log with the first of these rows (-1:
@@ -81,8 +82,8 @@ def same_incarnation(
 def with_read(
     lives: tuple[ReadIncarnation, ...], start: int, end: int, *, cluster: str | None, incarnation: str | None
 ) -> tuple[ReadIncarnation, ...]:
-    """Adds a reading of ``[start, end)`` to the incarnations of a split. The incarnation that was read last is the last
-    one."""
+    """Adds a reading of ``[start, end)`` to the incarnations of a split. In the result, the incarnation that was read
+    last comes last."""
     if end <= start:
         return lives
     same = next((life for life in lives if (life.cluster, life.incarnation) == (cluster, incarnation)), None)
@@ -97,8 +98,8 @@ def reads_of(
     """The offsets that were read from the incarnation of a split with this identity; None if there are none.
 
     ``lives`` are the incarnations of the split, as :func:`with_read` orders them. The same incarnation may occur in
-    them several times, with and without its identity, because brokers may report it at some times only. An unknown
-    identity is taken from the newest reading that matches.
+    ``lives`` several times, with and without its identity, because brokers may not report the identity at all times. An
+    unknown identity is taken from the newest reading that matches.
     """
     for life in reversed(lives):
         if same_incarnation(life.cluster, life.incarnation, cluster, incarnation):

@@ -199,8 +199,8 @@ def check_options(
 
 
 def place_of_error(error: OptionError, option: Option) -> Span:
-    """The position for a connector's error about an option: that of the option's value or, if the option itself is
-    wrong, of its key."""
+    """The position for a connector's error about an option: the position of the option's value or, if the option itself
+    is wrong, the position of its key."""
     is_of_key = error.kind is UNDEFINED_COLUMN or "has no meaning" in error.message
     return option.key_place if is_of_key else option.value_place
 

@@ -33,5 +33,5 @@ def is_throttled(source: SourceRecord) -> bool:
 
 
 def throttled_reason(source: SourceRecord) -> str:
-    """The reason that is shown for a source with rate 0. It contains the statement that changes the rate."""
+    """The reason that is shown for a source with rate 0. The reason contains the statement that changes the rate."""
     return f"{RATE_LIMIT} is 0: ALTER SOURCE {sql_name(source.name)} SET {RATE_LIMIT} = DEFAULT"

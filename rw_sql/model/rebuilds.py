@@ -24,13 +24,14 @@ def rollback_window_ms(snapshot: Snapshot) -> int | None:
 
 
 def kept_generation(view: MaterializedViewRecord) -> int:
-    """The earlier generation whose rows are kept next to those of the current generation; 0 if there is none."""
+    """The earlier generation whose rows are kept in addition to the rows of the current generation; 0 if there is
+    none."""
     return view.kept_generation or view.generation - 1
 
 
 def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[OperationRecord]) -> int | None:
-    """When the view's current table replaced that of an earlier generation, in milliseconds since 1970; None if the log
-    contains no such operation. ``newest_first`` are the operations, latest first."""
+    """The time at which the view's current table replaced the table of an earlier generation, in milliseconds since
+    1970; None if the log contains no such operation. ``newest_first`` are the operations, latest first."""
     for record in newest_first:
         before = before_from_json(record.before).objects.get(view.id)
         if not isinstance(before, MaterializedViewRecord) or before.generation == view.generation:

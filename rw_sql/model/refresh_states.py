@@ -1,4 +1,5 @@
-"""The states of refreshable tables, and the operations that move from one to the next. Without side effects.
+"""The states of refreshable tables, and the operations that change from one state to the next. The functions have no
+side effects.
 
 IDLE → REFRESHING (after REFRESH TABLE, or when the table's interval has passed) → FINISHING (when all rows are loaded)
 → IDLE (when all rows are merged). If loading fails, the state returns to IDLE and the table is unchanged. A merge that

@@ -70,8 +70,8 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
 
 def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
     """An earlier record of an object, with the object's present ``keeps_reader`` and the epoch at which it joined its
-    present group. Raises ValueError if the object was in another group at that time,
-    because restoring the record would move the job without the consent of the other group's owner."""
+    present group. Raises ValueError if the object was in another group at the time of the record, because restoring the
+    record would move the job without the consent of the other group's owner."""
     present = snapshot.get(record.id)
     if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):
         return record
@@ -93,9 +93,10 @@ def grouped(snapshot: Snapshot) -> Iterator[SourceRecord | MaterializedViewRecor
 
 
 def jobs_by_group(snapshot: Snapshot) -> Counter[str]:
-    """The number of jobs of each resource group that has any, including paused jobs and those of rebuilds.
+    """The number of jobs of each resource group that has at least one job. Paused jobs and the jobs of rebuilds count
+    too.
 
-    A source without a reader of its own has no job: the jobs of its views read it, or nothing does.
+    A source without a reader of its own has no job: either the jobs of its views read the source, or no job reads it.
     """
     refreshed = {refresh.table_id for refresh in snapshot.all("refresh")}
     found: Counter[str] = Counter()

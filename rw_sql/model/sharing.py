@@ -55,7 +55,7 @@ def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:
 
 
 def with_sharing(statement: CreateSource, kind: Connector, *, is_shared: bool) -> CreateSource:
-    """The definition. If the session's setting differs from the default, it gets an explicit ``shared`` property.
+    """Returns the definition, with an explicit ``shared`` property if the session's setting differs from the default.
 
     A source with a schema registry is always shared.
     """

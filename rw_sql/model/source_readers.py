@@ -57,7 +57,8 @@ class Reader:
 def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
     """The readers of a source.
 
-    A shared source has one reader, whether running or not. A source that is not shared has one per view that reads it.
+    A shared source has one reader, whether running or not. A source that is not shared has one reader for each view
+    that reads the source.
     """
     if source.is_shared:
         fragment = ingest_fragment(source.id)
@@ -94,8 +95,8 @@ def unread(source: SourceRecord) -> Reader:
 
 
 def is_read(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """True if a table, view or sink reads the source, if the new query of a view that is being rebuilt reads it, or if
-    its reader runs without them."""
+    """True if a table, view or sink reads the source, or if the new query of a view that is being rebuilt reads it.
+    Also true if the source's reader runs although no object reads the source."""
     return source.keeps_reader or any(isinstance(user, _USERS) for user in snapshot.users_of(source.id))
 
 

@@ -81,7 +81,7 @@ def lower_explained(
 ) -> Plan:
     """The plan of a statement that is only explained: like :func:`lower`, but a running source is treated as paused.
 
-    This shows the effect of INJECT and SKIP without pausing the source.
+    The plan therefore shows the effect of INJECT and SKIP, although the source is not paused.
     """
     if isinstance(statement, _OF_SESSION):
         return lower(statement, snapshot, inspector, search_path=search_path)

@@ -93,11 +93,11 @@ def connect(
     """Returns a Spark session with Delta that accepts rw_sql's statements: the running session, or a new one.
 
     ``warehouse`` is a path or URI (default: ``$RW_SQL_WAREHOUSE`` or, if that is not set, ``./rw_warehouse``).
-    ``master`` is Spark's master (default: ``local[*]``), and ``config`` adds Spark settings. Both take precedence over
-    ``spark-defaults.conf``, which takes precedence over rw_sql's own settings. With ``run_jobs=False``, this process
-    only commits statements and never runs the jobs. ``resource_group`` is the group whose jobs this process runs
-    (default: ``default``). Raises SqlError JAVA_MISSING if Java is missing or too old, and SPARK_START if Spark does
-    not start.
+    ``master`` is Spark's master (default: ``local[*]``), and ``config`` adds Spark settings. ``master`` and ``config``
+    take precedence over ``spark-defaults.conf``, which takes precedence over rw_sql's own settings. With
+    ``run_jobs=False``, this process only commits statements and never runs the jobs. ``resource_group`` is the group
+    whose jobs this process runs (default: ``default``). Raises SqlError JAVA_MISSING if Java is missing or too old, and
+    SPARK_START if Spark does not start.
     """
     if resource_group is not None:
         resource_group = require_group_name(resource_group)
@@ -147,7 +147,7 @@ def _leave_out_checksums(spark: SparkSession) -> None:
     files either.)
 
     If Hadoop's native library is missing, Hadoop starts a process for every file that it creates, which takes
-    milliseconds. Four of the eight files that a streaming batch writes would be ``.crc`` files.
+    milliseconds. Without this function, four of the eight files that a streaming batch writes would be ``.crc`` files.
     """
     local = java_class(spark, "java.net.URI")("file:///")
     files = java_class(spark, "org.apache.hadoop.fs.FileSystem").get(local, hadoop_configuration(spark))
@@ -266,7 +266,8 @@ def _servers_to_end(attached: Attached) -> tuple[str, ...]:
 
 
 def _set_aside(attached: Attached) -> None:
-    """Removes what another attachment of the same session needs: the names of the views, and the metrics' ports."""
+    """Frees the names and addresses that another attachment of the same session needs: the names of the views, and the
+    metrics' ports."""
     attached._remove_views()
     if attached._runtime.users == 1:
         end_servers(attached._runtime.servers)

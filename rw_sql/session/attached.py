@@ -363,8 +363,8 @@ class Attached:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
     def dry_run(self) -> DryRun:
-        """Returns a dry run, which explains statements one after another. It begins with the current catalog and this
-        session's parameters."""
+        """Returns a dry run, which explains statements one after another. The dry run begins with the current catalog
+        and this session's parameters."""
         return DryRun(self._runtime.context, self._state.parameters)
 
     def refuse_changes(self, text: str) -> None:

@@ -2,8 +2,8 @@
 
 A JVM of Spark reads and checks about 20,000 classes before it has run its first statement. Java can write the classes
 of a process into a file when the process ends (a dynamic CDS archive, JEP 350), and map that file into later processes.
-:func:`class_archive` returns the options of a JVM for that. The archives are files in the user's cache folder, one for
-each Java, each set of jars and each set of options.
+:func:`class_archive` returns the JVM options that make Java write and map this file. The archives are files in the
+user's cache folder, one for each Java, each set of jars and each set of options.
 
 A JVM of Java 17 that maps a damaged archive ends with a fatal error. Therefore a short-lived JVM first maps each new
 archive; only then does the archive get its final name. The name contains the file's size in bytes, so that a file that
@@ -47,9 +47,8 @@ _CLASS_PATHS = ("SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPA
 contains a folder with files."""
 
 _IN_CI = "CI"
-"""The environment variable that CI services set. Their machines are discarded after the job, so an archive that is made
-there would never be used. An archive that the CI service restores with the cache folder is used.
-"""
+"""The environment variable that CI services set. The machines of CI services are discarded after the job, so an archive
+that is made there would never be used. An archive that the CI service restores with the cache folder is used."""
 
 _CONFLICTING = re.compile(r"-Xshare|SharedArchiveFile|ArchiveClassesAtExit|AutoCreateSharedArchive|-XX:AOT")
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -67,8 +66,8 @@ _ABANDONED_SECONDS = 3_600.0
 class ClassArchive:
     """The options of a JVM that concern its archive.
 
-    ``class_path_file`` is set if the JVM will write a new archive when it ends: :meth:`remember` stores the JVM's class
-    path in this file, and the short-lived JVM that maps the archive first gets the same class path.
+    ``class_path_file`` is set if the JVM will write a new archive when it ends. :meth:`remember` stores the JVM's class
+    path in this file. The short-lived JVM that maps the archive first gets the same class path.
     """
 
     options: str
@@ -88,7 +87,7 @@ class ClassArchive:
 
 
 def class_archive(config: Mapping[str, str], class_path: Sequence[Path] = ()) -> ClassArchive | None:
-    """The archive for a JVM of Spark with these settings and those of ``spark-defaults.conf``.
+    """The archive for a JVM of Spark with these settings and the settings in ``spark-defaults.conf``.
 
     ``class_path`` are the jars on the JVM's class path besides Spark's own. Returns None if archives are disabled, if
     the options of the JVM already name an archive, or if the class path may contain a folder with files. Also returns
@@ -143,8 +142,8 @@ def _archive(given: str, memory: str, class_path: Sequence[Path]) -> ClassArchiv
 
 
 def _is_private(folder: Path) -> bool:
-    """True if only this user can write to the folder. This matters because an archive determines the code that the JVM
-    runs."""
+    """True if only this user can write to the folder. No other user may write to the folder, because an archive
+    determines the code that the JVM runs."""
     found = folder.stat()
     return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
 

@@ -1,8 +1,8 @@
 """A session of Spark Connect that accepts rw_sql's statements.
 
-The process has no JVM. It passes each statement to the owner through the catalog
-(:mod:`rw_sql.runtime.remote.remote_executor`) and reads views and tables over Connect. Both the process and the
-Connect server need access to the warehouse.
+The process has no JVM. The process passes each statement to the owner through the catalog
+(:mod:`rw_sql.runtime.remote.remote_executor`) and reads views and tables over Connect. The process and the Connect
+server both need access to the warehouse.
 """
 
 from __future__ import annotations

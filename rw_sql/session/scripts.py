@@ -75,8 +75,8 @@ def run_part(
 ) -> None:
     """Runs one statement of a script, either rw_sql's or Spark's. ``on_result`` receives its rows.
 
-    Raises SqlError located in the script. It also does so if the statement succeeds but its rows cannot be converted to
-    Python values.
+    Raises SqlError located in the script. SqlError is also raised if the statement succeeds but its rows cannot be
+    converted to Python values.
     """
     try:
         with interruptible(), status_shown(attached):
@@ -144,7 +144,8 @@ def run_dry(spark: SparkSession, texts: Sequence[str]) -> None:
 
 
 def interrupted_at(done: int, total: int, place: str, why: str) -> str:
-    """The message after Ctrl-C. It names the interrupted statement and the number of completed statements before it.
+    """The message after Ctrl-C. The message names the interrupted statement and the number of completed statements
+    before it.
 
     ``place`` is the position of the interrupted statement, ``why`` the cause of the interruption, if known.
     """

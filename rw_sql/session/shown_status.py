@@ -45,7 +45,7 @@ class _Installed:
 def show_statements(make: Callable[[Callable[[], StatementProgress]], StatusDisplay]) -> None:
     """Installs the display for the statements of all sessions in this process.
 
-    ``make`` creates the display. It receives a function that describes the running statement.
+    ``make`` creates the display. ``make`` receives a function that describes the running statement.
     """
 
     def describe() -> StatementProgress:
@@ -61,7 +61,7 @@ def show_statements(make: Callable[[Callable[[], StatementProgress]], StatusDisp
 def shown(session: Asks, describe: Callable[[], StatementProgress]) -> Iterator[None]:
     """A context manager that shows the status of the statement that its block runs.
 
-    It has no effect outside the main thread or inside another statement.
+    The context manager has no effect outside the main thread or inside another statement.
     """
     display = _Installed.display
     is_main = threading.current_thread() is threading.main_thread()

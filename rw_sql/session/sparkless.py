@@ -1,7 +1,7 @@
 """A warehouse without Spark.
 
-It supports statements that read the catalog, the jobs' tables and the upstreams, and statements that change the
-catalog. The process that runs the jobs then applies the change.
+Such a warehouse supports statements that read the catalog, the jobs' tables and the upstreams, and statements that
+change the catalog. The process that runs the jobs then applies the change.
 """
 
 from __future__ import annotations

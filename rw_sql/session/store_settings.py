@@ -44,7 +44,7 @@ def store_packages(uri: str) -> tuple[str, ...]:
 def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Spark's settings for a warehouse at this URI.
 
-    They contain no access keys, which Spark takes from the environment.
+    The settings contain no access keys, because Spark takes these keys from the environment.
 
     Unless ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true, requests to stores other than Amazon's have the bucket's name
     in the path of their URLs, as most of these stores require. Credentials from ``AWS_PROFILE`` or a web identity

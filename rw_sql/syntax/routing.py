@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CatalogView(Protocol):
-    """The catalog lookups that routing needs. Both methods must be fast and must not raise exceptions."""
+    """The catalog lookups that routing needs. The methods must be fast and must not raise exceptions."""
 
     def has_object(self, name: Name) -> bool:
         """True if an rw_sql source, table, materialized view, sink, connection or secret with this name exists."""
@@ -104,7 +104,7 @@ _NAMED_ALIKE = (
     | ast.AlterTableRenameColumn
     | ast.AlterTableRenameConstraint
 )
-"""Statements that Spark supports too. They are rw_sql's only if they refer to rw_sql objects."""
+"""Statements that Spark supports too. Such a statement is rw_sql's only if it refers to rw_sql objects."""
 
 
 def is_ours(statement: Statement, catalog: CatalogView) -> bool:

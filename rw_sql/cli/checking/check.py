@@ -53,8 +53,9 @@ def run_check(
 ) -> int:
     """Checks files and folders, prints the errors in the output format ``output``, and returns the exit status.
 
-    With ``is_each``, each file or folder is checked on ``catalog`` itself. Without it, each is checked on the catalog
-    that results from the files before it. Raises SqlError for an environment or variable that does not exist.
+    With ``is_each``, each file or folder is checked on ``catalog`` itself. Without ``is_each``, each file or folder is
+    checked on the catalog that results from the files before it. Raises SqlError for an environment or variable that
+    does not exist.
     """
     from rw_sql.cli.checking.check_input import check_group, read_groups
     from rw_sql.cli.reports.check_reports import Report, write_report

@@ -157,7 +157,7 @@ def _check_folder(
 
 
 def _refused(checked: Checked, error: SqlError) -> Checked:
-    """A statement with the error that a folder must not contain it."""
+    """Adds to a statement the error that a folder must not contain such a statement."""
     others = checked.errors if error.kind in _KEEPS_OTHERS else ()
     if not any(other.span is not None and other.span == error.span for other in others):
         others = (*others, error)

@@ -59,7 +59,7 @@ def errors_of_changes(
 
     The definitions themselves must have no errors.
     """
-    # The ids of the objects that have been checked stay unused, because the checker remembers what it knows about them.
+    # The ids of the objects that have been checked stay unused, because the checker keeps its facts about them.
     checker.snapshot = replace(catalog, next_id=checker.snapshot.next_id)
     try:
         changes = possible_changes(checker.snapshot, objects)

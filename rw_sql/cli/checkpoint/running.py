@@ -70,8 +70,8 @@ _STOPPED = "Is the job that uses this checkpoint stopped? Type yes: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstreams:
-    """What is needed to look at a job's upstreams: the options of the Kafka client, and the paths of the Delta
-    tables."""
+    """The settings for reading the state of a job's upstreams: the options of the Kafka client, and the paths of the
+    Delta tables."""
 
     options: tuple[Option, ...] = ()
     tables: tuple[str, ...] = ()
@@ -130,7 +130,8 @@ def target_of(
     shift_by: int | None,
     back_by: str | None,
 ) -> InjectTarget:
-    """The target on the command line. Raises SqlError INVALID_OPTION if there is not exactly one."""
+    """The target on the command line. Raises SqlError INVALID_OPTION if the command line has no target or several
+    targets."""
     given: dict[str, InjectTarget] = {}
     if set_:
         given["--set"] = InjectValues(entries=tuple(_entry(written) for written in set_))
@@ -290,7 +291,7 @@ def move_checkpoint(
     if is_sql_only:
         console_for().print(Text(render(statement) + ";"))
         return
-    # Whether the job is stopped is asked separately, so the preview's question does not contain it.
+    # A separate question asks whether the job is stopped, so the preview's question does not contain this point.
     asked = replace(statement, is_assumed_stopped=True)
 
     def make_plan() -> Plan:
@@ -400,7 +401,7 @@ def _carry_out(
 
 def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool) -> bool:
     """Asks whether the job is stopped and whether to carry out the plan; returns only if both are confirmed. Otherwise
-    raises SqlError CONFIRMATION_NEEDED. The result is False if the options of the command confirm both."""
+    raises SqlError CONFIRMATION_NEEDED. Returns False if the command's options confirm both without a question."""
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not is_assumed_stopped and not (can_ask and _is_yes(console, _STOPPED)):
         raise SqlError(

@@ -298,8 +298,8 @@ def _compared(
 
 
 def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
-    """Reads a catalog from a file. The returned warehouse is only a placeholder for callers that need one; the catalog
-    does not belong to it."""
+    """Reads a catalog from a file. The returned warehouse is only a placeholder for callers that need one. The
+    placeholder is not the warehouse of the catalog."""
     from rw_sql.metastore import catalog_from_json
     from rw_sql.runtime.support.warehouse import Warehouse
 

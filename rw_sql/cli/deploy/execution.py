@@ -96,7 +96,7 @@ def carry_out(
     plan_file: str | None,
 ) -> None:
     """Runs the statements in ``first``, then the statements of the changes, and appends each completed change to
-    ``made``. ``again`` tells the user how to continue after an error, such as "run the same command again".
+    ``made``. ``again`` is the instruction for continuing after an error, such as "run the same command again".
     ``plan_file`` is the file from which the plan was read, if any.
 
     All statements are planned before the first one runs, so that nothing is changed if one of them would be refused. A

@@ -1,8 +1,8 @@
-"""Computes the changes between a catalog and a folder. A view is created again if it cannot follow the rebuild of a
-view that it reads.
+"""Computes the changes between a catalog and a folder. The changes create a view again if the view cannot keep its
+columns when another view that it reads is rebuilt.
 
-``compare`` knows only definitions. Whether a view can keep its columns when a view that it reads gets another query is
-known only after planning. This module plans the statements as ``rw-sql check`` does.
+``compare`` compares only definitions. Only planning shows whether a view can keep its columns when another view that it
+reads gets a new query. This module therefore plans the statements, as ``rw-sql check`` does.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def possible_changes(
 ) -> tuple[DeployChange, ...]:
     """The changes that make the catalog match the folder; see :func:`rw_sql.plan.deploy.changes.compare`.
 
-    If a view of the folder could not keep its columns because a view that it reads gets another query, the changes
-    create the view again. They also create a view again that does not have a column that another definition needs, if
-    the view can get this column in no other way.
+    If a view of the folder could not keep its columns because another view that it reads gets a new query, the changes
+    create the view again. The changes also create a view again if it lacks a column that another definition needs, and
+    if it can get this column in no other way.
     """
     unable: dict[int, str] = {}
     while True:
@@ -60,8 +60,8 @@ def check_changes(checker: ScriptChecker, changes: Sequence[DeployChange]) -> It
 
 
 def _reader_that_cannot_follow(snapshot: Snapshot, changes: Sequence[DeployChange]) -> tuple[int, str] | None:
-    """The id of the first view because of which the rebuild of a view that it reads is refused, and the reason; None if
-    no rebuild is refused."""
+    """If the rebuild of a view is refused because of another view that reads it: the id of the first such reading view,
+    and the reason. None if no rebuild is refused."""
     last = max((place for place, change in enumerate(changes) if change.action == REBUILD), default=-1)
     for _, checked in check_changes(ScriptChecker(snapshot), changes[: last + 1]):
         for error in checked.errors:
@@ -71,8 +71,8 @@ def _reader_that_cannot_follow(snapshot: Snapshot, changes: Sequence[DeployChang
 
 
 def _view_without_columns(snapshot: Snapshot, changes: Sequence[DeployChange]) -> tuple[int, str] | None:
-    """The id of the first view that does not have a column that a change needs, and that cannot get the column by a
-    rebuild, and the reason for creating the view again; None if there is no such view."""
+    """The id of the first view that lacks a column that a change needs, and that cannot get this column by a rebuild;
+    None if there is no such view. The result also contains the reason for creating the view again."""
     if not adds_columns(snapshot, changes):
         return None
     checker = ScriptChecker(snapshot)

@@ -44,7 +44,7 @@ def format_text(text: str, file: str | None = None, *, is_canonical: bool = Fals
     plain = unix_lines(text)
     if plain == text:
         return format_script(text, file, is_canonical=is_canonical)
-    # If all line ends of a file are alike, the line ends that formatting adds are like them too.
+    # If all line ends of a file are of the same kind, formatting adds line ends of this kind.
     for end in ("\r\n", "\r"):
         if plain.replace("\n", end) == text:
             return format_script(plain, file, is_canonical=is_canonical).replace("\n", end)

@@ -93,7 +93,7 @@ class _Layout:
         return line.join(self._expression(*part, margin + _STEP * (at > 0)) for at, part in enumerate(conditions))
 
     def _expression(self, first: int, last: int, margin: int) -> str:
-        """Writes tokens on one line. If they do not fit, breaks the line at subqueries, arguments, and WHEN."""
+        """Writes tokens on one line. If the tokens do not fit, breaks the line at subqueries, arguments, and WHEN."""
         if self._fits(first, last, margin) and not (self._is_broken and self._has_query(first, last)):
             return self._flat(first, last)
         text, at = "", first

@@ -21,7 +21,8 @@ _WORDS = "rw_sql.words"
 
 
 class RootGroup(TyperGroup):
-    """The root command. Its completion options take an optional shell; the default is the running shell.
+    """The root command. The completion options of this command take an optional shell; the default is the running
+    shell.
 
     If a command line has a word whose option is missing, the error's hint is the right command line.
     """
@@ -39,8 +40,8 @@ class RootGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Runs the command. Raises SqlError INVALID_OPTION for a word whose option is missing.
 
-        After Ctrl-C, typer ends the process without a message. If the interrupt has one, such as that the statement is
-        committed, it is printed here.
+        After Ctrl-C, typer ends the process without a message. If the interrupt has a message, for example that the
+        statement is committed, this method prints the message.
         """
         try:
             return super().invoke(ctx)

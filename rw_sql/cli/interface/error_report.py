@@ -27,7 +27,8 @@ def report_error(error: SqlError) -> None:
     """Prints the error that ends a command on standard error.
 
     If the command was asked for JSON, also prints ``{"error": …}`` as one line on standard output; otherwise, a program
-    that reads JSON would find nothing there. A command whose document contains the error must not call this function.
+    that reads JSON would find nothing there. A command must not call this function if the command's own JSON output
+    contains the error.
     """
     from rw_sql.cli.terminal.output import print_error
 

@@ -1,4 +1,5 @@
-"""The error for a word in a place where the command accepts only options. Its hint is the command line that was meant.
+"""The error for a word in a place where the command accepts only options. The hint is the command line that the user
+probably meant.
 
 For example, ``rw-sql source show orders`` gets the hint ``rw-sql source show -s orders``.
 """
@@ -29,8 +30,8 @@ _MEANT: tuple[tuple[str, str], ...] = (
     ("--warehouse", r".*/.*"),
     ("--resource-group", r"[^/]+"),
 )
-"""The options whose values users write without the option, and the pattern of each value. The option that was meant is
-the first one that the command has, that the command line does not contain yet, and whose pattern fits."""
+"""The options that users leave out before a value, each with a pattern of its values. The left-out option is the first
+one that the command has, that the command line does not contain yet, and whose pattern matches the value."""
 
 _UNLIKELY = "a-word-that-nobody-types-"
 

@@ -145,7 +145,7 @@ def require_output(output: str, forms: Sequence[str], option: str = "--output") 
 
 PICTURES = ("mermaid", "svg")
 MOVE_OUTPUT = output_option("text", "json", *PICTURES, help="The output format. mermaid and svg require --dry-run.")
-"""``--output`` for the commands that move positions. Their preview can be a picture."""
+"""``--output`` for the commands that move positions. The preview of such a command can be a picture."""
 
 
 def require_move_output(output: str, *, is_dry_run: bool) -> None:

@@ -25,7 +25,7 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 class OutputError(SqlError):
     """Standard output cannot be written.
 
-    It is no OSError, because an OSError of a command concerns its warehouse or its files.
+    This exception is no OSError, because an OSError of a command concerns the command's warehouse or files.
     """
 
     def __init__(self, cause: OSError) -> None:
@@ -37,8 +37,8 @@ class OutputError(SqlError):
 
 
 class _Descriptor(io.FileIO):
-    """A descriptor that raises errors as OutputError. A BrokenPipeError, which means that the reader has ended, stays
-    as it is."""
+    """A descriptor that raises errors as OutputError. A BrokenPipeError, which means that the reader has ended, is
+    raised unchanged."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:

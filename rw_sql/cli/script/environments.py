@@ -33,8 +33,8 @@ def environment(folder: str, env: str | None) -> dict[str, str]:
 def environment_above(file: str, env: str | None) -> dict[str, str]:
     """The variables of an environment for a file.
 
-    They come from the file's own folder or, if it does not have that environment, from the nearest folder above that
-    has it.
+    The variables come from the file's own folder or, if this folder does not have the environment, from the nearest
+    folder above that has it.
 
     Raises SqlError if no folder has the environment's file.
     """

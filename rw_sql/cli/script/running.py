@@ -81,7 +81,8 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[
 
 
 class RunStatus:
-    """The status line of a run. It first shows that Spark is starting, then the activity of the running statement."""
+    """The status line of a run. The line first shows that Spark is starting, then the activity of the running
+    statement."""
 
     def __init__(self, *, is_quiet: bool) -> None:
         self.spark: SparkSession | None = None
@@ -119,8 +120,8 @@ class ScriptRun:
         self._was_interrupted = False
 
     def stops_at_once(self) -> bool:
-        """True if the first statement cannot be parsed, and its error ends the run. The error is then reported, without
-        the seconds that the start of Spark takes."""
+        """True if the first statement cannot be parsed, and its error ends the run. The error is then reported without
+        starting Spark, which takes seconds."""
         script = next((script for script in self._scripts if script.parts), None)
         error = None if script is None or self._keeps_going else _unparsed(script, script.parts[0])
         if error is None:
@@ -298,8 +299,8 @@ def _unparsed(script: Script, part: ScriptStatement) -> SqlError | None:
 
 @contextmanager
 def _dry_session(warehouse: str | None) -> Iterator[Attached]:
-    """A session that runs no jobs. It is attached to the warehouse, or to a temporary empty one if the warehouse does
-    not exist yet."""
+    """A session that runs no jobs. The session is attached to the warehouse or, if the warehouse does not exist yet, to
+    a temporary empty warehouse."""
     from rw_sql.session.attach import attach
     from rw_sql.session.location import warehouse_at
 

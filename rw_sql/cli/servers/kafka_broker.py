@@ -62,8 +62,8 @@ def start_broker(
     If the folder's broker is already running, returns it.
 
     ``port`` 0 selects a free port, which is stored in the folder so that a restarted broker has the same address.
-    ``extra`` are additional lines of server.properties. The broker outlives this process. Raises SqlError
-    UPSTREAM_UNREACHABLE with the end of the broker's log if it does not start.
+    ``extra`` are additional lines of server.properties. The broker outlives this process. If the broker does not start,
+    raises SqlError UPSTREAM_UNREACHABLE with the last lines of the broker's log.
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)
@@ -182,8 +182,8 @@ def _java() -> list[str]:
 
 def _format(java: list[str], home: Path, cluster_id: str, extra: Mapping[str, str]) -> None:
     """Prepares a folder for a broker's data. Kafka's program for this needs a JVM, which takes seconds, so it runs only
-    once per machine and version of Kafka. It writes a file with the initial features, which are the same for each
-    cluster. From then on, that file is copied."""
+    once per machine and version of Kafka. The program writes a file with the initial features, which are the same for
+    each cluster. Afterwards, this file is copied instead of running the program again."""
     kept = _kept_checkpoint()
     is_plain = not any(key.startswith(_FORMAT_SETTINGS) for key in extra)
     data = home / "data"

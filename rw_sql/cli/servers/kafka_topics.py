@@ -39,7 +39,7 @@ class TopicInfo:
 
 
 def answering_cluster(bootstrap: str, seconds: float) -> str | None:
-    """The id of the cluster that responds at an address within the time limit; None if none does."""
+    """The id of the cluster that responds at an address within the time limit; None if no cluster responds."""
     from confluent_kafka import KafkaException
 
     # The client must not be garbage-collected, because its requests would then never get a response.

@@ -112,7 +112,7 @@ def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
 
     Without ``port``, the server uses the default port, or a free port if another process already uses the default. For
     example, if a machine has two servers of one warehouse, the server that runs the jobs uses the default port, and the
-    one that waits to take over uses another.
+    server that waits to take over uses another port.
     """
     from rw_sql.runtime.status.http_server import DEFAULT_PORT, StatusServer
 

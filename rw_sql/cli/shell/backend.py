@@ -109,8 +109,8 @@ class Backend:
     def go_to(self, warehouse: str) -> Attached:
         """Attaches to another warehouse, which is created if it does not exist.
 
-        This process then no longer runs the jobs of the current warehouse. If attaching fails, the shell
-        stays in the current warehouse; if Ctrl-C comes after the change, it is in the new one.
+        This process then stops running the jobs of the current warehouse. If attaching fails, the shell stays in the
+        current warehouse. If Ctrl-C arrives after the change, the shell is in the new warehouse.
         """
         from rw_sql.session.attach import attach, attached_to
 
@@ -171,8 +171,8 @@ class Backend:
         """The rows of a statement that only reads the catalog, if Spark is not up; None if the statement must be run
         with Spark.
 
-        Raises SqlError, located in ``text``, for a statement of any kind that is wrong whatever Spark and the upstreams
-        would report.
+        Raises SqlError, located in ``text``, for a statement that is wrong regardless of the state of Spark and of the
+        upstreams.
         """
         if self.is_up:
             return None

@@ -19,7 +19,7 @@ _COMMAND = re.compile(r"\\([A-Za-z]+\+?|[!?])[ \t]*([^\n]*)")
 _OF_SCRIPTS = frozenset(COMMANDS)
 """Commands that are also available in scripts.
 
-They are processed before statements are parsed (``rw_sql/syntax/variables``).
+These commands are processed before statements are parsed (``rw_sql/syntax/variables``).
 """
 
 LISTS: Mapping[str, str] = {
@@ -95,7 +95,7 @@ def split_commands(text: str) -> tuple[Piece, ...]:
 
 
 def _statements(text: str, start: int, end: int) -> list[Piece]:
-    """The part ``[start, end)`` of ``text`` as a list of one piece, whose line numbers are those of the whole text. The
+    """The part ``[start, end)`` of ``text`` as a list of one piece, whose lines are numbered as in the whole text. The
     list is empty if the part is blank."""
     lines = "\n" * text.count("\n", 0, start)
     return [Piece(kind="statements", text=lines + text[start:end])] if text[start:end].strip() else []

@@ -306,7 +306,7 @@ class Place:
     def after(cls, text: str, tokens: list[Token]) -> Place:
         """The place after ``tokens``, which begin an rw_sql statement.
 
-        For a Spark statement, it is a place inside a query.
+        For a Spark statement, the result is a place inside a query.
         """
         prefix = _Prefix(text, [*tokens, scan("")[0]], 0, len(tokens))
         begun = cls._begun_keywords(text, tokens)
@@ -349,7 +349,7 @@ class Place:
 
 
 class _Prefix(Parser):
-    """A parser for the beginning of a statement. It builds no statement, and stops at the end of the text."""
+    """A parser for the beginning of a statement. The parser builds no statement, and stops at the end of the text."""
 
     def read(self) -> bool:
         """Reads all tokens; returns True if the text ends inside a query or expression.

@@ -39,7 +39,7 @@ _CERTAIN = frozenset({
     DUPLICATE_OBJECT, INVALID_OPTION, INVALID_PARAMETER, INVALID_PROPERTY, MISSING_PROPERTY, NOT_SUPPORTED,
     UNDEFINED_OBJECT, UNDEFINED_SCHEMA, UNKNOWN_OPTION, UNKNOWN_PARAMETER, UNKNOWN_PROPERTY, WRONG_KIND,
 })  # fmt: skip
-"""The errors for which the catalog and the statement are enough."""
+"""The errors that the catalog and the statement alone can show."""
 
 _WITH_QUERY = ast.CreateMaterializedView | ast.AlterMaterializedViewQuery | ast.CreateSink
 _EMPTY = Snapshot()

@@ -24,10 +24,10 @@ def show_at_prompt() -> None:
 
 
 class PromptStatus(StatusLine):
-    """A status line for the statements of a Python prompt, but not for those of a program.
+    """A status line for statements that are typed at a Python prompt, but not for the statements of a program.
 
-    It is not shown if Spark's progress bars are enabled, because the bars use the same line of the terminal.
-    ``rw_sql.connect`` and ``rw-sql pyspark`` disable the bars.
+    The status line is not shown if Spark's progress bars are enabled, because the bars use the same line of the
+    terminal. ``rw_sql.connect`` and ``rw-sql pyspark`` disable the bars.
     """
 
     @contextmanager

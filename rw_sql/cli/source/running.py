@@ -43,7 +43,7 @@ def run_statement(
 ) -> None:
     """Runs, explains or only prints a statement. Raises SqlError.
 
-    This process does not start Spark or run jobs; the warehouse's owner applies the statement. With ``json``, only
+    This process neither starts Spark nor runs jobs. The warehouse's owner applies the statement. With ``json``, only
     the rows go to standard output; previews and questions go to standard error.
     """
     if is_look(statement):

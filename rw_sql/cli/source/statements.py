@@ -115,7 +115,7 @@ class TargetWords:
     back_by: str | None = None
 
     def target(self) -> InjectTarget:
-        """The statement's target. Raises SqlError if the command line has none or several."""
+        """The statement's target. Raises SqlError if the command line has no target or several targets."""
         given: list[InjectTarget] = []
         if self.settings:
             given.append(InjectValues(entries=tuple(_entry(*pair) for pair in pairs(self.settings, "--set"))))

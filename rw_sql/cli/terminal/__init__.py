@@ -1,4 +1,4 @@
-"""What commands print to a terminal, and what they ask there: tables, errors, questions, status lines.
+"""The output of commands in a terminal: tables, errors, questions and status lines.
 
 Imports: ``errors``, ``session`` and ``plan``'s results. Begin with ``output``.
 """

@@ -45,13 +45,13 @@ _PLACE, _CARET = re.compile(r"LINE \d+: "), re.compile(r"( *)(\^+)")
 _CUT = "…"
 
 Layout = Literal["auto", "table", "records"]
-"""How a result is printed. ``records``: row by row, with one line per column. ``auto``: as a table, or row by row if
-the result is too tall or too wide for a table."""
+"""The form in which a result is printed. ``records``: row by row, with one line per column. ``auto``: as a table, or
+row by row if the result is too tall or too wide for a table."""
 
 
 class _VisibleConsole(Console):
-    """A console that prints the control characters of a text as escapes. The cells of tables are made visible before,
-    because the widths of columns depend on them."""
+    """A console that prints the control characters of a text as escapes. In the cells of tables, control characters are
+    replaced before the table is made, because the widths of columns depend on the text of the cells."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*map(_visible, objects), **options)
@@ -68,7 +68,7 @@ def _visible(part: object) -> object:
 def console_for(stream: TextIO | None = None) -> Console:
     """A console on ``stream`` (default: standard output).
 
-    It is as wide as the terminal; without a terminal, its width is unlimited.
+    The console is as wide as the terminal; without a terminal, the console's width is unlimited.
     """
     stream = stream or sys.stdout
     if stream.isatty():
@@ -82,7 +82,7 @@ def console_for(stream: TextIO | None = None) -> Console:
 
 def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto", is_plan: bool = False) -> None:
     """Prints a result as a table with its number of rows; prints nothing for a result without columns. ``is_plan``: the
-    rows are those of EXPLAIN, which are printed as text.
+    rows are the result of EXPLAIN and are printed as text.
 
     If a table with unbroken headers does not fit, it is printed without lines between its columns. If that does not
     fit either, or if it has tall cells, it is printed row by row, unless ``layout`` requires a table.

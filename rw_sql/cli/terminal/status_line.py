@@ -44,10 +44,10 @@ _MOST_SECONDS = 60.0
 _MOST_JOBS = 8
 _BAR = 20
 _ECHOED = 8
-"""The columns that stay free behind the last line.
+"""The number of columns that stay free at the end of the last line.
 
-The terminal writes ``^C`` there for each Ctrl-C. If that went on in the next line, a part of the status would stay on
-the screen.
+The terminal writes ``^C`` there for each Ctrl-C. If this text continued on the next line, a part of the status would
+stay on the screen.
 """
 
 
@@ -168,7 +168,8 @@ class StatusLine:
                     self._show(progress, self._clock() - self._started)
 
     def _described(self) -> Progress:
-        """The running activity. If it cannot be described, says ``running``, so that the display goes on."""
+        """The running activity. If the activity cannot be described, the result is ``running``, so that the display
+        continues."""
         try:
             return self._describe()
         except Exception:

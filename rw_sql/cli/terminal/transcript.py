@@ -49,8 +49,8 @@ class Transcript:
 
     @property
     def answer(self) -> Answer | None:
-        """The function that answers the question before an unsafe statement; None if nobody can answer. It prints the
-        statement, then the preview."""
+        """The function that answers the question before an unsafe statement; None if nobody can answer. The function
+        prints the statement, then the preview."""
         return None if self._answer is None else self._ask
 
     def show(self, statement: StatementText, result: DataFrame | None) -> None:

@@ -91,7 +91,8 @@ Test = SltTest | ViewTest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestOptions:
-    """How tests are run. ``labels`` are the labels for skipif and onlyif; ``is_recording`` rewrites expected rows."""
+    """The options for running tests. ``labels`` are the labels for skipif and onlyif; ``is_recording`` rewrites
+    expected rows."""
 
     __test__ = False
 
@@ -300,7 +301,7 @@ class Bench:
 
     @contextmanager
     def _own_topics(self, topics: frozenset[str]) -> Iterator[None]:
-        """A context manager that lets files that create the same topic run only one after another.
+        """A context manager that makes files with the same topic run one after another.
 
         Each file starts without the topic.
         """

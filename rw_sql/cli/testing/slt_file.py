@@ -44,7 +44,7 @@ _REFUSED = {
     "subtest": "put the records of the subtest into a separate file",
 }
 _OF_ONE_LINE = ("flush", "include", "halt", "topic", "add", "answer", "objects")
-"""Records without lines below the first one."""
+"""The first words of records that consist of a single line."""
 
 _WORDS = (
     "statement",

@@ -75,8 +75,8 @@ class SltRun:
     """One run of a file. ``names`` are the values of ``${…}``. ``found`` are the rows to record: it maps the index of
     the line at which a query's expected rows begin to the new rows.
 
-    With ``is_recording``, rows that differ from the expected ones are recorded, and no MismatchError is raised. This
-    does not apply to included files, because other files include them too.
+    With ``is_recording``, rows that differ from the expected ones are recorded, and no MismatchError is raised. Nothing
+    is recorded for included files, because other files may include the same files.
     """
 
     attached: Attached
@@ -365,8 +365,8 @@ def _sorted(lines: list[str], modes: Sequence[str]) -> list[str]:
 def _difference(
     names: Sequence[str], expected: list[str], found: list[str], rows: Sequence[Row], modes: Sequence[str]
 ) -> str:
-    """The expected and the found rows side by side. They are split into the query's columns if each expected line has
-    one value per column."""
+    """The expected and the found rows side by side. The rows are split into the query's columns if each expected line
+    has one value per column."""
     split = [tuple(line.split()) for line in expected]
     is_plain = all(len(row) == len(names) for row in split) and all(" " not in cell for row in rows for cell in row)
     if is_plain and "valuesort" not in modes:

@@ -1,4 +1,5 @@
-"""Runs a unit test of a view. The inputs get the given rows; the view and all objects between run unchanged."""
+"""Runs a unit test of a view. The inputs get the given rows. The view, and all objects between the inputs and the view,
+run unchanged."""
 
 from __future__ import annotations
 

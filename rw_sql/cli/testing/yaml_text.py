@@ -1,4 +1,4 @@
-"""Reads YAML whose numbers, truth values and times keep their text, and whose keys are unique."""
+"""Reads YAML. Numbers, truth values and times keep their original text, and a key that occurs twice is an error."""
 
 from __future__ import annotations
 

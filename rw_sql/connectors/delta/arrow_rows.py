@@ -1,4 +1,4 @@
-"""Reads a small Delta table into memory with Arrow, if Arrow certainly reads the values that Spark would read."""
+"""Reads a small Delta table into memory with Arrow, if Arrow is certain to return the same values as Spark."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _LEGACY, _VERSION = b"org.apache.spark.legacy", b"org.apache.spark.version"
-"""The keys by which Spark recognizes files whose times it converts from the Julian calendar: the beginning of the keys
-of such files, and the version of the Spark that wrote the file, where all versions before 3 used that calendar."""
+"""The keys by which Spark recognizes a file whose times it converts from the Julian calendar. ``_LEGACY`` is the
+beginning of the keys that mark such a file. ``_VERSION`` is the key for the version of Spark that wrote the file; all
+versions before 3 used the Julian calendar."""
 
 _DAYS = (-141_427, 2_932_896)
 _MICROS = (-141_427 * 86_400_000_000, 253_402_300_799_999_999)
@@ -34,7 +35,7 @@ _FORMS = {
 
 
 def is_readable(kind: pa.DataType) -> bool:
-    """True for the types of columns that Arrow and Spark read alike. Nested types are not among them."""
+    """True for the types of columns that Arrow and Spark read alike; False for all nested types."""
     return (
         pa.types.is_integer(kind)
         or pa.types.is_boolean(kind)
@@ -49,8 +50,9 @@ def is_readable(kind: pa.DataType) -> bool:
 def rows_of(path: str, columns: Mapping[str, pa.DataType], *, most_rows: int, most_bytes: int) -> pa.Table | None:
     """The rows of the newest version of a table, with the columns ``columns`` (name → type) in that order.
 
-    Returns None if the table lacks a column or has another type for it, if the table's files do not determine its rows
-    (because of a feature that readers must support, or partition columns), or for a reason of :func:`rows_of_files`.
+    Returns None if the table lacks a column or has another type for it. Also returns None if the files alone do not
+    determine the table's rows, because the table has partition columns or a feature that readers must support, or if
+    :func:`rows_of_files` returns None.
     """
     try:
         table = DeltaTable(path)
@@ -70,9 +72,9 @@ def rows_of_files(
 ) -> pa.Table | None:
     """The rows of local Parquet files, with the columns ``columns`` (name → type) in that order.
 
-    Returns None if a file is not local or cannot be read, if there are more than ``most_rows`` rows or they need more
-    than ``most_bytes`` of memory, or if a column is missing, has another type, or has times that Spark may convert or
-    refuse.
+    Returns None if a file is not local or cannot be read, or if there are more than ``most_rows`` rows or they need
+    more than ``most_bytes`` of memory. Also returns None if a column is missing, has another type, or has times that
+    Spark may convert or refuse.
     """
     schema = pa.schema(list(columns.items()))
     if not all(is_readable(field.type) for field in schema):
@@ -123,7 +125,8 @@ def _is_same(stored: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _has_usual_times(column: pa.ChunkedArray[Any]) -> bool:
-    """True unless a date or time is outside the limits between which Arrow and Spark read the same."""
+    """False if a date or time is outside the limits within which Arrow and Spark read the same value; otherwise
+    True."""
     is_date = pa.types.is_date(column.type)
     if not (is_date or pa.types.is_timestamp(column.type)):
         return True

@@ -1,7 +1,7 @@
 """Parses commits of a Delta table: the files that a commit appended, and whether it changed existing rows.
 
 A commit is a file of JSON lines (Delta protocol, "Actions"). ``add`` and ``remove`` actions with ``dataChange`` false,
-such as those of OPTIMIZE, move rows to other files without changing them.
+such as the actions of OPTIMIZE, move rows to other files without changing them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Keeps wrong minimum and maximum values out of the statistics of Delta tables. A reader would skip files that have the
-rows for which it asks.
+"""Keeps wrong minimum and maximum values out of the statistics of Delta tables. Because of wrong values, a reader would
+skip files that contain rows that it needs.
 
 - *Floating-point columns*: delta-rs computes the minimum and the maximum of a column without its NaN values. For Spark,
   NaN is greater than every number.
 - *Decimals of more than 15 digits*: delta-rs writes their minimum and maximum as floating-point numbers of 64 bits,
-  which store only the first 15 digits exactly; without decimal places, as 64-bit integers at most.
+  which store only the first 15 digits exactly. For decimals without decimal places, it writes 64-bit integers at most.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ MOST_FILES = 32
 """The maximum number of files of a table that is read directly. To list more paths, Spark would start a job."""
 
 _MOST_PARTS = 4
-"""The maximum number of partitions of a table that is read directly. Each one is a branch of the query's plan."""
+"""The maximum number of partitions of a table that is read directly. Each partition is a branch of the query's plan."""
 
 _HARMLESS = frozenset({"timestampNtz"})
 """The reader features that do not prevent reading a table's files without Delta."""

@@ -2,8 +2,8 @@
 
 delta-rs updates a handle with the commits after the handle's version. If the table was created again and already has
 commits with these versions, the handle silently becomes a mixture of the old and the new table. Before each update, the
-sink therefore checks that the file of a commit that it knows still has the same size and time. The check takes a tenth
-of a millisecond on a local path, and one request in an object store.
+sink therefore checks that the file of a known commit still has the same size and modification time. The check takes a
+tenth of a millisecond on a local path, and one request in an object store.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _Stamp = tuple[int | None, int | None]
 
 
 class SeenLog:
-    """Recognizes the log of an open table by the size and the time of one commit's file. Not thread-safe."""
+    """Recognizes the log of an open table by the size and the modification time of one commit's file. Not
+    thread-safe."""
 
     def __init__(self, table: deltalake.DeltaTable, storage: dict[str, str]) -> None:
         from deltalake.fs import DeltaStorageHandler

@@ -1,10 +1,9 @@
 """The Delta sink: writes to a user's table, each batch exactly once.
 
-A batch's commit carries two application transactions (Delta protocol, "Transaction Identifiers"). The first, named
-by the sink's identity, has the value ``run × 2³² + batch + 1`` and fences earlier runs. The second, named by the
-identity and the generation, has the batch's number. Delta keeps both for the lifetime of the table, regardless of
-log cleanup and other writers, unless a table property limits their retention. The sink refuses tables with that
-property.
+A batch's commit carries two application transactions (Delta protocol, "Transaction Identifiers"). The first, named by
+the sink's identity, has the value ``run × 2³² + batch + 1`` and fences earlier runs. The second, named by the sink's
+identity and the generation, has the batch's number. Delta keeps both for the lifetime of the table, regardless of log
+cleanup and other writers, unless a table property limits their retention. The sink refuses tables with that property.
 """
 
 from __future__ import annotations
@@ -84,7 +83,8 @@ _UNWRITABLE = frozenset(
 _APPEND_ONLY = "delta.appendOnly"
 _INDEX = "_rw_index"
 _RETENTION = "delta.setTransactionRetentionDuration"
-"""The table property that lets Delta forget application transactions. Without it, Delta keeps them forever."""
+"""The table property that limits how long Delta keeps application transactions. Without this property, Delta keeps them
+forever."""
 
 
 class DeltaSink:

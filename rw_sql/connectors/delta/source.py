@@ -1,4 +1,5 @@
-"""A Delta table as a source of appended rows. Its only split is the table; an offset is a version."""
+"""A Delta table as a source of appended rows. The only split of the source is the table; an offset is a version of the
+table."""
 
 from __future__ import annotations
 

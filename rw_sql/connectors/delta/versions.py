@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BY_AGE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-"""A setting of Delta, on by default. With it, Delta reads no version that is older than the table's
+"""A setting of Delta, on by default. If the setting is on, Delta reads no version that is older than the table's
 ``delta.deletedFileRetentionDuration`` (except for the newest version), even if the version's files exist.
 
 A batch reads its inputs at the versions that were planned for it, and table upkeep keeps the files of these versions.

@@ -1,6 +1,6 @@
 """Opens compressed files of lines for reading.
 
-Every frame, stream or member of a file is read, because pigz, pzstd and ``cat`` write several of them into one file. A
+A file may consist of several frames, streams or members, as pigz, pzstd and ``cat`` write them; all of them are read. A
 file that ends early raises an error. This module imports no other module of the package, because Spark's workers
 receive it by value.
 """

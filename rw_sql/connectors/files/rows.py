@@ -38,15 +38,15 @@ _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
 _SPARK_VERSION = b"org.apache.spark.version"
 _LEGACY_TIMES, _LEGACY_INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
-"""The keys by which Spark recognizes files whose times it converts from the Julian calendar: the version of the Spark
-that wrote the file, and the marks for times of all types but INT96, and for those of INT96."""
+"""The keys by which Spark recognizes a file whose times it converts from the Julian calendar: the key for the version
+of Spark that wrote the file, the mark for times of all types except INT96, and the mark for times of type INT96."""
 
 _QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+"')
 """A quoted field of a CSV line."""
 
 NO_VALUE = "\ue0f5\ue0f6\ue0f7\ue0f5"
-"""The text of a CSV field that stands for NULL. It consists of private-use characters of Unicode, which ordinary text
-does not contain.
+"""The text of a CSV field that stands for NULL. This text consists of private-use characters of Unicode, which ordinary
+text does not contain.
 
 An empty field without quotes is NULL too, but a line that consists of one empty field would not count as a line.
 """
@@ -290,7 +290,7 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _row_groups(metadata: pq.FileMetaData, size: int) -> list[tuple[int, int, int]]:
-    """The row groups in file order: offset, bytes to the next one, number of rows."""
+    """The row groups in file order: offset, bytes to the next row group, number of rows."""
     begins = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -309,7 +309,8 @@ def _row_groups(metadata: pq.FileMetaData, size: int) -> list[tuple[int, int, in
 def _julian_columns(parquet: pq.ParquetFile) -> frozenset[str]:
     """The columns whose dates and times before 15 October 1582 are counted by the Julian calendar.
 
-    Spark marks the files that it writes in this way. Its first versions always did; they wrote only their number.
+    Spark marks the files that it writes with Julian dates and times. The first versions of Spark always wrote such
+    dates and times; their files have no mark except the version's number.
     """
     marks = parquet.metadata.metadata or {}
     version = marks.get(_SPARK_VERSION, b"")

@@ -53,7 +53,7 @@ class FileStore:
         return self.protocol == LOCAL
 
     def filesystem(self) -> Any:
-        """The fsspec file system. It caches no listings."""
+        """The fsspec file system, without a cache of listings."""
         return fsspec.filesystem(
             self.protocol, **({} if self.is_local else {"use_listings_cache": False, **self.arguments})
         )

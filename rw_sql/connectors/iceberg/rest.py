@@ -1,5 +1,5 @@
-"""A REST catalog whose requests have a time limit and stay at their server. The requests of pyiceberg's own class have
-no time limit, and follow redirects to other servers."""
+"""A client of a REST catalog. The client's requests have a time limit, and follow no redirects to other servers. The
+requests of pyiceberg's own class have no time limit, and follow such redirects."""
 
 from __future__ import annotations
 

@@ -254,8 +254,8 @@ class IcebergWriter:
         """Makes a commit write its files without the least and greatest value of the columns whose values Python cannot
         represent, because pyiceberg could not read these bounds from a file.
 
-        If a file to be rewritten has such values, that applies to every column of texts, dates or times. Like
-        :meth:`_forbid_retries`, the method changes properties in this process only.
+        If a file to be rewritten has such values, the bounds of all columns of texts, dates or times are left out. The
+        method changes the table's properties only in this process, as :meth:`_forbid_retries` does.
         """
         from pyiceberg import types
         from pyiceberg.schema import sanitize_column_names
@@ -298,8 +298,8 @@ class IcebergWriter:
         return [field.name for field in self._table.schema().fields if field.required and field.name in given]
 
     def _require_values(self, rows: pa.Table) -> None:
-        """Raises RefusedRowsError for keys that Python cannot represent, and, in rows to be written, for such values of
-        partition columns and for nulls in a NOT NULL column.
+        """Raises RefusedRowsError for keys that Python cannot represent. For rows to be written, also raises it for
+        such values of partition columns, and for nulls in a NOT NULL column.
 
         pyiceberg must compare keys and values of partition columns. Python cannot represent dates and times outside the
         years 1 to 9999 and strings that are not UTF-8.
@@ -374,7 +374,7 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 
 def _is_readable(column: pa.ChunkedArray) -> bool:
     """True if Python can represent all dates, times and texts of a column. Values within nested columns do not count,
-    because files have no bounds of them."""
+    because files have no bounds for nested columns."""
     try:
         if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
             pc.min_max(column).as_py()
@@ -397,8 +397,8 @@ def _types_of(table: Table) -> dict[str, pa.DataType]:
 def _rows_with(keys: pa.Table) -> BooleanExpression:
     """The condition that selects rows with one of these keys; null matches null.
 
-    It is true or false for every row, never NULL. pyiceberg keeps the rows for which the opposite of the condition is
-    true, so it would delete a row for which the condition is NULL.
+    The condition is true or false for every row, never NULL. pyiceberg keeps the rows for which the opposite of the
+    condition is true, so it would delete a row for which the condition is NULL.
     """
     from functools import reduce
     from math import inf

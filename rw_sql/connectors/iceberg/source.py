@@ -1,4 +1,5 @@
-"""An Iceberg table as a source of appended rows. Its only split is the table; an offset is a sequence number."""
+"""An Iceberg table as a source of appended rows. The only split of the source is the table; an offset is a sequence
+number of the table's snapshots."""
 
 from __future__ import annotations
 

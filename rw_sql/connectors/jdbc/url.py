@@ -29,8 +29,9 @@ _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10
 """With these settings, the failure of a server's machine is detected after a minute; the default is two hours."""
 
 _UNANSWERED_SECONDS, _MOST_UNANSWERED_SECONDS = 60, 900
-"""The limits in seconds of the time for which sent packets may stay unconfirmed. Keepalives do not help then, because
-none are sent in the meantime; the operating system would send the packets again for about a quarter of an hour."""
+"""The limits in seconds of the time for which sent packets may stay unconfirmed. Keepalives do not help in this case,
+because none are sent while packets are unconfirmed. Without the limits, the operating system would send the packets
+again for about a quarter of an hour."""
 
 _WITH_USER_TIMEOUT = 120_000
 """The first version of libpq with ``tcp_user_timeout``."""
@@ -90,8 +91,8 @@ def query_seconds(options: Mapping[str, str]) -> int:
 def limits(options: Mapping[str, str]) -> dict[str, str]:
     """The libpq parameters that end a connection whose server no longer responds.
 
-    A server that waits for a lock does not read what is sent to it, so a longer ``jdbc.query.timeout`` allows for more
-    time.
+    While a server waits for a lock, it does not read the data that is sent to it. A longer ``jdbc.query.timeout``
+    therefore raises the limit.
     """
     import psycopg
 

@@ -249,8 +249,8 @@ class JdbcWriter:
         return table
 
     def _merged_rows(self, batch: Any, columns: list[str]) -> Any:
-        """The query that returns a batch's rows; only the last row of each key, if the target considers some of the
-        keys equal."""
+        """The query that returns a batch's rows. If the target considers some of the keys equal, the query returns only
+        the last row of each key."""
         from psycopg import sql
 
         if not self._has_equal_keys:

@@ -1,7 +1,7 @@
 """Fetches small batches of Kafka records in this process.
 
-One consumer reads all partitions and stays open between batches. It either follows all partitions of a source, or reads
-the ranges of one batch after another.
+One consumer reads all partitions and stays open between batches. The consumer either follows all partitions of a
+source, or reads the ranges of one batch after another.
 
 Spark's reader uses one consumer, one task and three broker requests per partition and batch. With one or two records
 per partition, this overhead takes nearly all of the batch's time.
@@ -40,9 +40,9 @@ _AT_ONCE = 5_000
 _WAIT = 0.05
 
 _FETCH_WAIT_MS = 50
-"""The time in milliseconds after which the broker responds to a fetch request although it has no records. A consumer at
-the end of all its partitions sends a request that often. The end of a range that has no record, but a transaction
-marker, is noticed up to this much later."""
+"""The time in milliseconds after which the broker responds to a fetch request although it has no records. This time is
+the interval between two requests of a consumer that has read all its partitions to their ends. The end of a range that
+has a transaction marker instead of a record is noticed with a delay of up to this time."""
 
 
 _Part = tuple[str, int]
@@ -107,7 +107,7 @@ class _Received:
 
 @dataclass(slots=True)
 class KafkaFetcher:
-    """A consumer that commits nothing. It returns exactly the requested records, or None.
+    """A consumer that commits nothing. The consumer returns exactly the requested records, or None.
 
     ``terms`` maps each split to the leader epoch of its newest record in the last fetch.
     """
@@ -127,9 +127,9 @@ class KafkaFetcher:
 
         Records of the same split are in the order of their offsets.
 
-        Returns None if Spark's reader should read the batch instead: if the first record no longer exists, if the
-        brokers do not respond within 5 seconds or report an error, if the batch is too large for memory, or if headers
-        are requested.
+        Returns None if Spark's reader should read the batch instead. Spark's reader should read the batch if the first
+        record does not exist any more, if the brokers do not respond within 5 seconds or report an error, if the batch
+        is too large for memory, or if headers are requested.
         """
         if self.with_headers:
             # For a header whose name is not UTF-8, the client returns a tuple without a name, which crashes Python.
@@ -260,7 +260,8 @@ class KafkaFetcher:
 
 
 def consumer_properties(properties: Mapping[str, str], *, is_read_committed: bool) -> dict[str, Any]:
-    """The properties of a consumer that reads only what is assigned to it. Its group is that of ``properties``."""
+    """The properties of a consumer that reads only partitions that are assigned to it. ``properties`` determine its
+    consumer group."""
     return {
         "group.id": GROUP,
         **properties,

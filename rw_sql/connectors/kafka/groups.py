@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.kafka.admin import BrokerAdmin
 
 GROUP = "rw_sql"
-"""The group of a consumer whose properties name none."""
+"""The consumer group of a consumer whose properties do not name a group."""
 
 
 def is_refused_group(fault: KafkaError | None) -> bool:

@@ -59,7 +59,7 @@ def require_none(
 ) -> None:
     """Raises UnreadableRecordError if one of these records is in a range, because Spark's reader would fail at it.
 
-    ``properties`` are librdkafka's. ``reader`` is what needs Spark's reader.
+    ``properties`` are librdkafka's. ``reader`` is the object that needs Spark's reader, as named in the message.
     """
     parts = KafkaPartReader(is_read_committed=is_read_committed)
     for split, first in sorted(odd.items()):
@@ -145,8 +145,8 @@ class KafkaPartReader:
             consumer.close()
 
     def _end(self, message: Message, split: str) -> int:
-        """The end of what has been delivered. The partition's end, or a record after the range, shows that the range
-        has no further record."""
+        """The offset up to which records have been delivered. The partition's end, or a record after the range, shows
+        that the range has no further record."""
         import confluent_kafka as ck
 
         fault, offset = message.error(), int(message.offset() or 0)

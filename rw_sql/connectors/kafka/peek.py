@@ -48,7 +48,7 @@ _telling = threading.Lock()
 def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeout: float) -> dict[str, str]:
     """The topics whose offsets do not count records, with the reason. Errors are returned as a reason, never raised.
 
-    ``properties`` are those of a consumer.
+    ``properties`` are the properties of a consumer.
     """
     of_admin = {key: value for key, value in properties.items() if key != "group.id"}
 
@@ -159,8 +159,8 @@ def _messages(
 
 
 def make_consumer(properties: Mapping[str, str]) -> Consumer:
-    """Makes a consumer that commits nothing, reports partition ends and fetches as little as possible. Its group is
-    that of ``properties``. Raises BrokerError."""
+    """Makes a consumer that commits nothing, reports partition ends and fetches as little as possible. ``properties``
+    determine its consumer group. Raises BrokerError."""
     import confluent_kafka as ck
 
     try:

@@ -1,4 +1,4 @@
-"""Converts a Kafka source's options to those of librdkafka and of Spark's reader (the Java client).
+"""Converts a Kafka source's options to the options of librdkafka and of Spark's reader (the Java client).
 
 RisingWave's ``properties.*`` are librdkafka's names. ``sources/kafka.toml`` names the equivalent in the Java client for
 most of them. This module combines the options for login, trust and keys, because the Java client takes them as one JAAS
@@ -53,11 +53,11 @@ def admin_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[st
 
 
 def reader_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
-    """The properties of librdkafka's consumers: those of :func:`admin_properties`, and the consumer group of the
+    """The properties of librdkafka's consumers: the result of :func:`admin_properties`, and the consumer group of the
     source's readers.
 
-    These consumers read only what is assigned to them and commit nothing, but the client looks up the coordinator of
-    its group, for which brokers with access control need a permission.
+    These consumers read only partitions that are assigned to them, and commit nothing. But the client looks up the
+    coordinator of its group, and brokers with access control require a permission for this request.
     """
     group = spec.value(options, "group.id") or f"{spec.value(options, 'group.id.prefix')}-rw_sql"
     return {**admin_properties(spec, options), "group.id": group}

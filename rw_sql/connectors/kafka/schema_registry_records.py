@@ -74,8 +74,8 @@ class RegisteredSchemas:
             RegisteredSchema(
                 subject_of(given, topic), _text(kind, name or "Value", space, shape.columns), shape.columns
             ),
-            # Confluent's own serializers name the keys' subject like this too, whatever strategy names the values'
-            # subject.
+            # Confluent's own serializers use this name for the keys' subject too, regardless of the strategy for the
+            # values' subject.
             RegisteredSchema(f"{topic}-key", _text(kind, "Key", space, keys), keys) if keys else None,
         )
 

@@ -233,7 +233,7 @@ class KafkaConnector(PlainConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """A consumer group's committed offsets of the partitions. Raises SqlError UPSTREAM_UNREACHABLE."""
+        """The offsets that a consumer group has committed for the partitions. Raises SqlError UPSTREAM_UNREACHABLE."""
         from rw_sql.connectors.kafka import admin as kafka_admin
         from rw_sql.connectors.kafka import groups as kafka_groups
 
@@ -256,7 +256,7 @@ class KafkaConnector(PlainConnector):
         return first_offset(self.spec, options, split, at_times)
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
-        """The milliseconds since 1970 of ``scan.startup.mode = 'timestamp'``; None for other modes."""
+        """The time of ``scan.startup.mode = 'timestamp'``, in milliseconds since 1970; None for other modes."""
         return startup_time(self.spec, options)
 
     def split_topic(self, split: str) -> str:
@@ -329,7 +329,8 @@ class KafkaConnector(PlainConnector):
     ) -> DataFrame:
         """Spark's own batch reader for exactly these offsets. The jars of :meth:`spark_packages` must be loaded.
 
-        Partitions with timestamps that Spark cannot represent are read without it, from the first such record on.
+        If a partition has a timestamp that Spark cannot represent, Spark's reader is not used for the records of the
+        partition from the first such record on.
         """
         odd = self.unstreamable(options, ranges)
         if with_headers:

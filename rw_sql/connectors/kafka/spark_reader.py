@@ -25,8 +25,8 @@ _TASKS_A_CORE = 4
 
 _FETCH_BYTES, _MOST_FETCH_BYTES, _ALL_FETCH_BYTES = 1 << 20, 8 << 20, 64 << 20
 _TASK_BYTES_PER_SECOND = 1 << 20
-"""The bandwidth in bytes per second that each task that reads from the brokers is assumed to have at least, while as
-many tasks as there are cores read at the same time."""
+"""The assumed minimum bandwidth, in bytes per second, of each task that reads from the brokers. The number of tasks
+that read at the same time is the number of cores."""
 
 _POLL_RECORDS, _LEAST_POLL_RECORDS, _ALL_POLL_RECORDS = 5_000, 500, 40_000
 
@@ -136,11 +136,12 @@ def fetching(partitions: int, *, timeout_ms: int) -> dict[str, str]:
     partitions: all consumers of a query together keep at most 64 MiB of fetched bytes (but at least 1 MiB per
     partition) and 40,000 unpacked records.
 
-    The whole response must arrive within the time limit, after which Kafka's client requests the same bytes again:
-    over a slow connection, reading would never progress. A response therefore arrives in time over a connection with
-    1 MiB per second for each task that reads at the same time, unless it has the minimum size and the time limit is
-    less than a second. The size does not depend on the number of cores: machines with more cores usually have a faster
-    connection, and small responses would slow down all reading from Kafka.
+    If the whole response does not arrive within the time limit, Kafka's client requests the same bytes again, so over a
+    slow connection, reading would never progress. The size of a response is therefore limited so that the response
+    arrives in time over a connection with 1 MiB per second for each task that reads at the same time. The only
+    exception is a response of the minimum size with a time limit of less than a second. The size does not depend on the
+    number of cores: machines with more cores usually have a faster connection, and small responses would slow down all
+    reading from Kafka.
     """
     in_time = _TASK_BYTES_PER_SECOND * timeout_ms // 1000
     fetch = min(max(min(_ALL_FETCH_BYTES // partitions, in_time), _FETCH_BYTES), _MOST_FETCH_BYTES)

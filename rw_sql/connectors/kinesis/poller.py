@@ -81,8 +81,8 @@ class Poller:
         return tuple(found)
 
     def _listed(self, address: Address, name: str, positions: Mapping[str, SplitState]) -> Stream:
-        """The stream with its shards. It is requested again at intervals, because shards end and the stream may be
-        deleted and created again. Raises OSError if a position no longer applies to the stream."""
+        """The stream with its shards. Both are requested from Kinesis again at intervals, because shards end and the
+        stream may be deleted and created again. Raises OSError if a position no longer applies to the stream."""
         now = time.monotonic()
         is_old = now - self.listed_at > _LIST_SECONDS
         if self.stream is None or is_old or not positions.keys() <= self.stream.shards.keys():
@@ -105,9 +105,8 @@ class Poller:
         return stream
 
     def _ready(self, stream: Stream, positions: Mapping[str, SplitState]) -> list[Shard]:
-        """The shards to read now, beginning with another shard in each turn. Shards that were read completely are
-        omitted, and so are shards whose parents were not read completely.
-        """
+        """The shards to read now, beginning with a different shard in each turn. Shards that were read completely are
+        omitted, and so are shards whose parents were not read completely."""
 
         def is_read(parent: str) -> bool:
             return parent not in stream.shards or parent not in positions or positions[parent].offset == ENDED

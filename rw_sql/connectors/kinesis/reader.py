@@ -44,7 +44,7 @@ def read_range(
 ) -> Iterator[pa.Table]:
     """Reads the records of a shard in ``[start, end)``, in the order of their sequence numbers, one table per page.
 
-    Raises RangeLostError if some of them no longer exist, KinesisError if the service does not respond.
+    Raises RangeLostError if some of the records no longer exist, and KinesisError if the service does not respond.
     """
     if end <= start:
         return
@@ -113,7 +113,7 @@ def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> I
 
 
 def table_of(shard: Shard, records: Sequence[RawRecord]) -> pa.Table:
-    """The records as a table; a record that packs several user records is replaced by these.
+    """The records as a table; a record that packs several user records is replaced by these user records.
 
     A packed user record whose hash key belongs to another shard is ignored, because its producer sends it to that
     shard again.

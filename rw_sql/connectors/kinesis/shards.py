@@ -44,7 +44,7 @@ _NARROW_SECONDS = 10.0
 _KEPT = 10_000
 _APART_SECONDS, _MOST_ENDS = 900.0, 100
 """The process remembers each shard's end at several times. The two values are the interval between these times in
-seconds, and the maximum number of times. Together the times cover a day."""
+seconds, and the maximum number of times. Together, these times cover a day."""
 
 
 LEAST_RETENTION_SECONDS = 23 * 3_600.0
@@ -206,8 +206,8 @@ def _last_record(address: Address, name: str, stream: Stream, shard: Shard, dead
 def _last_within(
     address: Address, name: str, shard: Shard, now: float, ages: tuple[float, float], deadline: float
 ) -> int | None:
-    """The number of the newest record, if its age is between the two ``ages`` in seconds; the caller knows that no
-    record is younger than the first of them.
+    """The number of the newest record, if its age is between the two ``ages`` in seconds. The caller has made sure that
+    no record is younger than the first of the two ages.
 
     A shard returns 2 MB per second, so all records of an hour could not be read within the time limit. If the first
     page does not reach the newest record, its age is therefore found by bisection.

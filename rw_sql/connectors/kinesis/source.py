@@ -208,7 +208,7 @@ class KinesisConnector(RangedConnector):
         return first_offset(self.spec, options, split, at_times)
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
-        """The milliseconds since 1970 of ``scan.startup.mode = 'timestamp'``; None for other modes."""
+        """The time of ``scan.startup.mode = 'timestamp'``, in milliseconds since 1970; None for other modes."""
         return startup_time(self.spec, options)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:

@@ -1,4 +1,5 @@
-"""paho's client, changed so that no message ends its thread, and so that an end of the thread has a reason."""
+"""A subclass of paho's client. No message ends the client's thread; if an error ends the thread, the error is
+reported."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def client_class() -> type[Client]:
     paho's own client raises an error in its thread. The thread ends, the connection stays open, and no callback is
     called. The broker sends the message again to each later connection.
 
-    If the thread ends by an error, the subclass calls ``on_failed``.
+    If an error ends the thread, the subclass calls ``on_failed``.
     """
     from paho.mqtt.client import Client
 

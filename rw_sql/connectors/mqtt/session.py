@@ -160,8 +160,9 @@ class Session:
         """Waits until the broker has read all acknowledgements.
 
         When the connection ends, the broker may discard acknowledgements that it has not read, and would send these
-        messages again. The broker does not respond to acknowledgements. But it reads the packets of a connection in the
-        order in which they were sent, so its response to a later request shows that it has read all acknowledgements.
+        messages again. The broker does not respond to acknowledgements. But the broker reads the packets of a
+        connection in the order in which they were sent. The broker's response to a later request therefore shows that
+        the broker has read all acknowledgements.
         """
         if not self._has_acknowledged or self.error is not None or not self._client.is_connected():
             return
@@ -217,7 +218,7 @@ class Session:
             self._answered.set()
 
     def _on_failed(self, error: Exception) -> None:
-        """Called if the client's thread ends by an error. The connection is still open, but nothing reads from it."""
+        """Called if an error ends the client's thread. The connection is still open, but nothing reads from it."""
         if not self._is_closed:
             self.error = self.error or f"the MQTT client failed: {_why(error)}"
             self._answered.set()

@@ -108,7 +108,7 @@ class Records:
         self.add(table, TRUNCATE, None, None, position, ordinal, seconds * _MICROSECONDS)
 
     def snapshot(self, table: str, rows: Sequence[str], position: int, first: int) -> None:
-        """Adds the records of a snapshot's chunk; ``first`` is the ``_rw_index`` of the first of them."""
+        """Adds the records of a snapshot's chunk; ``first`` is the ``_rw_index`` of the first record."""
         count = len(rows)
         self.tables += [table] * count
         self.ops += [SNAPSHOT] * count
@@ -234,7 +234,7 @@ def _cells(known: KnownTable, data: bytes, at: int) -> tuple[list[str], int]:
 
 
 def unreadable(known: KnownTable, data: bytes, start: int, error: ValueError) -> CaptureError:
-    """The error for a value that cannot be read. Its message names the column and the key of the row."""
+    """The error for a value that cannot be read. The error's message names the column and the key of the row."""
     at = start + ((len(known.readers) + 7) >> 3)
     nulls = int.from_bytes(data[start:at], "little")
     column = ""

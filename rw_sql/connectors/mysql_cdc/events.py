@@ -168,7 +168,8 @@ def _table_map(body: bytes, is_mariadb: bool) -> TableMap:
 
 @dataclass(slots=True)
 class _Optional:
-    """The optional metadata of a table map. Each list has one entry for each column of the kind that it describes."""
+    """The optional metadata of a table map. Each list describes one kind of column, and has one entry for each column
+    of this kind."""
 
     names: list[str] = field(default_factory=list)
     unsigned: list[bool] = field(default_factory=list)

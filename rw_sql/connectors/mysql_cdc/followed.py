@@ -52,8 +52,8 @@ def altered(
     """The progress after an ALTER that dropped or renamed columns, and the resulting change to the known columns.
 
     The table may have a column with the dropped or old name again, because such a column was added or two names were
-    exchanged. This name then counts as dropped and added, because existing rows have other values under this name,
-    without an event in the log.
+    exchanged. This name then counts as dropped and added, because the values of existing rows under this name have
+    changed without an event in the log.
     """
     named = {column.lower() for column in columns}
     known = {column: kind for column, kind in progress.columns.items() if column.lower() in named}

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
     """Changes of the table up to the position ``begin`` are ignored. ``file`` is the sequence number of the log file
-    that was read last, ``created`` the time when it was made, in seconds since 1970, and ``server`` the id of the
-    server that made it. ``prepared`` are the start positions of XA transactions that were prepared but have not ended.
-    ``names`` are the names of the table's columns, in the order of the table, if the log does not contain them.
-    """
+    that was read last. ``created`` is the time when this file was created, in seconds since 1970, and ``server`` is the
+    id of the server that created it. ``prepared`` are the start positions of XA transactions that were prepared but
+    have not ended. ``names`` are the names of the table's columns, in the order of the table, if the log does not
+    contain them."""
 
     begin: int
     file: int = 0

@@ -190,7 +190,8 @@ class MysqlReader:
         return name.lower() if self._folded else name
 
     def _accept(self, tables: Mapping[str, TableProgress], facts: Facts) -> None:
-        """Replaces the set of tables that are read. Raises CaptureError if one does not exist or cannot be captured."""
+        """Replaces the set of tables that are read. Raises CaptureError if a table does not exist or cannot be
+        captured."""
         accepted: dict[str, TableProgress] = {}
         for name, progress in tables.items():
             accepted[name] = progress if name in self._progress else self._found(name, progress, facts)
@@ -335,8 +336,9 @@ class MysqlReader:
         return done
 
     def _is_turning(self, transaction: Transaction) -> bool:
-        """True if a transaction must begin a batch, because the reader may be unable to read it: the transaction
-        contains a statement other than TRUNCATE, such as ALTER, or its rows have other columns than before."""
+        """True if a transaction must begin a batch, because the reader may be unable to read it. The reader may be
+        unable to read a transaction that contains a statement other than TRUNCATE, such as ALTER, or whose rows have
+        other columns than the earlier rows of the table."""
         for part in transaction.parts:
             if isinstance(part, RowsPart):
                 continue
@@ -372,8 +374,8 @@ class MysqlReader:
         return not self._progress[name].is_done
 
     def _forget_touched(self) -> None:
-        """Discards the keys of changed rows, except for tables with a chunk that is being read or waits to be emitted:
-        a chunk that begins later contains all changes up to the present position."""
+        """Discards the keys of changed rows, because a chunk that begins later contains all changes up to the present
+        position. The keys stay for a table that has a chunk which is being read or waits to be emitted."""
         for name in list(self._touched):
             if self._snapshot is not None and not self._snapshot.is_reading(name):
                 del self._touched[name]
@@ -445,9 +447,8 @@ class MysqlReader:
             )
 
     def _leave_all(self, snapshot: SnapshotThread, into: Records, max_rows: int) -> bool:
-        """Emits the chunks whose positions the stream has passed. Their rows get a position at which no earlier batch
-        ended.
-        """
+        """Emits the chunks whose positions the stream has passed. The rows of these chunks get a position at which no
+        earlier batch ended."""
         has_left = False
         gathered = self._gathering.rows_at(self._position, self._progress.values())
         while (into.has_room(max_rows) or len(into) < gathered) and (chunk := snapshot.first()) is not None:

@@ -179,10 +179,10 @@ def details(facts: Facts) -> SlotDetails | None:
 
 
 def await_prepared(connection: Connection[Any], table: str, timeout: float) -> None:
-    """Waits until the XA transactions that are prepared now have ended. Otherwise the changes of these transactions
-    could be missing: a snapshot does not contain them, and the reader ignores them in the log, because they precede the
-    position from which it reads the table's changes. Only MariaDB needs this; MySQL's snapshots wait for the locks of
-    such transactions.
+    """Waits until the XA transactions that are prepared now have ended. Otherwise, the changes of these transactions
+    could be missing. A snapshot does not contain these changes, and the reader ignores them in the log, because they
+    precede the position from which it reads the table's changes. Only MariaDB needs this wait, because MySQL's
+    snapshots wait for the locks of such transactions.
 
     Raises CaptureError if one of these transactions is still prepared after ``timeout`` seconds; also raises
     pymysql.Error.
@@ -203,7 +203,8 @@ def await_prepared(connection: Connection[Any], table: str, timeout: float) -> N
 
 
 def check_position(facts: Facts, position: SplitState) -> LogFile:
-    """The log file that contains ``position``. Raises CaptureError if the server does not have all changes after it."""
+    """The log file that contains ``position``. Raises CaptureError if the server does not have all changes after this
+    position."""
     if position.cluster is not None and position.cluster != facts.cluster:
         raise CaptureError(
             UPSTREAM_MISSING,

@@ -437,8 +437,8 @@ def _compared(column: CatalogColumn, value: str) -> tuple[str, str]:
 
 
 def _packets(connection: Connection[Any], query: str) -> list[bytes]:
-    """The rows of a query in the form of the server's packets. To parse them, PyMySQL takes three times as long as this
-    module."""
+    """The rows of a query in the form of the server's packets. PyMySQL takes three times as long as this module to
+    parse these packets."""
     connection.query(query, unbuffered=True)
     result: Any = connection._result
     made: list[bytes] = []

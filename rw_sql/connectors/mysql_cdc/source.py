@@ -35,8 +35,8 @@ _LEAST_ID = 1 << 30
 class MysqlCdcConnector(ChangeBase):
     """See :class:`rw_sql.connectors.base.Connector` and :class:`rw_sql.connectors.changes.ChangeConnector`.
 
-    A source has one split, the databases of ``database.name``. Its offsets are positions of the server's binary log as
-    numbers (:mod:`rw_sql.connectors.mysql_cdc.positions`).
+    A source has one split, the databases of ``database.name``. The offsets of the split are positions of the server's
+    binary log as numbers (:mod:`rw_sql.connectors.mysql_cdc.positions`).
     """
 
     passed_text = "the server has purged its log up to"

@@ -1,4 +1,4 @@
-"""How the statements in the log affect tables. Only the first words and the names of a statement are parsed."""
+"""Determines how the statements in the log affect tables. Parses only the first words and the names of a statement."""
 
 from __future__ import annotations
 

@@ -200,8 +200,9 @@ def cascade_error(table: CatalogTable, names: tuple[str, ...]) -> tuple[str, str
 
 
 def versioning_error(table: CatalogTable) -> tuple[str, str]:
-    """The message and the hint for a table that cannot be captured because it has system versioning. For such a table,
-    the log contains updates instead of deletes, and inserts of earlier versions with the key of the present row."""
+    """The message and the hint for a table that cannot be captured because it has system versioning. For a table with
+    system versioning, the log contains updates instead of deletes. The log also contains inserts of earlier versions of
+    a row with the key of the present row."""
     return (
         f"table {table.database}.{table.name} has system versioning, and the log does not distinguish its rows from "
         "their earlier versions",

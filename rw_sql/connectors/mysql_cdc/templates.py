@@ -1,4 +1,4 @@
-"""Writes rows as JSON objects from cells that are JSON text."""
+"""Builds the JSON objects of rows from cells that are already JSON text."""
 
 from __future__ import annotations
 

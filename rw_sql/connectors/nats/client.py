@@ -37,7 +37,7 @@ _CONNECTION_KEYS = ("server_url", "connect_mode", "username", "password", "jwt",
 
 
 class NatsError(Exception):
-    """The servers do not respond or refuse a request. The message contains no secret."""
+    """The servers do not respond, or they refuse a request. The message contains no secret."""
 
 
 class StreamMissingError(NatsError):
@@ -169,8 +169,7 @@ async def _connected(address: Address) -> Client:
 
 _MESSAGE = rb"\A%sMSG[ \t]+([^ \t\r\n]+)[ \t]+([^ \t\r\n]+)[ \t]+(([^ \t\r\n]+)[ \t]+)?%s(\d+)[ \t]*\r\n"
 """The regular expression of the protocol line before a message: subject, subscription, reply subject, size of the
-headers, total size. It has the same groups as the two expressions of nats-py that it replaces.
-"""
+headers, total size. The expression has the same groups as the two expressions of nats-py that it replaces."""
 
 
 @cache

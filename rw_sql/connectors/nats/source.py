@@ -62,7 +62,7 @@ class NatsConnector(RangedConnector):
     """See :class:`rw_sql.connectors.base.Connector`."""
 
     other_targets = "TO EARLIEST, TO LATEST, TO OFFSET or TO TIMESTAMP"
-    # Deleted messages and those of other subjects have sequence numbers too.
+    # Deleted messages and messages of other subjects have sequence numbers too.
     offsets_count = AT_MOST
     poll_seconds = 0.05
 
@@ -242,7 +242,7 @@ class NatsConnector(RangedConnector):
         return first_offset(self.spec, options, split, at_times)
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
-        """The milliseconds since 1970 of ``scan.startup.mode = 'timestamp'``; None for other modes."""
+        """The time of ``scan.startup.mode = 'timestamp'``, in milliseconds since 1970; None for other modes."""
         return startup_time(self.spec, options)
 
     def split_topic(self, split: str) -> str:

@@ -1,11 +1,15 @@
 """Checks that an upstream table was not replaced by another table of the same name, and that the stream has all changes
 to the table's rows.
 
-Some changes to rows are not in the stream: changes made while the publication omits the table or the kind of change;
-partitions that are dropped, detached, attached or truncated; columns whose values an ALTER TABLE replaces; and changes
-made while a table or a partition is UNLOGGED. To detect them, this module compares the server's catalog with
-:attr:`TableProgress.traits`: the properties of the table, its columns, its partitions and the publication at the
-previous check.
+Some changes to rows are not in the stream:
+
+- changes made while the publication omits the table or the kind of change
+- the effects of dropping, detaching, attaching or truncating a partition
+- column values that an ALTER TABLE replaces
+- changes made while a table or a partition is UNLOGGED
+
+To detect such changes, this module compares the server's catalog with :attr:`TableProgress.traits`: the properties of
+the table, its columns, its partitions and the publication at the previous check.
 """
 
 from __future__ import annotations
@@ -49,9 +53,9 @@ FROM pg_catalog.pg_attribute a
 LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
 """
-"""Queries the columns of a table with their numbers, which are never reused; the transactions that last altered each
-column; whether rows from before the column have a constant that is only in the catalog; and the ids of the defaults.
-(It does not query the defaults' texts: in some versions, such a query waits for locks.)"""
+"""Queries the columns of a table with their numbers, which are never reused. For each column, also queries the
+transaction that last altered it, whether rows from before the column have a constant that is only in the catalog, and
+the id of the default. (It does not query the defaults' texts: in some versions, such a query waits for locks.)"""
 
 _WITH_CONSTANTS = 110_000
 """The first version with ``atthasmissing``."""
@@ -67,7 +71,8 @@ def followed(
     """
     try:
         with connection.transaction():
-            # The properties must be those of one moment, or the next check would miss what changed in between.
+            # All properties must be read as of one moment. Otherwise, the next check would miss changes made in
+            # between.
             connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             return _followed(connection, progress, publication, position)
     except psycopg.errors.LockNotAvailable:
@@ -154,8 +159,8 @@ def _require_always_logged(
     PostgreSQL refuses UNLOGGED only for tables that the publication names.
 
     An ALTER TABLE ... SET LOGGED rewrites the rows but changes no column, except that it stores a constant of a column
-    in the rows. Other commands that do so, such as those of pg_repack, write the index in another transaction than the
-    TOAST table, or change the access method.
+    in the rows. Other commands that rewrite the rows in this way, such as those of pg_repack, write the index and the
+    TOAST table in different transactions, or change the access method.
     """
     for each in stores:
         if each.persistence != "p":
@@ -208,8 +213,8 @@ def _require_membership(
 def _publication_traits(
     connection: Connection[Any], table: CatalogTable, progress: TableProgress, publication: str
 ) -> dict[str, str]:
-    """Checks that the publication publishes all changes to the table, and that it did so ever since the traits were
-    stored. Returns the publication's new traits."""
+    """Checks that the publication publishes all changes to the table, and has published all changes since the traits
+    were stored. Returns the publication's new traits."""
     (options, xmin, owner), *_ = connection.execute(_PUBLICATION.encode(), [publication]).fetchall() or [({}, "", "")]
     kinds = ("insert", "update", "delete", "truncate")
     left_out = [kind for kind in kinds if not options.get(f"pub{kind}", True)]
@@ -257,7 +262,8 @@ def _replaced_columns(
     position: int,
 ) -> SchemaChange | None:
     """The columns that were dropped and added again, whose names were exchanged, or whose values an ``ALTER COLUMN …
-    TYPE … USING`` computed. Existing rows then have other values, but the stream may not contain them.
+    TYPE … USING`` computed. Such a command changes the values in existing rows, but the stream may not contain the new
+    values.
 
     Replaced columns with the same type as before count as dropped and added, others as columns whose type changed. If
     the rows were rewritten, every column that was altered counts as replaced, because the catalog does not contain

@@ -307,9 +307,8 @@ class PostgresReader:
         return len(group)
 
     def _leave_all(self, snapshot: SnapshotThread, into: Decoded, max_rows: int) -> bool:
-        """Emits the chunks whose position the stream has passed. Their rows get a position at which no earlier batch
-        ended.
-        """
+        """Emits the chunks whose position the stream has passed. The rows of these chunks get a position at which no
+        earlier batch ended."""
         has_left = False
         while into.has_room(max_rows) and (chunk := snapshot.first()) is not None:
             if chunk.position > self._position:

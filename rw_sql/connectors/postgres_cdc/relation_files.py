@@ -1,7 +1,8 @@
 """The files in which PostgreSQL stores the rows of a table or of its partitions, according to the server's catalog.
 
 While a command such as VACUUM FULL, CLUSTER or TRUNCATE has locked a relation, its size cannot be read without waiting.
-All other properties can, so that the maintenance of one table does not stop the other tables of a source.
+All other properties can be read without waiting. The maintenance of one table therefore does not stop the other tables
+of a source.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ _EMPTY = """
 SELECT s.id::bigint FROM unnest(%s::oid[], %s::text[]) s (id, file)
 WHERE CASE WHEN pg_catalog.pg_relation_size(s.id) = 0 THEN pg_catalog.pg_relation_filenode(s.id)::text = s.file END
 """
-"""Queries the relations that have no rows in the given files. Waits for the locks of a TRUNCATE or a VACUUM FULL, after
-which the size is that of another file than in the snapshot of the transaction."""
+"""Queries the relations that have no rows in the given files. The query waits for the locks of a TRUNCATE or a VACUUM
+FULL. After such a command, the query returns the size of a new file, not the size of the file in the transaction's
+snapshot."""
 
 _LOCK_MILLISECONDS = 200
 """The maximum time in milliseconds for which the query of the sizes waits for a lock."""
@@ -55,9 +57,10 @@ SELECT part.attached::text, part.command::text,
     {_STORAGE}
 FROM part, {_STORAGE_TABLES} WHERE c.oid = part.id AND c.relkind = 'r'
 """
-"""Queries the partitions of a table that contain rows, each with the last transaction that attached the partition or
-one of the partitioned tables above it, and with the transaction that created it: no later command changes a system
-column's row in the catalog."""
+"""Queries the partitions of a table that contain rows. Each partition comes with the last transaction that attached the
+partition or one of the partitioned tables above it, and with the transaction that created the partition. The
+transaction that created the partition is found as the one that wrote the row of a system column in the catalog, because
+no later command changes this row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +92,13 @@ class Storage:
         return f"storage {self.oid}"
 
     def is_moved(self, traits: Mapping[str, str]) -> bool:
-        """True if the rows are the same as according to ``traits``, in another tablespace: then the index is the
-        same."""
+        """True if the rows are the same as the rows in ``traits`` and were only moved to another tablespace: the index
+        has not changed."""
         return self.key in traits and traits[self.key].split("/")[1] == self.others.split("/")[1]
 
     def has_other_toast(self, traits: Mapping[str, str]) -> bool:
-        """True if the relation has another TOAST table than according to ``traits``: an ALTER TABLE that rewrites the
-        rows creates one, but VACUUM FULL, CLUSTER and TRUNCATE do not."""
+        """True if the relation's TOAST table differs from the one in ``traits``. An ALTER TABLE that rewrites the rows
+        creates a new TOAST table, but VACUUM FULL, CLUSTER and TRUNCATE do not."""
         return self.key in traits and traits[self.key].split("/")[0] != self.others.split("/")[0]
 
     def rewriter(self, traits: Mapping[str, str]) -> str:
@@ -127,7 +130,7 @@ class Partition:
         return f"{self.attached}/{self.storage.file}/{'empty' if self.storage.is_empty else 'rows'}/{self.name}"
 
     def is_rewritten(self, traits: Mapping[str, str]) -> bool:
-        """True if the partition's rows are in another file than according to ``traits``; False if ``traits`` do not
+        """True if the file of the partition's rows differs from the one in ``traits``; False if ``traits`` do not
         contain the partition."""
         attached, file, _, _ = traits.get(self.key, "///").split("/", 3)
         return attached == self.attached and file != self.storage.file

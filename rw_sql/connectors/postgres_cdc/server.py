@@ -1,7 +1,7 @@
 """Reads the state of the server and of the slot, and checks whether reading can continue at a position.
 
 If a reader requests a position before the slot's ``confirmed_flush_lsn``, PostgreSQL silently starts at
-``confirmed_flush_lsn``. Whenever a reader starts, it therefore compares the two positions.
+``confirmed_flush_lsn``. Whenever a reader starts, it therefore compares its position with ``confirmed_flush_lsn``.
 """
 
 from __future__ import annotations

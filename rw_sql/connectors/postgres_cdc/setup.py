@@ -1,5 +1,5 @@
-"""Creates the slot and the publication, or uses existing ones. Later drops a slot or publication that was created
-here."""
+"""Creates the slot and the publication, or uses existing ones. Also drops a slot or publication that this module has
+created, when it is not needed any more."""
 
 from __future__ import annotations
 

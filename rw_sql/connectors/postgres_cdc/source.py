@@ -38,8 +38,8 @@ _LAG_SECONDS = 2.0
 class PostgresCdcConnector(ChangeBase):
     """See :class:`rw_sql.connectors.base.Connector` and :class:`rw_sql.connectors.changes.ChangeConnector`.
 
-    A source has one split, the database. Its offsets are positions of the server's log (LSN) as numbers. An offset has
-    the same meaning for all slots of a server.
+    A source has one split, the database. The offsets of the split are positions of the server's log (LSN) as numbers.
+    An offset has the same meaning for all slots of a server.
     """
 
     @property

@@ -172,7 +172,7 @@ def adding_lock(table: CatalogTable, version: int) -> str | None:
     """The statement that must precede :func:`adding_statement` in one transaction; None if the server's version needs
     no lock.
 
-    If a transaction writes to a table while the table is added to a publication, older servers go on to leave out the
+    If a transaction writes to a table while the table is added to a publication, older servers continue to omit the
     table's changes, without an error.
     """
     major, minor = divmod(version, 10_000)

@@ -51,7 +51,7 @@ Address = tuple[tuple[str, str], ...]
 
 
 class PulsarError(Exception):
-    """The brokers do not respond or refuse a request. The message contains no secret."""
+    """The brokers do not respond, or they refuse a request. The message contains no secret."""
 
 
 class TopicMissingError(PulsarError):
@@ -241,8 +241,8 @@ def next_message(address: Address, reader: Any, seconds: float) -> Any:
     :func:`fetched_message`.
 
     Raises NothingError if the broker reports a further message but sends none within ``seconds``, or within
-    MESSAGE_FACTOR times the time of its report, if that is longer but at most MESSAGE_SECONDS. Then the last entries
-    are parts of an incomplete message, or were removed. Raises PulsarError.
+    MESSAGE_FACTOR times the time of its report, if that is longer but at most MESSAGE_SECONDS. In this case, the last
+    entries are parts of an incomplete message, or were removed. Raises PulsarError.
     """
     import pulsar
 

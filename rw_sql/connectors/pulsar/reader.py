@@ -37,12 +37,12 @@ PAGE_BYTES = 16 * 1024 * 1024
 PAGE_MESSAGES = 10_000
 QUEUE = 2_000
 WAIT_SECONDS = 1.0
-"""The seconds for which the reader waits for a message that the broker announces. If none arrives, the announced entry
-may be a part of an incomplete message."""
+"""The seconds for which the reader waits for a message that the broker announces. If no message arrives, the announced
+entry may be a part of an incomplete message."""
 
 _LOOK_BACK = (16, 256, 4096)
-"""How many entries before the position a reader begins, in successive attempts. The reader begins before the position
-because the entries before the position may be parts of the message at the position."""
+"""The number of entries before the position at which a reader begins, in successive attempts. The reader begins before
+the position because the entries before the position may be parts of the message at the position."""
 
 SCHEMA = record_schema(pa.string(), (("message_id", pa.string()), ("message_id_data", pa.binary())))
 """The Arrow schema of messages: the columns of ``Connector.read_stream``, with the offset as text, and the message
@@ -89,7 +89,7 @@ class PartitionReader:
     def page(self, position: int, most: int) -> list[RawMessage]:
         """The next messages, at most ``most``, from ``position`` on; empty if the partition has no new message.
 
-        Raises RangeLostError if a message after the position no longer exists, PulsarError if the broker does not
+        Raises RangeLostError if a message after the position no longer exists, and PulsarError if the broker does not
         respond.
         """
         return repeated(self._page_now)(position, most)
@@ -252,7 +252,7 @@ def shown(position: int) -> str:
 def read_range(address: Address, split: str, start: int, end: int, *, is_compacted: bool) -> Iterator[pa.Table]:
     """Reads the messages of a partition in ``[start, end)``, in the order of their offsets, one table per page.
 
-    Raises RangeLostError if some of them no longer exist, PulsarError if the broker does not respond.
+    Raises RangeLostError if some of the messages no longer exist, and PulsarError if the broker does not respond.
     """
     reader = PartitionReader(address, split, is_compacted=is_compacted)
     position = start

@@ -226,7 +226,7 @@ class PulsarConnector(RangedConnector):
         return split.end if is_latest else split.start
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
-        """The milliseconds since 1970 of ``scan.startup.timestamp.millis``; None without it."""
+        """The time in ``scan.startup.timestamp.millis``, in milliseconds since 1970; None without this option."""
         return int(options[_TIME]) if _TIME in options else None
 
     def split_topic(self, split: str) -> str:
@@ -267,7 +267,8 @@ class PulsarConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The messages of these ranges. Spark's processes read them again unless this process still has all of them."""
+        """The messages of these ranges. If this process does not have all of these messages in memory any more, Spark's
+        processes read them again."""
         import pyarrow as pa
 
         from rw_sql.connectors.pulsar import reader

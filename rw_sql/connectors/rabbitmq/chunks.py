@@ -1,8 +1,8 @@
 """Chunks: the units in which a stream stores and delivers its messages.
 
 A chunk has a header with its first offset, its number of messages, the time when the stream's leader wrote it, and the
-leader's epoch. Its entries are single messages, or batches of messages that a producer may have compressed. All
-messages of a chunk have the chunk's time.
+leader's epoch. The entries of a chunk are single messages, or batches of messages that a producer may have compressed.
+All messages of a chunk have the chunk's time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Chunk:
     """A chunk with the offsets ``[first, end)``. ``milliseconds`` is its time, ``epoch`` the epoch of the leader that
     wrote it.
 
-    ``is_user``: it contains messages; otherwise, the server wrote it for itself.
+    ``is_user`` is true if the chunk contains messages; otherwise, the server wrote the chunk for itself.
     """
 
     first: int

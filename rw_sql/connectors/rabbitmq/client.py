@@ -48,7 +48,7 @@ Address = tuple[tuple[str, str], ...]
 
 
 class RabbitError(Exception):
-    """The servers do not respond or refuse a request. The message contains no secret."""
+    """The servers do not respond, or they refuse a request. The message contains no secret."""
 
 
 class StreamMissingError(RabbitError):

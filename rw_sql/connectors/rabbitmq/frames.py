@@ -1,7 +1,8 @@
 """The frames of RabbitMQ's stream protocol that a reader needs.
 
 A frame is a length, a command, a version, a correlation id for requests and responses, and the command's fields. All
-numbers are big-endian; a string has a length of two bytes, a list or map a length of four.
+numbers are big-endian. A string begins with its length as a number of two bytes, and a list or map with its length as a
+number of four bytes.
 
 Source: PROTOCOL.adoc of the plugin rabbitmq_stream.
 """
@@ -67,7 +68,7 @@ NO_NODE = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a subscription begins. ``at`` is the offset, or the time in milliseconds since 1970."""
+    """The place at which a subscription begins. ``at`` is the offset, or the time in milliseconds since 1970."""
 
     kind: int
     at: int = 0
@@ -164,7 +165,8 @@ def subscribe(subscription: int, stream: str, place: Place, credit: int, *, is_r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamNodes:
-    """Where a stream is. ``code`` is a response code, ``leader`` the host and port of its leader if there is one."""
+    """The location of a stream. ``code`` is a response code, ``leader`` the host and port of its leader if there is
+    one."""
 
     code: int
     leader: tuple[str, int] | None = None

@@ -2,7 +2,7 @@
 stream and of the partition's stream.
 
 A partition is named ``super:partition``. In both names, ``%3A`` stands for a colon and ``%25`` for a percent sign, so
-that a split always shows which super stream it belongs to.
+that the name of a split always shows the super stream of the partition.
 """
 
 from __future__ import annotations

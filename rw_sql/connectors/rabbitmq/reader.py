@@ -1,12 +1,12 @@
 """Reads the bounds and ranges of streams, in chunks.
 
 A subscription begins with the chunk that contains the requested offset. If this chunk was removed, the server silently
-begins with a later one. The reader therefore also requests the chunks that the server writes for itself: the chunks
-then leave no offset out, and each gap between two chunks shows that messages were removed.
+begins with a later one. The reader therefore also requests the chunks that the server writes for itself. With these
+chunks, the chunks of a stream leave no offset out. A gap between two chunks therefore shows that messages were removed.
 
 A server responds to the requests of a connection one after the other. Before it responds to the request that follows a
-subscription, it delivers the chunks that the subscription can get. If no chunk has arrived before that response, there
-is none.
+subscription, it delivers the chunks that the subscription can get. If no chunk has arrived before that response, the
+subscription can get no chunk.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class StreamBounds:
     which distinguishes the stream from an earlier stream of the same name; None if that chunk does not exist yet or has
     been removed.
 
-    ``is_empty``: nothing can be read. The stream may be new, or its leader may be: until the stream's other servers
-    have reached a new leader, the leader does not know which messages are confirmed, and delivers none.
+    ``is_empty``: nothing can be read. Either the stream or its leader may be new: until the stream's other servers have
+    reached a new leader, this leader does not know which messages are confirmed, and delivers none.
     """
 
     start: int

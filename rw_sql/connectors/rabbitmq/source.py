@@ -249,7 +249,7 @@ class RabbitConnector(RangedConnector):
         return first_offset(self.spec, options, split, at_times)
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
-        """The milliseconds since 1970 of ``scan.startup.mode = 'timestamp'``; None for other modes."""
+        """The time of ``scan.startup.mode = 'timestamp'``, in milliseconds since 1970; None for other modes."""
         return startup_time(self.spec, options)
 
     def split_topic(self, split: str) -> str:

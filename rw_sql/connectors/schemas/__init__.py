@@ -1,4 +1,4 @@
 """Schemas of records: a client for schema registries, and the columns that an Avro, Protobuf or JSON schema defines.
 
-Imports: ``formats``, ``spec``. Begin with ``client``; ``avro`` has the types.
+Imports: ``formats``, ``spec``. Begin with ``client``; ``avro`` derives the types of columns from an Avro schema.
 """

@@ -1,7 +1,7 @@
 """Avro schemas: converts a schema to its normal form and derives the columns of its records.
 
-A schema is JSON as returned by ``json.loads``. In the normal form every name is a full name, each named type is
-defined at its first occurrence, and the schemas that it references are included.
+A schema is JSON as returned by ``json.loads``. In the normal form, every name is a full name, each named type is
+defined at its first occurrence, and the referenced schemas are included.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def columns_of(
 
     ``is_plain``: a type of Kafka Connect or Debezium counts as the Avro type that represents it.
 
-    Raises SqlError for a field that no column type can represent. If ``needed`` is given, raises only for fields in
-    ``needed``, and leaves out other such fields.
+    Raises SqlError for a field that no column type can represent. If ``needed`` is given, only the fields in ``needed``
+    cause this error; other fields that no column type can represent are left out.
     """
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SqlError(

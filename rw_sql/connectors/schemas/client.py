@@ -284,8 +284,8 @@ class RegistryClient:
         raise RegistryError(f"HTTP {error.code} {said}: is this the address of the registry's API?") from error
 
     def _opener(self, url: str) -> urllib.request.OpenerDirector:
-        """Follows only redirects to the same server, which may have the password, and none of a POST, because a POST
-        would become a GET."""
+        """Follows redirects only to the same server, which may receive the password. Does not follow the redirect of a
+        POST, because the POST would become a GET."""
         import urllib.request
 
         class Redirects(urllib.request.HTTPRedirectHandler):

@@ -2,7 +2,8 @@
 
 A converter of Kafka Connect writes a type that Avro lacks as a plain number, string or record, with the type's name in
 ``connect.name``. Debezium's ``timestamp``, for example, is a ``long`` named ``io.debezium.time.MicroTimestamp``. A
-column has the type that the name stands for, or the plain type, or one of a few others that hold the same values.
+column can have the type that the name stands for, the plain type, or one of a few other types that can represent the
+same values.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TIMESTAMP_UNITS: Mapping[str, int] = {
     "io.debezium.time.MicroTimestamp": 1_000_000,
     "io.debezium.time.NanoTimestamp": 1_000_000_000,
 }
-"""Debezium's types of times without a zone that are numbers. The value is how many of the type's units make one
+"""Debezium's types of times without a zone that are numbers. The value is the number of the type's units in one
 second."""
 
 DATE, ISO_DATE, ISO_TIME, ISO_TIMESTAMP, ZONED_TIMESTAMP = (
@@ -87,7 +88,7 @@ def connect_name(schema: Any) -> str | None:
 
 
 def is_unnamed_text(schema: Any) -> bool:
-    """True for a string type without a name. Its values may be numbers or bytes in text form."""
+    """True for a string type without a name. The values of such a type may be numbers or bytes in text form."""
     if isinstance(schema, dict):
         return schema.get("type") == "string" and not {"connect.name", "logicalType"} & schema.keys()
     return bool(schema == "string")
@@ -99,9 +100,9 @@ def is_small(schema: Any) -> bool:
 
 
 def count_of(schema: Any) -> tuple[str, int] | None:
-    """How a whole number represents a time: the kind of time (``timestamp``, ``time`` or ``date``), and the number of
-    units per second (0 for days). None if the number is not a time of Debezium, Kafka Connect or a logical type of
-    Avro."""
+    """The way in which a whole number represents a time: the kind of time (``timestamp``, ``time`` or ``date``), and
+    the number of units per second (0 for days). None if the number is not a time of Debezium, Kafka Connect or a
+    logical type of Avro."""
     if not isinstance(schema, dict):
         return None
     name = str(schema.get("connect.name"))
@@ -112,8 +113,8 @@ def count_of(schema: Any) -> tuple[str, int] | None:
 
 
 def column_types(schema: Any) -> tuple[str, ...]:
-    """The canonical types that a column can have for a type of Kafka Connect or Debezium. The first of them is derived
-    from the schema. Empty for any other schema."""
+    """The canonical types that a column can have for a type of Kafka Connect or Debezium. The first type is the one
+    that a column gets if its type is derived from the schema. Empty for any other schema."""
     name = connect_name(schema)
     if name is not None:
         return _COLUMNS[name]

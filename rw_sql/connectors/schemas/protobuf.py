@@ -186,8 +186,8 @@ class Messages:
         ``types`` maps the first five bytes of a record's frame, which contain the id of a schema, to the
         :data:`WrittenTypes` of that schema. If ``types`` is given, only messages of this type are accepted.
 
-        An absent field is None if the schema distinguishes absence from the default value (messages, ``optional``
-        and ``oneof``). Otherwise it has its default.
+        An absent field is None if the schema distinguishes absence from the default value (messages, ``optional`` and
+        ``oneof``). Otherwise, an absent field has its default value.
         """
         from google.protobuf import message as protobuf
         from google.protobuf import message_factory

@@ -1,8 +1,8 @@
 """Converts Spark's types to Arrow's and back, with the same result in every supported version of Spark.
 
 The module calls private functions of PySpark. Before Spark 4.2, these functions have no argument for the time zone and
-use UTC. They convert times without a zone to times with a zone, unless an argument prevents this. Spark's workers
-receive this module by value.
+use UTC. The functions convert times without a zone to times with a zone, unless an argument prevents this. Spark's
+workers receive this module by value.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Converts the values of Parquet files and of tables to the types of a source's columns: exactly, or not at all.
 
-Arrow's casts are not sufficient: they match the fields of structs by exact name only, round floats to decimals, drop
-the time of day of a timestamp that becomes a date, convert every number but 0 to true, convert a string with too large
-a number to infinity, read hexadecimal digits and times without minutes, refuse spaces around a number and a plus sign
-before it, refuse a whole number for a decimal with fewer digits than the number's type could need, and accept years
-beyond 9999. This module imports no other module of the package, because Spark's workers receive it by value.
+Arrow's casts are not sufficient. Arrow matches the fields of structs by exact name only. Some of its casts change
+values: Arrow rounds floats to decimals, drops the time of day of a timestamp that becomes a date, converts every number
+except 0 to true, and converts a string with too large a number to infinity. Arrow accepts hexadecimal digits, times
+without minutes, and years beyond 9999. Arrow refuses spaces around a number, a plus sign before it, and a whole number
+for a decimal with fewer digits than the number's type could need.
+
+This module imports no other module of the package, because Spark's workers receive it by value.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ def noted_as_large(frame: DataFrame) -> DataFrame:
 
 
 def is_large(frame: DataFrame) -> bool:
-    """True for a DataFrame that :func:`noted_as_large` has marked. Its rows must not be collected in this process."""
+    """True for a DataFrame that :func:`noted_as_large` has marked. The rows of such a DataFrame must not be collected
+    in this process."""
     return frame in _large
 
 

@@ -1,4 +1,4 @@
-"""Prepares the messages of databases for error messages."""
+"""Prepares the messages of databases for use in rw_sql's error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the names of columns in the SQL of hints."""
+"""Quotes the names of columns for the SQL statements in hints."""
 
 from __future__ import annotations
 
@@ -8,5 +8,6 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def in_query(name: str) -> str:
-    """A column's name as a query of CREATE SINK or a statement of Spark writes it, quoted if it is not plain."""
+    """A column's name in the form for a query of CREATE SINK or for a Spark statement: quoted if it is not a plain
+    identifier."""
     return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"

@@ -103,9 +103,9 @@ def refused_rows(
 ) -> list[Refusal]:
     """Finds the rows that a target refuses, by bisection.
 
-    ``attempt`` tries to write rows. It either writes all of them and returns None, or writes none of them and returns
-    the refusal of one row. The refusal must have all details only if ``attempt`` was called with a single row. Indexes
-    in the result refer to ``rows``.
+    ``attempt`` tries to write rows. ``attempt`` either writes all of these rows and returns None, or writes none of
+    them and returns the refusal of one row. The refusal must have all details only if ``attempt`` was called with a
+    single row. Indexes in the result refer to ``rows``.
     """
     found: list[Refusal] = []
 
@@ -194,8 +194,8 @@ def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def without_deleted_values(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The rows with NULL instead of the values of deleted rows, except in the columns ``keys``. A deleted row is then
-    not refused because of a value that the target does not get."""
+    """The rows with NULL instead of the values of deleted rows, except in the columns ``keys``. The target therefore
+    cannot refuse a deleted row because of a value that the target does not need."""
     is_gone = pc.equal(rows.column(OP), DELETE)
     if not pc.any(is_gone).as_py():
         return rows

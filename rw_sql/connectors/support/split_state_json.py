@@ -27,7 +27,7 @@ _LONGEST = 200
 
 
 def encode_state(state: SplitState) -> str:
-    """Encodes a state as JSON, without spaces, the offset last."""
+    """Encodes a state as JSON without spaces; the offset is the last member."""
     return f"{_before_offset(state.cluster, state.incarnation, state.term)}{state.offset}}}"
 
 

@@ -282,8 +282,8 @@ def require_representable(statement: CreateTable, upstream: UpstreamTable) -> No
 
 
 def require_no_lack(lacks: tuple[Lack, ...], name: str, span: Span) -> None:
-    """Raises SqlError for the first of ``lacks``, the requirements that the upstream does not meet. The hint is the
-    statement that meets this requirement."""
+    """Raises SqlError for the first of ``lacks``, the requirements that the upstream does not meet. The hint of the
+    error is a statement that makes the upstream meet the requirement."""
     for lack in lacks:
         raise SqlError(
             UPSTREAM_MISSING, f'source validation failed for "{name}": {lack.message}', span=span, hint=lack.hint

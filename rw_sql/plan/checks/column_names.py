@@ -47,8 +47,8 @@ def require_name(name: str, span: Span, *, hint: str = "") -> None:
 
 
 def first_duplicate(names: Iterable[str]) -> tuple[str, int] | None:
-    """Finds the first name that Spark and Delta Lake, which ignore case, cannot tell from an earlier name. Returns the
-    earlier name and the index of the later one; None if all names differ."""
+    """Finds the first name that Spark and Delta Lake, which ignore case, cannot distinguish from an earlier name.
+    Returns the earlier name and the index of the later one; None if all names differ."""
     seen: dict[str, str] = {}
     for at, name in enumerate(names):
         keys = _keys(name)

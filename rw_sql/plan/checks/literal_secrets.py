@@ -26,11 +26,12 @@ _WITHOUT_CONNECTOR_OPTIONS = (CreateSecret, AlterSecret, AlterSetConfig)
 
 
 def refuse_literal_secrets(statement: Statement) -> None:
-    """Raises SqlError for a literal in an option that is secret in any connector, for a literal in an unknown option
-    with a name similar to a secret option's name, and for an address that contains a password.
+    """Raises SqlError for a literal in an option that is secret in any connector, and for an address that contains a
+    password. Also raises SqlError for a literal in an unknown option whose name is similar to a secret option's name.
 
     The statement is checked against the options of all connectors, because the connector of an ALTER is known only from
-    the catalog. This gives the right result, because no option is secret in one connector and plain in another.
+    the catalog. Checking against all connectors gives the right result, because no option is secret in one connector
+    and plain in another.
     """
     if not isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
         for options in _lists(statement):
@@ -85,8 +86,8 @@ def _near(key: str) -> str | None:
     option."""
     found = [(near[0], spec.option(near[0])) for spec in _specs() if (near := spec.near(key))]
     names = near_names(key, {name for name, _ in found}, most=1)
-    # ``spec.near`` also knows names that other systems give to an option, so ``key`` need not resemble the option's
-    # own name.
+    # ``spec.near`` also compares ``key`` with the names of the option in other systems, so ``key`` need not resemble
+    # the option's own name.
     return next(
         (name for name, known in found if known is not None and known.is_secret and name in (names or [name])), None
     )

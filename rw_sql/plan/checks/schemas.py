@@ -63,8 +63,8 @@ Typed = tuple[str, str]
 
 
 _TEXTS = ("NUMERIC", "BYTEA")
-"""The types whose values Debezium may write as text without a type name in the schema. Debezium does so for decimals if
-``decimal.handling.mode`` is string, and for bytes if ``binary.handling.mode`` is base64."""
+"""The types whose values Debezium may write as text without a type name in the schema. Debezium writes decimals as such
+text if ``decimal.handling.mode`` is string, and bytes if ``binary.handling.mode`` is base64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

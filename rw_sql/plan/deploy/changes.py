@@ -137,8 +137,12 @@ def compare(
 def _alterations(
     then: Snapshot, ordered: Sequence[FolderObject], known: Mapping[str, CreateConnection], allow: Sequence[str]
 ) -> tuple[list[DeployChange], dict[str, list[DeployChange]], dict[int, str]]:
-    """Returns the changes that alter existing objects in place; those among them that precede the change of a
-    connection, by the name of the connection; and, by object id, why the other objects must be created again."""
+    """Returns three values:
+
+    - the changes that alter existing objects in place
+    - for each connection, by its name: the changes that must precede the change of the connection
+    - for each object that must be created again, by its id: the reason
+    """
     altered: list[DeployChange] = []
     detached: dict[str, list[DeployChange]] = {}
     again: dict[int, str] = {}
@@ -232,8 +236,8 @@ def _creations_and_alterations(
 
 
 def _not_renamed(then: Snapshot, wanted: FolderObject, dropped: set[str]) -> str:
-    """Says that nothing is renamed, if the comment of ``wanted`` states a former name that no object has and an object
-    of this kind is dropped. Otherwise empty."""
+    """A note that nothing is renamed, if the comment of ``wanted`` states a former name that no object has and an
+    object of this kind is dropped; otherwise empty."""
     if wanted.was is None or wanted.kind not in dropped or _find(then, wanted.kind, wanted.was) is not None:
         return ""
     return f"nothing is renamed: no {spoken(wanted.kind)} is called {wanted.was}"

@@ -22,7 +22,7 @@ def in_the_way(
     """The readers of a table that must be dropped before its columns change, each with the reason.
 
     ``rebuilt`` are the ids of the views that get another query. If a column is dropped, these views need not be dropped
-    first, because the column is dropped after their rebuild. If a column is renamed, they must be dropped first,
+    first, because the column is dropped after their rebuild. If a column is renamed, these views must be dropped first,
     because their new queries already use the new name.
     """
     for statement in statements:

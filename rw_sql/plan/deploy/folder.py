@@ -116,8 +116,8 @@ def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) 
     the value of a variable replaces ``${name}``.
 
     Raises SqlError, located in the file, for a statement that is not an rw_sql CREATE, for a name that is defined
-    twice, and for a secret whose value is in a file. If several statements are wrong, the error is the first one's, and
-    its detail names the places of the others.
+    twice, and for a secret whose value is in a file. If several statements are wrong, the error is about the first of
+    them, and its detail names the places of the others.
     """
     found: list[FolderObject] = []
     wrong: list[SqlError] = []
@@ -184,7 +184,8 @@ def read_variables(text: str, file: str) -> dict[str, str]:
 
 
 def statements_with_notes(text: str) -> list[tuple[ScriptStatement, str]]:
-    """The statements of a file. Each comes with the comments above it, inside it, and after it on its last line."""
+    """The statements of a file. Each statement comes with the comments above it, inside it, and after it on its last
+    line."""
     found = []
     parts = split_script(text)
     above = 0

@@ -85,7 +85,7 @@ def _dependents(snapshot: Snapshot, id_: int) -> list[ObjectRecord]:
 def to_json(plan: SavedPlan) -> str:
     """The plan as JSON text.
 
-    It contains no secret values: statements refer to secrets by name, and folders with secret values have been
+    The text contains no secret values: statements refer to secrets by name, and folders with secret values have been
     refused.
     """
     data = {
@@ -205,7 +205,7 @@ def require_current(
 
 def require_still_there(snapshot: Snapshot, change: DeployChange) -> None:
     """Raises SqlError if another session, such as a second ``apply``, has dropped the object that a change would drop.
-    By now, another object may have that object's name."""
+    Meanwhile, another object with the same name may have been created."""
     if not _is_drop(change):
         return
     record = snapshot.find(change.kind, change.name)

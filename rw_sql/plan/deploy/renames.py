@@ -23,10 +23,11 @@ def renames(
     """The objects to rename, in an order in which each new name is free.
 
     ``find`` returns the catalog's object with a kind and name; ``is_same`` compares definitions. An object is renamed
-    only when no other object of the catalog has the new name any more. The folder may also define an object with the
-    old name. The first object is then renamed only in two cases: another object of the catalog is to get the old name,
-    or the catalog's definition under the old name equals the folder's definition of the first object and differs from
-    the folder's definition under the old name.
+    only when no other object of the catalog has the new name any more. The folder may also define another object, with
+    the old name. In this case, an object is renamed only under one of two conditions. The first condition is that
+    another object of the catalog is to get the old name. The second condition is that the catalog's definition under
+    the old name equals the folder's definition of the renamed object, and differs from the folder's definition under
+    the old name.
     """
     by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
     left = [wanted for wanted in folder if wanted.was is not None and find(wanted.kind, wanted.was) is not None]

@@ -1,7 +1,7 @@
 """Columns that a table gets, and the views whose ``*`` selects these columns.
 
-A view does not see such a column until it is rebuilt. A view that is created from the folder sees it at once, so
-without the rebuild the warehouse would differ from the folder.
+An existing view does not see such a column until the view is rebuilt. If the view were newly created from the folder,
+it would see the column at once. Without the rebuild, the warehouse would therefore differ from the folder.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def columns_to_gain(
     """The columns that a rebuild adds to a view because its query selects them by ``*``; empty for other objects, and
     for a view that cannot be rebuilt.
 
-    ``altered`` are the statements that change the tables, by the id of the table. Empty also if one of them drops or
-    renames a column that the view may use, because the view is then created again.
+    ``altered`` are the statements that change the tables, by the id of the table. The result is also empty if one of
+    these statements drops or renames a column that the view may use, because the view is then created again.
     """
     if not isinstance(view, MaterializedViewRecord) or isinstance(view, TableRecord):
         return ()
@@ -83,8 +83,9 @@ def why_created_again(snapshot: Snapshot, id_: int) -> str:
 
 
 def with_note(snapshot: Snapshot, change: DeployChange, remade: Collection[int]) -> DeployChange:
-    """The change; if it adds columns to a table, with a note about the objects whose ``*`` selects these columns, but
-    that do not get them. ``remade`` are the ids of the objects that are rebuilt, created again or dropped."""
+    """Returns the change. If the change adds columns to a table, the result has a note about the objects whose ``*``
+    selects these columns, but that do not get them. ``remade`` are the ids of the objects that are rebuilt, created
+    again or dropped."""
     table, columns = snapshot.get(change.touches[0]), added_by(change.statements)
     if not columns or not isinstance(table, TableRecord) or change.reason:
         return change

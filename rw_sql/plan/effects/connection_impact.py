@@ -64,8 +64,8 @@ def spell(key: str, old: str, new: str) -> str:
 
 
 def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
-    """True if changing these properties may lead to a different upstream or target. That is so unless the connector
-    lists all of them as safe to change."""
+    """True if changing these properties may lead to a different upstream or target. False only if the connector lists
+    all of these properties as safe to change."""
     return any(
         (known := spec.option(key)) is None
         or not known.is_alterable
@@ -75,8 +75,8 @@ def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
 
 
 def _address(url: str, default_port: int | None) -> tuple[str | int | None, ...]:
-    """The scheme, host, port and path of a URL: with the default port filled in, the host in lower case and the path
-    decoded; the text before ``?`` if it is no valid URL with a host."""
+    """The scheme, host, port and path of a URL. A missing port is replaced with the default port, the host is in lower
+    case, and the path is decoded. For text that is not a valid URL with a host, returns the text before ``?``."""
     scheme, _, rest = url.partition("://")
     try:
         parts = urlsplit(f"//{rest}")

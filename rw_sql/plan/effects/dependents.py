@@ -1,4 +1,4 @@
-"""What a move does to a source's dependents: which of them count rows twice, and which drop late rows."""
+"""The effect of a move on a source's dependents: some may count rows twice, and some may drop late rows."""
 
 from __future__ import annotations
 

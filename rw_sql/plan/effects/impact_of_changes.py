@@ -130,7 +130,7 @@ def states_after(
 def impacts_of(
     snapshot: Snapshot, then: Snapshot, inspector: Inspector, source_ids: Iterable[int]
 ) -> list[SourceImpact]:
-    """How a change to the catalog from ``snapshot`` to ``then`` affects the readers of these sources."""
+    """The effects of a change to the catalog, from ``snapshot`` to ``then``, on the readers of these sources."""
     moves: list[SourceImpact] = []
     for source_id in source_ids:
         source, moved = snapshot.get(source_id), then.get(source_id)
@@ -155,7 +155,7 @@ def impact_of(
     *,
     is_taken_back: bool = False,
 ) -> SourceImpact:
-    """How the change to the catalog affects one reader. Looks at the old and the new upstream.
+    """The effect of the change to the catalog on one reader. Looks at the old and the new upstream.
 
     ``is_taken_back``: rows are restored together with the positions, so that nothing is repeated or skipped.
     """

@@ -1,4 +1,4 @@
-"""The splits that a source leaves: those that its upstream no longer lists, and how much of them is unread."""
+"""The splits that a source leaves: splits that the upstream no longer lists, and the number of their unread records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def finished_and_unlisted(
     kind: Connector, splits: Iterable[str], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
     """The splits that the upstream does not list, and that the source has read to their ends. Such a split stays
-    assigned and does no harm, but nothing of it can be read again. Empty if the upstream does not respond."""
+    assigned and does no harm, but its records cannot be read again. Empty if the upstream does not respond."""
     if not upstream.is_reachable:
         return ()
     given = tuple(splits)
@@ -50,9 +50,9 @@ def stall_notice(source_name: str, lost: Collection[str]) -> str:
 
 
 def with_stored_ends(left: Upstream | None, kind: Connector, states: Mapping[str, SplitState]) -> Upstream | None:
-    """``left``, the upstream that a source leaves, and the splits among ``states`` whose positions show their ends.
+    """Adds to ``left``, the upstream that a source leaves, the splits in ``states`` whose positions show their ends.
 
-    These splits need not exist any more. Their unread records are counted as an upper limit.
+    These splits need not exist any more. The unread records of these splits are counted as an upper limit.
     """
     if not isinstance(kind, RangedConnector):
         return left

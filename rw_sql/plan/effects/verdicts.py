@@ -38,7 +38,7 @@ UNTOLD_SPLIT = "UNKNOWN (the brokers report no cluster id)"
 """The verdicts for a split whose offsets before and after cannot be compared."""
 
 UNCERTAIN_READS = "the upstream did not always report the split's identity"
-"""The reason why counts are maximums if readings may have been of another incarnation of the split."""
+"""The reason why counts are upper limits if some readings may have been of another incarnation of the split."""
 
 CUT_SPLIT = "UNKNOWN (log cut at {cut})"
 """The verdict for a split whose upstream has lost records that the source has read; ``cut`` is the first lost
@@ -47,7 +47,7 @@ offset."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The effect of moving a split, in words and counts. If not ``is_exact``, the counts are upper limits."""
+    """The effect of moving a split, in words and counts. If ``is_exact`` is false, the counts are upper limits."""
 
     text: str
     duplicates: int = 0
@@ -165,8 +165,8 @@ def verdict(
 
 
 def _identity(*states: UpstreamSplit | SplitState | None) -> tuple[str | None, str | None]:
-    """The cluster and the incarnation that these states of one incarnation share; None for each that none of them
-    has."""
+    """The cluster and the incarnation that these states, which are all of one incarnation, share. The cluster is None
+    if no state contains a cluster; the same applies to the incarnation."""
     known = [state for state in states if state is not None]
     cluster = next((state.cluster for state in known if state.cluster), None)
     return cluster, next((state.incarnation for state in known if state.incarnation), None)

@@ -52,8 +52,8 @@ class Outcome:
 
 
 class AssumedCatalog:
-    """The catalog that results from the statements checked so far. A statement that could not be planned has only an
-    approximate effect on it.
+    """The catalog that results from the statements checked so far. The effect of a statement that could not be planned
+    is only approximated.
 
     ``of_spark`` are names of Spark's tables that the script creates or that the caller declares.
     """

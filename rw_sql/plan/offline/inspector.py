@@ -57,8 +57,8 @@ JOBS = "which views are being built and which tables are being refreshed"
 OPERATIONS = "the past operations of the warehouse"
 
 ASSUMED_OFFSET = 2**40
-"""The position that offline checks assume for readers. It is so high that no shift backwards leads to a negative
-offset."""
+"""The position that offline checks assume for readers. This position is so high that no shift backwards leads to a
+negative offset."""
 
 SELF_CONTAINED = frozenset({"datagen"})
 """Connectors that generate their data themselves. Reading the state of their upstream contacts no other system."""
@@ -79,7 +79,7 @@ class OfflineInspector:
     """An Inspector that reads only a catalog. ``unchecked`` lists the facts that it could not determine, in the order
     in which they were needed.
 
-    Its methods raise Unanswerable if there is no value that every upstream and job could have.
+    The methods of an offline inspector raise Unanswerable if there is no value that every upstream and job could have.
     """
 
     def __init__(

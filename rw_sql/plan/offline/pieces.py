@@ -40,9 +40,10 @@ def pieces_of(text: str) -> Iterator[ScriptStatement]:
 def rest_of(piece: ScriptStatement, error: SqlError) -> tuple[ScriptStatement, tuple[ScriptStatement, ...]]:
     """Splits a piece that does not parse: returns its first part, and the statements that follow in the piece.
 
-    If a quote is unclosed, the first part ends at a ``;`` at the end of a line inside it. If a ``;`` seems to be
-    missing, it ends before a line that begins like a statement. An unclosed comment before a statement ends at its
-    first ``*/``, or before such a line. If there is no such place, the piece is returned unchanged.
+    If a quote is unclosed, the first part ends at a ``;`` that is inside the quote and at the end of a line. If a ``;``
+    seems to be missing, the first part ends before a line that begins like a statement. An unclosed comment before a
+    statement ends at its first ``*/``, or before a line that begins like a statement. If there is no such place, the
+    piece is returned unchanged.
     """
     text = piece.text
     if text.startswith("/*"):
@@ -92,7 +93,8 @@ def parse_piece(text: str, catalog: CatalogView) -> Statement | None:
 def _without_an_owner(text: str) -> Statement:
     """Parses ``text``, whose first words begin neither an rw_sql nor a Spark statement.
 
-    It may still be an rw_sql statement, such as SHOW with the name of a parameter. Otherwise raises SqlError.
+    The text may still be an rw_sql statement, such as SHOW with the name of a parameter. Raises SqlError for any other
+    text.
     """
     statement = parse_statement(text)
     error = not_shown(text, statement, SESSION_PARAMETERS)

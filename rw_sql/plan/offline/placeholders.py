@@ -62,8 +62,8 @@ def _folded(part: str) -> str:
 
 
 def made_by_spark(text: str) -> Iterator[tuple[str, str]]:
-    """What a Spark statement creates: RELATION, FUNCTION or DATABASE, and its name as used in queries. A block
-    ``BEGIN … END`` may create several objects."""
+    """The objects that a Spark statement creates: the kind of each (RELATION, FUNCTION or DATABASE), and its name as
+    used in queries. A block ``BEGIN … END`` may create several objects."""
     for start in (0, *starts_in_block(text)):
         found = _SPARKS.match(text, start)
         if found is not None:

@@ -118,7 +118,7 @@ def _splits(
 
 def topics_hint(snapshot: Snapshot, statement: Statement) -> str | None:
     """The hint for a statement that names a split outside the source's topics, if the splits of these topics are not
-    known. It lists the topics."""
+    known. The hint lists the topics."""
     name = getattr(statement, "name", None)
     source = snapshot.find("source", name.key) if name is not None else None
     if source is None:

@@ -60,8 +60,8 @@ class Repair:
 
 
 def repaired(statement: Statement, error: SqlError) -> Repair | None:
-    """The statement without the option, column or clause that an error points at; None if it does not point at any of
-    them."""
+    """The statement without the option, column or clause that an error points at; None if the error does not point at
+    such a part."""
     if error.span is None or error.kind is MISSING_PROPERTY:
         return None
     changed = _without(statement, statement, error)

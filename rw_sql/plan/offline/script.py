@@ -202,7 +202,8 @@ class ScriptChecker:
         )
 
     def _hinted(self, error: SqlError, piece: ScriptStatement, file: str) -> SqlError:
-        """The error. If it is about an unknown name that a later statement creates, its hint names that statement."""
+        """Returns the error. If the error is about an unknown name that a later statement creates, the hint names that
+        statement."""
         if error.span is None:
             error.span = _at_start(error).span
         if error.kind is UNDEFINED_OBJECT and error.span is not None:

@@ -92,7 +92,7 @@ def wrong_columns(
     of_spark: Collection[str],
     functions: Collection[str],
 ) -> tuple[list[SqlError], bool]:
-    """The errors of a SELECT over rw_sql's objects, and whether all of it could be checked.
+    """The errors of a SELECT over rw_sql's objects, and whether the whole SELECT could be checked.
 
     A relation that is not rw_sql's may be a table or view of Spark; its columns are not known.
     """

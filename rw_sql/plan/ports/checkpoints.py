@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLook:
-    """A checkpoint. If a query in this process uses it, also the name of that query for messages."""
+    """A checkpoint. If a query in this process uses the checkpoint, ``running`` is the name of this query in
+    messages."""
 
     checkpoint: Checkpoint
     running: str | None = None

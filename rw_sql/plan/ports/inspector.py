@@ -1,6 +1,6 @@
 """The interface through which a lowering reads facts besides the statement and the catalog.
 
-Its methods change nothing.
+The methods of an inspector change nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Inspector(Protocol):
 
     @property
     def checkpoints(self) -> CheckpointPort:
-        """The port for foreign checkpoints: those of jobs that rw_sql does not run."""
+        """The port for foreign checkpoints, which are the checkpoints of jobs that rw_sql does not run."""
         ...
 
     @property

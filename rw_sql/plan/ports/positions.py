@@ -77,7 +77,7 @@ class PositionPort(Protocol):
     ) -> Mapping[str, SplitState]:
         """The positions of a source's splits just before the operation with ``epoch`` took effect.
 
-        These are the positions in ``stood``, advanced by the later commits of runs that had started before the
+        The result has the positions in ``stood``, advanced by the later commits of runs that had started before the
         operation.
         """
         ...
@@ -88,8 +88,8 @@ class PositionPort(Protocol):
         """The ranges that were read, one entry per commit of the source's log or, for a direct reader, of its view;
         oldest first.
 
-        For a shared reader, ``down_to`` limits the result to the commits from that version of the log on, so that
-        fewer commits are read. An entry that joins several commits may contain earlier ones.
+        For a shared reader, ``down_to`` limits the result to the commits from that version of the log on, so that fewer
+        commits are read. An entry that joins several commits may also contain earlier commits.
         """
         ...
 

@@ -41,10 +41,10 @@ class QueryAnalysis:
 
     A ``refusal`` comes with a ``hint``, a ``kind`` (None: Spark accepts the query, but it cannot be kept up to date),
     the ``word`` of the query at which Spark points, and the ``relation`` that does not exist. ``operators`` are Spark's
-    names of the steps of a WHOLE query, ``aggregates`` those of the aggregate functions of an UPSERT query. ``varies``
-    is a non-deterministic part of the query, if there is one; ``TABLESAMPLE`` for a sample of rows. ``varies_in`` is
-    the step that contains this part; None if the part is just a projected column. ``is_same``: the text in ``same_as``
-    is equivalent.
+    names of the steps of a WHOLE query, and ``aggregates`` are Spark's names of the aggregate functions of an UPSERT
+    query. ``varies`` is a non-deterministic part of the query, if there is one; ``TABLESAMPLE`` for a sample of rows.
+    ``varies_in`` is the step that contains this part; None if the part is just a projected column. ``is_same``: the
+    text in ``same_as`` is equivalent.
     """
 
     schema: str = ""

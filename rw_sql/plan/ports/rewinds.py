@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBack:
-    """How many rows a table has now, and how many it had at a rewind point; None if they were not counted.
+    """The number of rows that a table has now, and the number that it had at a rewind point; None if the rows were not
+    counted.
 
     ``lost`` is the reason why the table cannot be restored, if it cannot. ``has_emitted`` is True for a sink that has
     sent rows since the rewind point.

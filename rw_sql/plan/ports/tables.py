@@ -1,4 +1,4 @@
-"""The tables of logs and views, and the tables that Spark has."""
+"""The tables of logs and views, and the tables in Spark."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ class UpstreamPort(Protocol):
     def find_lacks(
         self, connector: str, options: PlannedOptions, tables: Mapping[str, Mapping[str, str] | None]
     ) -> tuple[Lack, ...]:
-        """What the upstream of a change data capture source lacks so that these tables, with their declared columns,
-        can be read."""
+        """The requirements for reading these tables, with their declared columns, that the upstream of a change data
+        capture source does not meet."""
         ...
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:

@@ -70,8 +70,8 @@ def delta_table(
 ) -> tuple[DeltaTableRecord | None, bool]:
     """The record of a table that a statement names at ``span``, and whether the record is new to the catalog.
 
-    The record is None if the name is not that of a Delta table. Raises SqlError UPSTREAM_UNREACHABLE for a table that
-    only Spark can read.
+    The record is None if the name is not the name of a Delta table. Raises SqlError UPSTREAM_UNREACHABLE for a table
+    that only Spark can read.
     """
     look = inspector.tables.look(written)
     _require_readable(look, written, span)
@@ -79,8 +79,8 @@ def delta_table(
 
 
 def _require_readable(look: TableLook, written: str, span: Span) -> None:
-    """Raises SqlError UPSTREAM_UNREACHABLE for a table that only Spark can read: SHOW JOBS would not know how far its
-    readers are behind, and FLUSH could not wait for them."""
+    """Raises SqlError UPSTREAM_UNREACHABLE for a table that only Spark can read: SHOW JOBS could not show how far the
+    table's readers are behind, and FLUSH could not wait for these readers."""
     if look.unreadable:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
@@ -142,7 +142,7 @@ def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
 def left_unread(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[int, ...]:
     """The ids of the user's own tables that have no reader once these objects are dropped.
 
-    Their records are then removed from the catalog.
+    The records of these tables are then removed from the catalog.
     """
     gone = set(dropped)
     return tuple(

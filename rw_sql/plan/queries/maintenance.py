@@ -73,7 +73,7 @@ class Maintained:
 
 
 def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool) -> Maintained:
-    """Chooses the first strategy whose result equals that of a batch query.
+    """Chooses the first strategy whose result equals the result of a batch query.
 
     The strategies are tried in this order: Spark runs the query as a stream; the view applies the row changes of its
     input; the affected rows are recomputed; all rows are recomputed.
@@ -423,11 +423,11 @@ def _touched(
 
 
 def _can_be_united(touched: QueryAnalysis, pairs: QueryAnalysis) -> bool:
-    """True if a stream can return the values of both sides of a join in one column. ``pairs`` has the columns of both
-    sides in turn.
+    """True if a stream can return the values of both sides of a join in one column. ``pairs`` has a column of one side,
+    then the matching column of the other side, and so on.
 
-    Of a string and another type, Spark converts the string, which fails for some strings. The rows with these strings
-    may be rows that the view's query leaves out.
+    If one side is a string and the other side has another type, Spark converts the string to that type. The conversion
+    fails for some strings, possibly in rows that the view's query leaves out.
     """
     if touched.refusal is not None or pairs.refusal is not None:
         return False

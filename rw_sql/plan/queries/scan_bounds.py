@@ -56,8 +56,8 @@ class ScanBounds:
 def bounds_of(conditions: Iterable[str], zone: str = "UTC") -> ScanBounds:
     """Bounds that contain every record that satisfies all conditions (Spark SQL over the reader's columns).
 
-    ``zone`` is the time zone in which Spark wrote the times of the conditions. A time in a zone that Python does not
-    know does not lead to a bound.
+    ``zone`` is the time zone in which Spark wrote the times of the conditions. No bound follows from a time in a zone
+    that is unknown to Python.
     """
     found = ScanBounds()
     at = time_zone(zone)

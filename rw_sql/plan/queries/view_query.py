@@ -40,7 +40,7 @@ expressions."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQuery:
     """A query in the form that Spark runs, the ids of its inputs, the schema of its result in Spark's JSON form, and
-    the key columns, by which a row replaces another (empty: rows are appended).
+    the key columns. A row replaces an earlier row with the same key; without key columns, rows are appended.
 
     ``maintenance`` and ``notice`` are set for views. ``new`` are the user's own tables that the query reads and that
     are added to the catalog together with the view or sink.

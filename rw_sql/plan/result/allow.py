@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def predicted_words(splits: Iterable[SplitPreview]) -> tuple[str, ...]:
-    """The words, GAPS and DUPLICATES, that the verdicts on these splits predict, exactly or as an upper limit.
+    """The words GAPS and DUPLICATES, each if the verdict on at least one of these splits predicts gaps or duplicates,
+    either with an exact number or with an upper limit.
 
     The verdict UNKNOWN predicts neither, because the old and the new offset cannot be compared. A forgotten position
     predicts both: the split may begin before or after it.

@@ -95,7 +95,8 @@ def _effects(snapshot: Snapshot, plan: Plan) -> list[str]:
     read.
 
     The epochs alone are not sufficient, because an upstream can change without a new epoch: a topic may be deleted and
-    created again, or retention may remove records. The effect then differs from the one that the user has confirmed.
+    created again, or retention may remove records. After such a change upstream, the effect differs from the effect
+    that the user has confirmed.
     """
     sources = [record for record in map(snapshot.get, plan.affected) if isinstance(record, SourceRecord)]
     is_still = bool(sources) and all(pauses_of(snapshot, source.id) for source in sources)
@@ -120,8 +121,8 @@ def _effect(split: SplitPreview, *, is_still: bool) -> str:
     """The effect on one split, as part of the token. ``is_still``: no reader advances the split, so most numbers of the
     move do not change.
 
-    Two kinds of numbers still change, and are therefore left out: the number of records left unread in a topic that is
-    no longer read, and the position and gap of a split that starts at the end.
+    Two kinds of numbers still change, and are therefore left out. The first kind is the number of unread records that
+    remain in a topic that is no longer read. The second kind is the position and gap of a split that starts at the end.
     """
     if split.verdict.startswith("UNKNOWN"):
         return f"{split.reader}/{split.split} {split.verdict}"

@@ -25,8 +25,8 @@ class PredictedSplit(msgspec.Struct, frozen=True, kw_only=True, array_like=True,
     """One split of a preview: the next record to read before and after the operation, the verdict as in the preview,
     and the verdict's counts.
 
-    If not ``is_exact``, the counts are upper limits. A PredictedSplit is stored as the list of its values, in the order
-    of the fields.
+    If ``is_exact`` is false, the counts are upper limits. A PredictedSplit is stored as the list of its values, in the
+    order of the fields.
     """
 
     split: str

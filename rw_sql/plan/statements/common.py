@@ -209,8 +209,9 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
 
 
 def kept_readers(snapshot: Snapshot, then: Snapshot) -> Iterator[Change]:
-    """The changes that keep the readers of sources with a replication slot that nothing reads in the catalog ``then``,
-    unlike in ``snapshot``. Without a reader, the upstream would keep its log for the slot without a limit."""
+    """The changes that keep the reader of each source with a replication slot that is read in ``snapshot``, but that
+    nothing reads in the catalog ``then``. Without a reader, the upstream would keep its log for the slot without a
+    limit."""
     for source in then.all("source"):
         if not has_slot(source.connector) or is_read(then, source):
             continue
@@ -345,7 +346,8 @@ def unsafe_plan(
     unallowed: tuple[str, ...] = (),
     fingerprint: str = "",
 ) -> Plan:
-    """The plan of an unsafe statement for one reader. It requires a confirmation, which is bound to the source's epoch.
+    """The plan of an unsafe statement for one reader. The plan requires a confirmation, which is bound to the source's
+    epoch.
 
     ``positions`` are the current positions, which are stored with the prediction.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
 
 KeyT = TypeVar("KeyT")
-"""What identifies a split."""
+"""The key that identifies a split."""
 
 _MOST_NAMED = 8
 
@@ -72,10 +72,12 @@ def moment_of(inspector: Inspector, target: InjectToTimestamp | InjectBack) -> i
 
 
 def at_most(offsets: Mapping[KeyT, int], ends: Mapping[KeyT, int]) -> tuple[dict[KeyT, int], list[KeyT]]:
-    """The offsets, none of which is after the end of its split, and the splits whose offset was after the end.
+    """Replaces each offset that is after the end of its split with that end. Returns the resulting offsets, and the
+    splits whose offsets were replaced.
 
-    The caller has made sure that the upstream has grown between the request for the ends and the request for the
-    offsets. The ends are positions that exist, and no record after them is skipped.
+    An offset may be after the end because the upstream has grown between the request for the ends and the request for
+    the offsets; the caller has checked that this is the reason. The ends are valid positions, and no record after them
+    is skipped.
     """
     beyond = [key for key, offset in offsets.items() if key in ends and offset > ends[key]]
     return {**offsets, **{key: ends[key] for key in beyond}}, beyond
@@ -88,8 +90,8 @@ def grown_ends(
     offsets: Mapping[str, int],
     seen: Mapping[str, UpstreamSplit],
 ) -> dict[str, int]:
-    """The ends that were seen of the splits that have grown since then at least to these offsets. For others, such as a
-    topic that was created again, an offset after the end is an error."""
+    """The ends in ``seen`` of the splits that have since grown at least to these offsets. For any other split, for
+    example of a topic that was created again, an offset after the end is an error."""
     if not any(split in seen and offset > seen[split].end for split, offset in offsets.items()):
         return {}
     now = inspector.upstreams.look_again(connector, options).splits
@@ -105,7 +107,7 @@ def grown_ends(
 
 
 def grown_notices(splits: Iterable[str]) -> list[str]:
-    """A notice about splits whose offset was after the end that the upstream had a moment before."""
+    """A notice about splits whose offset was after the end that the upstream had reported a moment before."""
     listed = first_names(splits, _MOST_NAMED)
     said = "the upstream has grown since its ends were read; these splits are set to the ends that it had then"
     return [f"{said}: {listed}"] if listed else []

@@ -1,4 +1,4 @@
-"""Backfill: reads, in chunks, the records that are older than a view; then the view's stream continues from the
+"""Backfill: reads, in chunks, the records that are older than a view. Afterwards, the view's stream continues from the
 source's log.
 
 Imports: ``positions``, ``jobs``, ``delta`` and below. Begin with ``job``; ``model/backfill_ranges.py`` defines which

@@ -47,8 +47,8 @@ class ChunkDecoder:
     def rows(
         self, records: DataFrame, count: int, rows_of: Callable[[DataFrame], DataFrame], expected: Expected
     ) -> tuple[DataFrame, SaveFiles | None]:
-        """The rows of about ``count`` records, as the log would have them. Or, if Arrow writes the files of the table,
-        the records and the function that does so.
+        """The rows of about ``count`` records, as the log would contain them. If Arrow writes the files of the table,
+        returns the records instead, and the function that writes the files.
 
         ``rows_of`` decodes records with Spark. If Arrow decodes the records, it writes the table's files, provided that
         the table's columns are columns of the log. Otherwise it writes files below the table's folder, which Spark

@@ -1,4 +1,4 @@
-"""When a view's backfill is complete, and what remains to be done then."""
+"""Determines whether a view's backfill is complete, and does the work that remains after it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def is_live(context: Context, spec: ViewSpec, checkpoint: str) -> bool:
     """True if a view's backfill is complete: either no input needed one, or the view's checkpoint points into the
     inputs' logs.
 
-    Opens no staging table: while a kill has interrupted the deletion of a staging table, only some of its files exist.
+    Opens no staging table, because a kill may have interrupted the deletion of a staging table, so that only some of
+    its files exist.
     """
     paths = [history_path(context, spec, given) for given in spec.inputs if given.history]
     if not paths:

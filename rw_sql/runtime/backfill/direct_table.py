@@ -127,8 +127,8 @@ class DirectTable:
     ) -> None:
         """Writes the query's result for a chunk. If ``save`` is given, it writes the result, and ``rows`` are not used.
 
-        The result may have fewer rows than the chunk. So ``expected`` is an upper limit, or applies to the rows that
-        ``save`` reads.
+        The result may have fewer rows than the chunk. Therefore, ``expected`` is either an upper limit, or it applies
+        to the rows that ``save`` reads.
         """
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         if save is not None:

@@ -1,4 +1,5 @@
-"""Plans the rest of a backfill: what is copied from the source's log, and what is read from the upstream."""
+"""Plans the rest of a backfill: the offsets that are copied from the source's log, and the offsets that are read from
+the upstream."""
 
 from __future__ import annotations
 

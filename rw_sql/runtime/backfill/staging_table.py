@@ -84,11 +84,11 @@ class BackfillStaging:
         )
 
     def result(self, rows: DataFrame) -> DataFrame:
-        """The rows of this table for rows of the log: the same."""
+        """The rows of this table for rows of the log. Returns the rows unchanged."""
         return rows
 
     def columns_in_log(self, log: DataFrame) -> Mapping[str, str] | None:
-        """The columns of this table, each with its name in the log: the same."""
+        """The columns of this table, each with its name in the log, which is the same name."""
         del log
         return {name: name for name in self.schema.names}
 

@@ -1,5 +1,5 @@
-"""Jobs that were moved from another resource group to the group of this process. The other group's owner may still run
-them."""
+"""Jobs that were moved from another resource group to the group of this process. The owner of the other group may still
+run these jobs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class Arrivals:
                 if least is None or since <= least:
                     self._arrived[job] = since
                     del self._coming[job]
-                    # What the former owner has written since the last look counts now.
+                    # The former owner may have written since the last look, so the next reads must look for its
+                    # commits.
                     self._context.metastore.looks.forget()
         self.waiting = frozenset(self._coming)
         return self.waiting

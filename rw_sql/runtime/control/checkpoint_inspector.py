@@ -1,6 +1,6 @@
 """The inspector for commands on foreign checkpoints.
 
-It reads files and brokers, and needs neither Spark nor a warehouse.
+The inspector reads files and brokers, and needs neither Spark nor a warehouse.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Explains the statements of a script one after another.
 
-Each is planned on the catalog that results from the statements before it.
+Each statement is planned on the catalog that results from the statements before it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Foreseen:
 class DryRun:
     """A session that predicts statements without committing anything.
 
-    It also serves as the catalog for routing the script's statements.
+    The session also serves as the catalog for routing the script's statements.
 
     The prediction assumes that a source created by the script has read nothing, that a source paused by the script has
     stopped, and that the rebuilds for which the script waits succeed.
@@ -182,7 +182,8 @@ def _foreseen(plan: Plan, *, is_collected: bool = False) -> Foreseen:
 
 
 def _waited(snapshot: Snapshot, statement: ast.Wait) -> Snapshot:
-    """The catalog after the rebuilds for which a WAIT waits: those of the view that the WAIT names, or all rebuilds."""
+    """The catalog after the rebuilds for which a WAIT waits: the rebuilds of the view that the WAIT names, or all
+    rebuilds."""
     view = snapshot.find("materialized_view", object_name(statement.name)) if statement.name is not None else None
     for group in rebuild_groups(snapshot):
         if statement.name is None or (view is not None and any(made.view_id == view.id for made in group)):

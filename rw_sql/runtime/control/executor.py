@@ -56,15 +56,16 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _ATTEMPTS = 20
-"""The number of attempts after concurrent commits. A statement that asked a question then fails; any other continues
-until ``statement_timeout``."""
+"""The number of attempts while other statements commit concurrently. After these attempts, a statement that asked a
+question fails; any other statement tries again until ``statement_timeout``."""
 _PAUSE_SECONDS = 0.5
-"""The maximum pause before a further attempt. Its random length keeps several sessions from meeting again."""
+"""The maximum pause before a further attempt. The pause has a random length, so that several sessions do not commit at
+the same time again."""
 _QUICK_ANSWER_SECONDS = 10.0
 """If a user takes longer than this to confirm a preview, the statement queries the upstream again."""
 _QUICK_COMMIT_SECONDS = LOCK_SECONDS - COMMIT_SECONDS
-"""The same limit for a block and a REWIND, whose previews take longer to read. After it, the locks of running readers
-are too old for a commit."""
+"""The same limit for a block and a REWIND, whose previews take longer to read. After this time, the locks of running
+readers are too old for a commit."""
 _COMMITTED = "stopped waiting for the jobs; the statement stays committed"
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 
@@ -124,7 +125,8 @@ class Executor:
                 return self._run(statement, session)
 
     def _wait(self, statement: ast.Wait, session: SessionState) -> tuple[ResultRow, ...]:
-        """WAIT: blocks until all backfills, rebuilds and refreshes, or those of one object, have finished."""
+        """WAIT: blocks until all backfills, rebuilds and refreshes have finished, either of the whole warehouse or of
+        one object."""
         jobs = None
         snapshot = self._context.metastore.snapshot()
         resolved_wait = resolved(statement, snapshot, session.search_path)
@@ -235,7 +237,7 @@ class Executor:
         other statements are made again, because they contain epochs and positions that advance.
 
         If the upstream has changed so that the plan would have another effect, the plan's token is removed from
-        ``confirmed``: even if a new plan had the same token, nobody has seen the preview of the new plan.
+        ``confirmed``. A new plan might have the same token, although no user has seen the preview of the new plan.
         """
         if shown is None or not isinstance(shown.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return None
@@ -339,7 +341,7 @@ class Executor:
                 return _rows((*plan.changes, *notices))
             except KeyboardInterrupt:
                 if commit.error is not None:
-                    # The error came before the interrupt took effect, and tells whether the statement is committed.
+                    # The error came before the interrupt took effect, and states whether the statement is committed.
                     raise commit.error from commit.error.__cause__
                 if commit.epoch is None:
                     raise
@@ -418,7 +420,7 @@ class Executor:
             return 0.0
         if not confirmed.isdisjoint(_shown(plan, token) for token in question.tokens):
             return 0.0
-        # The monotonic clock stops while the machine sleeps, and the other one can be set back.
+        # The monotonic clock stops while the machine sleeps, and the wall clock can be set back.
         was_asked, asked, began = session.ask is not None, now_ms(), time.monotonic()
         if session.ask is not None and session.ask(question):
             confirmed.add(shown)

@@ -1,8 +1,9 @@
 """Detects progress that is not visible in the tables yet: during the start of a job, during the planning of its first
 batch, and inside long batches and chunks of a backfill.
 
-Finished tasks of Spark are progress, and so is the CPU time of the thread that plans, decodes or merges, and of Spark's
-tasks on this machine: on a busy machine, work that takes seconds on idle cores takes minutes.
+Finished tasks of Spark count as progress. On a busy machine, work that takes seconds on idle cores may take minutes.
+Therefore, the CPU time of the thread that plans, decodes or merges also counts as progress, and so does the CPU time of
+Spark's tasks on this machine.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ BEAT_SECONDS = 2.0
 """The interval in seconds between two checks for progress, and the minimum duration of a batch that counts as long."""
 
 LEAST_CPU_SECONDS, _WITHIN_SECONDS = 0.2, 10.0
-"""CPU time counts as progress if it is at least this long within this time. A thread that waits in a loop needs a third
-of it; a thread that plans beside thirty others on two cores needs six times as long."""
+"""CPU time counts as progress if a thread uses at least ``LEAST_CPU_SECONDS`` of it within ``_WITHIN_SECONDS``. A
+thread that waits in a loop uses a third of this amount. A thread that plans beside thirty others on two cores uses six
+times this amount."""
 
 
 class Beats:

@@ -176,7 +176,7 @@ class JobSlot:
             if not running.is_unproven:
                 self.ease(time.monotonic())
             if self.trouble.is_flapping:
-                # All programs that read statuses know STALLED, including older versions of this program.
+                # All programs that read statuses support STALLED, including older versions of this program.
                 state, reason = "STALLED", self.trouble.told
         elif self.reason is not None:
             state = "STALLED"
@@ -223,8 +223,8 @@ def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot
     Queued slots that are already being worked on count towards the limit. Slots with the most unread records come
     first.
 
-    If the numbers are equal, as at the start of a process, sources come first: the query of a view polls its inputs
-    until they have rows, which takes CPU time from the jobs that are being started.
+    If the numbers are equal, as at the start of a process, sources come first. The reason is that the query of a view
+    polls its inputs until they have rows, which takes CPU time from the jobs that are being started.
     """
     due = [slot for slot in slots if slot.needs_work(now)]
     waiting = (slot for slot in due if slot.is_queued)
@@ -264,8 +264,8 @@ class StatusReports:
     def fresh(
         self, moving: Iterable[JobSlot], slots: Mapping[str, JobSlot], why_stopped: Callable[[JobSlot], str | None]
     ) -> list[JobStatus]:
-        """The statuses to store: those of the jobs ``moving`` that have changed. The first call also returns STOPPED
-        for each job that only an earlier owner reported."""
+        """The statuses to store: the changed statuses of the jobs ``moving``. The first call also returns STOPPED for
+        each job that only an earlier owner reported."""
         at = now_ms()
         found = []
         for slot in moving:
@@ -290,7 +290,8 @@ class StatusReports:
         return found
 
     def write(self, statuses: Sequence[JobStatus], slots: Mapping[str, JobSlot]) -> None:
-        """Stores statuses. If the store does not respond, :meth:`fresh` returns them again."""
+        """Stores statuses. If the store does not respond, the next call of :meth:`fresh` returns the same statuses
+        again."""
         try:
             if statuses:
                 self._context.metastore.jobs.write_job_status(statuses)

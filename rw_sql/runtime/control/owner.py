@@ -121,7 +121,7 @@ class Owner:
 
     @property
     def why_ended(self) -> str | None:
-        """The reason why this process will never run the jobs again; None if it runs them or may still do so."""
+        """The reason why this process will never run the jobs again; None if it runs them or may still run them."""
         return self._why_ended if self._ended.is_set() else None
 
     def wake(self) -> None:
@@ -364,8 +364,9 @@ class Owner:
             self._warn("dropped objects could not be removed yet: %s", error)
 
     def _is_asked_after(self, epoch: int) -> bool:
-        """True if another process may be waiting until the lease contains ``epoch``, because ``epoch`` is the epoch of
-        a statement of that process, or of a pause on which the next statement of that process depends."""
+        """True if another process may be waiting until the lease contains ``epoch``. Another process may be waiting if
+        ``epoch`` is the epoch of a statement of that process, or of a pause on which the next statement of that process
+        depends."""
         metastore = self._context.metastore
         if not metastore.has_made(self._told_epoch, epoch):
             return True
@@ -439,7 +440,7 @@ class Owner:
             self._warn("the lease could not be released: %s", error)
         finally:
             self._lease = None
-            # A lease that could not be released, or of which this owner does not know, belongs to nobody from now on.
+            # From now on, a lease that could not be released, or that this owner does not know, counts as free.
             if have_stopped:
                 leave_behind(self._context.owner)
             self._has_given_up.set()

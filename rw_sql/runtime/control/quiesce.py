@@ -54,11 +54,11 @@ _MARK_SECONDS = 1.0
 def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, seen_seconds: float | None = None) -> bool:
     """True if a lock still applies.
 
-    A lock is valid until the commit that follows its epoch. It also becomes invalid when its process ends, so that
-    sources resume after a session is killed, and after LOCK_SECONDS: its session may be suspended, or its question may
-    stay without an answer. ``seen_seconds`` is the time in seconds since this process first read the
-    lock. For a lock of another machine, whose clock may differ, this time is compared with LOCK_SECONDS. The lock
-    is older than this time, so it expires here no earlier than in its own process.
+    A lock is valid until the commit that follows its epoch. A lock also becomes invalid when its process ends, so that
+    sources resume after a session is killed. Finally, it becomes invalid after LOCK_SECONDS, because its session may be
+    suspended, or its question may stay without an answer. ``seen_seconds`` is the time in seconds since this process
+    first read the lock. For a lock of another machine, whose clock may differ, this time is compared with LOCK_SECONDS.
+    The lock is older than this time, so it expires here no earlier than in its own process.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False
@@ -71,7 +71,7 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, seen_seconds: float | 
 
 
 def quiesced_jobs(context: Context, snapshot: Snapshot, group: str | None = None) -> dict[str, tuple[QuiesceLock, ...]]:
-    """The jobs that locks keep stopped now; with ``group``, those of that group."""
+    """The jobs that locks keep stopped now; with ``group``, only the jobs of that group."""
     found: dict[str, tuple[QuiesceLock, ...]] = {}
     locks = context.metastore.jobs.quiesce_locks()
     seen = _seconds_seen(context.warehouse.uri, locks)

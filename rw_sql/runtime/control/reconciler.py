@@ -157,7 +157,7 @@ class Reconciler:
                 self.applied_epoch = self._wanted_epoch
             self._context.applied.tell(self.acted_epoch, self.pending)
             self._reports.write(fresh, self._slots)
-        # Only after the write, because STOPPED must not replace the status that a moved job's new owner reports.
+        # This step follows the write, because STOPPED must not replace the status that a moved job's new owner reports.
         if has_let_go:
             self.let_go_epoch = self._wanted_epoch
         for job_id in [slot.job_id for slot in moving if slot.is_over]:
@@ -401,7 +401,7 @@ class Reconciler:
             self._rewinding.stop()
             wait([slot.work for slot in self._slots.values() if slot.work is not None])
             running = [slot for slot in self._slots.values() if slot.running is not None]
-            # Together, because the batch in progress of each job has some time to end.
+            # All jobs are stopped at the same time, because the batch in progress of each job has some time to end.
             for first in range(0, len(running), MOST_STARTS):
                 some = running[first : first + MOST_STARTS]
                 wait([run_in_background(partial(self._end, slot), f"{slot.job_id}-stop") for slot in some])

@@ -3,8 +3,8 @@ and whether new input has been committed since.
 
 A waiting streaming query polls its input dozens of times a second, and occupies threads, a Spark session and
 connections. The job of a source, view or sink that has had nothing to read for ``idle_job_timeout`` is therefore
-stopped in the same way as at the end of the process, but it still counts as running. When it is woken, it is started
-like any other job.
+stopped in the same way as at the end of the process, but the job still counts as running. When the job is woken, it is
+started like any other job.
 """
 
 from __future__ import annotations

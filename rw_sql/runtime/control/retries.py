@@ -69,7 +69,7 @@ class Trouble:
 
     @property
     def told(self) -> str:
-        """The text for SHOW JOBS. It changes only when another run fails."""
+        """The text for SHOW JOBS. The text changes only when another run fails."""
         period = spoken_seconds(self.newest_at - self.began_at)
         return f"{FLAPPING}: restarted {self.failures} times in {period}; last failure: {self.reason}"
 
@@ -77,7 +77,7 @@ class Trouble:
         """The delay in seconds before the next retry. ``delay`` is the delay that the last failure alone would cause.
 
         The result is at least as long as the number of failed runs requires. For a lasting reason, which a retry alone
-        cannot remove, it is the maximum delay.
+        cannot remove, the result is the maximum delay.
         """
         if is_lasting:
             return LAST_RETRY_SECONDS

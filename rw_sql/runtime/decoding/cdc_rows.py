@@ -55,7 +55,7 @@ _MAP = "MAP<STRING, STRING>"
 def cdc_frame(
     log: DataFrame, statement: CreateSource, live_from: tuple[int, int, int], *, is_numbered: bool = False
 ) -> DataFrame:
-    """The rows of a table, decoded from the log. They have the table's columns, the columns that order the rows,
+    """The rows of a table, decoded from the log. The rows have the table's columns, the columns that order the rows,
     ``_rw_op``, ``_rw_unchanged`` and ``_rw_error``.
 
     ``statement`` defines the form of the rows (:func:`rw_sql.model.definitions.cdc_rows`). ``live_from`` is the

@@ -67,8 +67,8 @@ def fault_of(line: Column, separator: str) -> Column:
 def readable(line: Column, separator: str) -> Column:
     """The result of :func:`one_line`, or NULL if Spark could not read it because it has too many fields.
 
-    Only in a long line, fields are counted. NULL too for a long line for which :func:`fault_of` has a reason, because
-    it is not known where its fields begin.
+    Fields are counted only in a long line. The result is also NULL for a long line for which :func:`fault_of` returns a
+    reason, because it is then unknown where the line's fields begin.
     """
     field, between = _patterns(separator)
     is_wide = line.rlike(rf"\A(?:{field}{between}){{{MOST_FIELDS}}}+")

@@ -85,8 +85,8 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The expressions of those columns of the log that do not depend on the run, for records with given columns. There
-    are two groups; the columns of the run and the batch come between them."""
+    """The expressions of those columns of the log that do not depend on the run, for records with given columns.
+    ``first`` are the columns before the columns of the run and the batch, and ``last`` the columns after them."""
 
     recipe: DeferredColumns
     first: tuple[Column, ...]

@@ -3,7 +3,8 @@
 Arrow's parser decodes a block in a fifth of the time that ``from_json`` needs. The parser accepts fewer values: it
 converts no number to a string and no string to a number, and one value that does not fit its column fails the whole
 block. Therefore, this module decodes only *certain* records: records for which ``from_json`` would surely return the
-same values. The others are left to :mod:`rw_sql.runtime.decoding.plain_values`, which also determines the errors.
+same values. All other records are left to :mod:`rw_sql.runtime.decoding.plain_values`, which also determines the
+errors.
 
 Spark sends this module by value to its Python processes, which may not have rw_sql, so it imports only Arrow and NumPy.
 
@@ -34,8 +35,8 @@ _FEWEST = 32
 """A part of a block with at most this many records is not divided further."""
 
 _PLAIN_BYTES, _MOST_BYTES, _MOST_NESTED = 900, 50_000, 900
-"""``from_json`` accepts no number of more than 1,000 characters, no more than 1,000 nested levels, and no name of more
-than 50,000 characters. Text that does not exceed these sizes is within the limits."""
+"""Text that does not exceed these sizes is within the limits of ``from_json``, which accepts no number of more than
+1,000 characters, no more than 1,000 nested levels, and no name of more than 50,000 characters."""
 
 _LONG_NUMBER = "[0-9]{900}"
 _DAY = r"(?:000[2-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9]|999[0-8])-[0-9]{2}-[0-9]{2}"
@@ -58,10 +59,10 @@ an ASCII letter if they are written in another case: ``ſ`` and the sign of Kelv
 class BlockReader:
     """Decodes blocks of JSON records.
 
-    ``schema`` are the columns, with names of ASCII letters, digits and underscores; so are the fields of structures. No
-    two different names are equal without case. Dates and times are read only from strings in the most common form, and
-    only as values of columns. ``end`` is the name of the last member of each record, and ``suffix`` the text with
-    which each record ends.
+    ``schema`` are the columns. The names of columns, and of the fields of structures, consist of ASCII letters, digits
+    and underscores, and no two names differ only in case. Dates and times are read only from strings in the most common
+    form, and only as values of columns. ``end`` is the name of the last member of each record, and ``suffix`` the text
+    with which each record ends.
     """
 
     schema: pa.Schema

@@ -1,11 +1,11 @@
 """Recognizes strings that are exactly one JSON object, as Spark expressions.
 
-Spark's ``from_json`` ignores text after the first value, decodes invalid UTF-8 to other characters, and rounds a
-number that is read as STRING to the nearest double. This module works around each of these, at the cost of a few
-instructions per good record:
+Spark's ``from_json`` ignores text after the first value, decodes invalid UTF-8 to other characters, and rounds a number
+that is read as STRING to the nearest double. This module works around each of these problems, at the cost of a few
+instructions per valid record:
 
 - The text's last brace is replaced by a member with a name that no record has, and a brace. The parser finds this
-  member in the object only if that brace ended the whole object: :func:`is_whole`.
+  member in the object only if the replaced brace ended the whole object: :func:`is_whole`.
 - Numbers that Spark would change are converted to strings with a mark: :func:`with_marks`, :func:`without_marks`.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 SECRET = f"rw{secrets.token_hex(4)}"
-"""Text that no record contains. It is random per process, so that nobody can craft a record with it."""
+"""Text that no record contains. This text is random per process, so that nobody can craft a record that contains it."""
 
 END = f"{SECRET}end"
 """The name of the member that replaces the last brace, of type BOOLEAN."""
@@ -153,7 +153,7 @@ def part(text: Column, shape: str) -> Column:
 
 
 def let(value: Column, use: Callable[[Column], Column]) -> Column:
-    """The expression that ``use`` makes of a value.
+    """The expression that ``use`` returns for a value.
 
     The value is computed once, even if the expression references it several times.
 
@@ -175,7 +175,8 @@ def once(value: Column) -> Column:
 def joined(operator: Callable[[Column, Column], Column], parts: Sequence[Column]) -> Column:
     """At least one column, joined by an associative operator, as a balanced tree.
 
-    Spark's analyzer and compiler work recursively. With hundreds of columns in a chain, their stack overflows.
+    Spark's analyzer and compiler work recursively. With hundreds of columns in a chain, the recursion overflows the
+    stack.
     """
     if len(parts) == 1:
         return parts[0]

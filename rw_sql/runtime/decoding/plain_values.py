@@ -240,7 +240,7 @@ def _kept_digits(columns: Sequence[ColumnDefinition]) -> int | None:
 def _converted(read: Column, data_type: DataType, rules: ValueRules) -> Column:
     """Converts a value that was read in the type that :func:`_read_type` returns.
 
-    If it does not fit the type, the result is NULL or contains NULL.
+    If the value does not fit the type, the result is NULL or contains NULL.
     """
     if not _is_converted(data_type):
         return read
@@ -263,7 +263,7 @@ def _converted(read: Column, data_type: DataType, rules: ValueRules) -> Column:
 def _is_exact(
     raw: Column, read: Column, values: dict[str, Column], columns: Sequence[ColumnDefinition], rules: ValueRules
 ) -> Column:
-    """True if the values that were read are exactly the written ones, with exactly matching names."""
+    """True if the values that were read are exactly the written values, with exactly matching names."""
     fitting = [_fits(read[column.name], values.get(column.name), column.data_type, rules) for column in columns]
     found = is_whole(read)
     if any(fits is not None for fits in fitting):

@@ -35,7 +35,7 @@ def has_small_batches(kind: Connector) -> bool:
 
 
 def packages_of(kind: Connector, statement: CreateSource) -> tuple[str, ...]:
-    """The jars needed to read a source's records: those of its connector and of its encoding."""
+    """The jars that the connector and the encoding of a source need to read the source's records."""
     is_avro = statement.format is not None and statement.format.encode == "AVRO"
     return (*kind.spark_packages(), *((installed_jars().avro,) if is_avro else ()))
 

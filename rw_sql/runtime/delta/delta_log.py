@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 METADATA_KEY = "rw_sql"
 
 SplitIdentity = tuple[str | None, str | None]
-"""The cluster and the incarnation of a split (Kafka: cluster id and topic id); None for each that is unknown."""
+"""The cluster and the incarnation of a split (Kafka: cluster id and topic id). An unknown cluster or incarnation is
+None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +168,8 @@ def latest_version(warehouse: Warehouse, table: str) -> int:
     """The table's newest version, -1 if there is no table.
 
     On a local path, this function only checks for versions after the newest version that it has found before, because
-    listing a log of 100,000 commits takes half a second. In an object store, it does so if a listing takes several
-    requests.
+    listing a log of 100,000 commits takes half a second. In an object store, this function does the same if a listing
+    takes several requests.
     """
     files = warehouse.files_at(table)
     if not files.is_local:
@@ -185,7 +186,7 @@ def latest_version(warehouse: Warehouse, table: str) -> int:
 def _latest_in_store(warehouse: Warehouse, files: PlainFiles, table: str) -> int:
     known, now = _looks.get(table), time.monotonic()
     if known is not None and known.commits > _PAGE and now - known.listed_at < _LISTING_SECONDS:
-        # A store may refuse to tell whether a file exists to users who may list only some folders.
+        # If a user may list only some folders, a store may refuse to report whether a file exists.
         with suppress(PermissionError):
             newest = _newest_from(lambda version: files.has_file(commit_path(table, version)), known.newest)
             if newest is not None:
@@ -201,8 +202,8 @@ def _newest_from(exists: Callable[[int], bool], known: int) -> int | None:
     """The newest version of a log that had the version ``known``; None if a listing must show it.
 
     The number of calls of ``exists`` grows with the logarithm of the number of new versions. Existing versions have no
-    gap, because the oldest are cleaned up first. The last call checks that the result was not cleaned up, and with it
-    all versions for which this function has looked.
+    gap, because the oldest are cleaned up first. The last call checks that the result itself was not cleaned up in the
+    meantime.
     """
     low, step = known, 1
     while exists(low + step):
@@ -356,7 +357,8 @@ def written_bytes(actions: list[dict[str, Any]]) -> int:
 
 
 def rows_of_table(actions: list[dict[str, Any]], upstream: str) -> int | None:
-    """The number of rows of an upstream table that a commit adds to a source's log; None if the commit does not say."""
+    """The number of rows of an upstream table that a commit adds to a source's log; None if the commit does not contain
+    this number."""
     if added_rows(actions) == 0:
         return 0
     made = job_commit(actions)
@@ -375,8 +377,8 @@ _WRITTEN: Mapping[str, tuple[_Counter, ...]] = {
     "UPDATE": (("num_updated_rows", "numUpdatedRows"),),
     "DELETE": (("num_deleted_rows", "numDeletedRows"),),
 }
-"""For each operation that rewrites files, the counters of the rows that it changes. It also counts the rows that it
-copies unchanged from the old files."""
+"""For each operation that rewrites files, the counters of the rows that the operation changes. The operation's counter
+of the rows that it copies unchanged from the old files is left out."""
 
 
 def _info(actions: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """Merges many rows into a table in an object store: Spark computes and writes the files; delta-rs commits them.
 
-Each file that contains one of the keys is replaced by its remaining rows plus the new rows (copy on write, like
-Spark's own MERGE). If the table has a change feed and a commit contains no explicit change files, readers derive the
-feed from all rows in the added and removed files (Delta protocol, "Add CDC File"). A first commit therefore rewrites
-each affected file into one file with the rows that stay and one with the rows to remove, without changing data. The
-batch's commit then removes exactly the latter files and adds exactly the new rows. Readers of the feed see each
-changed row as one delete and one insert.
+Each file that contains one of the keys is replaced by its remaining rows plus the new rows (copy on write, like Spark's
+own MERGE). If the table has a change feed and a commit contains no explicit change files, readers derive the feed from
+all rows in the added and removed files (Delta protocol, "Add CDC File"). A first commit therefore rewrites each
+affected file into one file with the rows that stay and one with the rows to remove, without changing data. The batch's
+commit then removes exactly the files with the rows to remove, and adds exactly the new rows. Readers of the feed see
+each changed row as one delete and one insert.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Decides whether this process may hold the rows of a batch, and collects more rows than Spark returns at once."""
+"""Decides whether this process may hold the rows of a batch in memory. Also collects rows that are too large for a
+single result of Spark."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 The fence uses one application id per job, with versions ``run × 2³² + batch`` (Delta protocol, "Transaction
 Identifiers"). A run starts by committing a fence: an empty append that has the version of its batch 0. From then on, an
-append of an older run fails if this module writes it, and Spark skips its appends. A run that directly follows an idle
-run of the same process needs no fence: its first batch is refused if anything else has been committed.
+append of an older run has no effect: it fails if this module writes it, and Spark skips it otherwise. A run that
+directly follows an idle run of the same process needs no fence: its first batch is refused if anything else has been
+committed.
 """
 
 from __future__ import annotations

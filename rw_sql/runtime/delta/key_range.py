@@ -19,8 +19,8 @@ def same_keys(rows: pa.Table, keys: Sequence[str]) -> str:
     """The condition of a merge by delta-rs under which a row ``s`` of ``rows`` and a row ``t`` of the table have the
     same keys. A NULL equals NULL, and NaN equals NaN, whatever the bits of both.
 
-    It contains the conditions of :func:`key_range`, which are true for all rows with these keys. Without these, the
-    merge would open every file of the table.
+    The condition also contains the conditions of :func:`key_range`, which are true for all rows with these keys.
+    Without the conditions of :func:`key_range`, the merge would open every file of the table.
     """
     # The parentheses are needed, because DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
     same = (f"({_compared('t', rows, key)} IS NOT DISTINCT FROM {_compared('s', rows, key)})" for key in keys)
@@ -29,8 +29,8 @@ def same_keys(rows: pa.Table, keys: Sequence[str]) -> str:
 
 
 def _compared(side: str, rows: pa.Table, key: str) -> str:
-    """A key of one side of the merge, as the values that are compared. DataFusion compares the bits of NaN, but not
-    those of zeros."""
+    """A key of one side of the merge, as the values that are compared. DataFusion compares NaN values by their bits,
+    but zeros by their value."""
     kind = rows.schema.field(key).type
     if pa.types.is_float64(kind):
         return f"nanvl({side}.`{key}`, CAST('NaN' AS DOUBLE))"

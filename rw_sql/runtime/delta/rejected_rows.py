@@ -86,10 +86,10 @@ def _remedies(refusal: Refusal, shape: SinkShape) -> str:
 
 @dataclass(slots=True)
 class RejectedRows:
-    """The table of one sink's rejected rows, with the sink's columns and those that describe the refusal.
+    """The table of one sink's rejected rows, with the sink's columns and the columns that describe the refusal.
 
-    Only the sink's job writes the table. For each batch, it contains the rows refused in the latest attempt: a run
-    begins by removing the rows of an unfinished batch (:func:`discard_from`), because it writes this batch again.
+    Only the sink's job writes the table. For each batch, the table contains the rows refused in the latest attempt: a
+    run begins by removing the rows of an unfinished batch (:func:`discard_from`), because it writes this batch again.
     """
 
     path: str

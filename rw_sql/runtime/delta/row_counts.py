@@ -45,8 +45,8 @@ class Expected:
 
     ``limits_of`` names the origin of these limits in an error message.
 
-    ``of_read``: the limits apply to the rows that the batch reads, not to those that it writes. ``is_row_by_row``: each
-    row that the batch reads becomes one row that it writes.
+    ``of_read``: the limits apply to the rows that the batch reads, not to the rows that it writes. ``is_row_by_row``:
+    each row that the batch reads becomes one row that it writes.
     """
 
     least: int = 0
@@ -87,16 +87,15 @@ def expected_of(kind: Connector, ranges: Mapping[str, tuple[int, int]], *, is_ro
 
 
 def at_most(expected: Expected) -> Expected:
-    """The expectation for queries that may drop rows: the only limit that stays is the maximum number of written
-    rows."""
+    """The expectation for queries that may drop rows. Its only limit is the maximum number of written rows."""
     if expected.of_read:
         return ANY
     return Expected(most=expected.most, limits_of=expected.limits_of)
 
 
 def of_rows_read(expected: Expected) -> Expected:
-    """The expectation for queries that may drop rows, if the rows that they read are counted: the limits apply to
-    these."""
+    """The expectation for queries that may drop rows and whose read rows are counted. The limits apply to the read
+    rows."""
     return replace(expected, of_read=True, is_row_by_row=False)
 
 

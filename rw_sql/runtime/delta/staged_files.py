@@ -52,7 +52,7 @@ WRITTEN = "written"
 _STATISTICS = ("delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols")
 _WRITING = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # With algorithm 2, a task that dies half-way leaves its files among those of other tasks.
+    # With algorithm 2, a task that dies half-way leaves its files among the files of other tasks.
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
 }
 
@@ -168,9 +168,10 @@ def _certain(stats: str, file: str) -> str:
     """The statistics of a file, without minimum and maximum for columns that have none in some of its row groups, and
     for long decimals, which delta-rs rounds (:mod:`rw_sql.connectors.delta.inexact_statistics`).
 
-    Writers of Parquet omit both for a group in which a value has more than 4,096 bytes. delta-rs would take those of
-    the other groups for those of the file, and readers would skip rows. In a file of several groups, they are omitted
-    for floating-point columns too, because those of a group may be NaN or ignore NaN.
+    Writers of Parquet omit the minimum and maximum for a row group in which a value has more than 4,096 bytes. delta-rs
+    would compute the file's minimum and maximum from the other groups only, and readers would skip rows. In a file of
+    several groups, the minimum and maximum of floating-point columns are omitted too, because the values of a group may
+    be NaN, or may ignore NaN.
     """
     footer = pq.read_metadata(file.removeprefix("file://"))
     groups = range(footer.num_row_groups)

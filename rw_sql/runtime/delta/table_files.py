@@ -76,8 +76,8 @@ _WHOLE_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 def maintenance_properties(what: str) -> CommitProperties:
-    """The commit properties for upkeep. With them, a commit fails if anything was committed after the version of the
-    ``DeltaTable`` object through which it is made."""
+    """The commit properties for upkeep. With these properties, a commit through a ``DeltaTable`` object fails if
+    anything was committed after the version of this object."""
     return CommitProperties(custom_metadata={"rw_sql_upkeep": what}, max_commit_retries=0)
 
 
@@ -123,7 +123,8 @@ class TableFiles:
 
     ``pending`` is the folder with the lists of replaced files that have not been deleted yet.
 
-    While a reader that does not read keeps the commits of days, no method lists the log or reads a commit again.
+    A reader that makes no progress may keep the commits of several days. Meanwhile, no method lists the log or reads a
+    commit more than once.
     """
 
     warehouse: Warehouse
@@ -218,7 +219,7 @@ class TableFiles:
         because a REWIND restores files that had been replaced before. The versions between the REWIND and the second
         removal need these files; when the commit of that removal is cleaned up, they are listed again.
 
-        Also deletes lists of sufficient age that cannot be read. Their files then count as left behind
+        Also deletes lists of sufficient age that cannot be read. The files in a deleted list then count as left behind
         (:meth:`remove_orphans`).
         """
         removed = 0
@@ -242,14 +243,14 @@ class TableFiles:
         return removed
 
     def remove_orphans(self, live: Collection[str]) -> int:
-        """Deletes old files that a killed writer left behind, which no commit and no list names; returns the number of
-        files.
+        """Deletes old files that a killed writer left behind, and that no commit and no list names; returns the number
+        of files.
 
         Deletes no file that a readable version of the table needs: such a file is either live, or removed by a later
-        commit, which still exists. While a list cannot be read, deletes none, because queries that have begun may need
-        its files.
+        commit, which still exists. If a list cannot be read, deletes no file, because queries that have begun may need
+        the files in that list.
 
-        Reads commits, from the newest back, only until every old file is explained: usually none.
+        Reads commits, newest first, only until each old file is found in a commit. Usually, no commit has to be read.
         """
         self._remove_older(
             [name for name in self.warehouse.list_names(self.pending) if name.endswith(".writing")], ORPHAN_SECONDS

@@ -14,15 +14,15 @@ TABLE_SETTINGS = {
     "delta.checkpointInterval": "100",
     # The job deletes old commits itself, because it knows the readers and saves the commits' metadata first.
     "delta.enableExpiredLogCleanup": "false",
-    # How long the log's checkpoints continue to name a replaced file. The time can be short, because rw_sql stores its
-    # own list of the replaced files that still exist.
+    # The time for which the log's checkpoints continue to name a replaced file. The time can be short, because rw_sql
+    # stores its own list of the replaced files that still exist.
     "delta.deletedFileRetentionDuration": "interval 1 minutes",
 }
 """The settings with which every log and every view's table is created."""
 
 STATISTICS = "delta.dataSkippingStatsColumns"
-"""The setting with the names of the columns for which Delta stores statistics. Without it, these are the first 32
-columns."""
+"""The setting with the names of the columns for which Delta stores statistics. Without this setting, Delta stores
+statistics for the first 32 columns."""
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 """The setting of a table that keeps a change feed."""

@@ -1,9 +1,9 @@
 """Writes version checksum files, so that Spark does not have to compute the state of a table's version.
 
 A checksum file contains a table's protocol and metadata, its number of files and their total size (Delta protocol,
-"Version Checksum File"). Without it, Spark runs a job that reads every commit since the last checkpoint to find
-protocol and metadata, and compiles new code for this job at each version. delta-rs does not write checksum files, so
-rw_sql writes them for its commits. If a file is missing because a process was killed, Spark reads the log instead.
+"Version Checksum File"). Without a checksum file, Spark runs a job that reads every commit since the last checkpoint to
+find protocol and metadata, and compiles new code for this job at each version. delta-rs does not write checksum files,
+so rw_sql writes them for its commits. If a file is missing because a process was killed, Spark reads the log instead.
 
 After a commit, delta-rs updates its own state of the table, which takes 4 to 10 ms. On a local path, another thread
 writes the checksum file meanwhile, because a view that reads the new version without it needs 0.12 s more.
@@ -134,7 +134,7 @@ class VersionChecksums:
 
     def _write_next(self, before: TableState, over: threading.Event) -> None:
         """Writes the checksum of the version after ``before`` once that version exists, unless ``over`` is set first.
-        :meth:`write` repeats what fails here, and logs why."""
+        If this method fails, :meth:`write` writes the file again and logs the reason."""
         version = before.version + 1
         try:
             while not self.warehouse.exists(commit_path(self.path, version)):

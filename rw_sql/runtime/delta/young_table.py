@@ -2,9 +2,9 @@
 
 The commits alone determine their rows and files.
 
-For a query's first batch, and for each read of a version, Spark computes the state of a Delta table. That takes two
-to four Spark jobs regardless of the table's size, which is most of the time of a small batch. For a young table,
-reading the commits yields the same information faster.
+For a query's first batch, and for each read of a version, Spark computes the state of a Delta table. Computing this
+state takes two to four Spark jobs regardless of the table's size. These jobs take most of the time of a small batch.
+For a young table, reading the commits yields the same information faster.
 """
 
 from __future__ import annotations

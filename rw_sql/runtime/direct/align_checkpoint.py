@@ -4,8 +4,9 @@ Operator state is not changed. The last committed entry of the offset log is rep
 continue. A planned batch that has written nothing is removed. A planned batch whose rows are already in the view must
 be finished first. No batch number is therefore reused for other rows, and none is skipped.
 
-The process may be killed after any step. A change therefore begins by recording the old content, and ends by updating
-the record. If a change was interrupted, the next start recomputes everything from the recorded content.
+The process may be killed after any step. Every change to the checkpoint therefore begins by recording the old content,
+and ends by updating the record. If a change was interrupted, the next start recomputes everything from the recorded
+content.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Alignment:
 def positions_of(
     head: Head, fragment: str, kind: Connector, stored: Mapping[str, StoredState]
 ) -> dict[str, SplitState]:
-    """The positions of a fragment's splits: those that a later statement has set, otherwise those of the checkpoint."""
+    """The positions of a fragment's splits: the positions that a later statement has set, otherwise the positions in
+    the checkpoint."""
     record = head.record or EMPTY
     reflected = record.epochs.get(fragment, -1)
     known = {**record.parked.get(fragment, {}), **(head.offsets(fragment, kind) or {})}

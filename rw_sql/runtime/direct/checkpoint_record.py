@@ -1,6 +1,6 @@
 """A record of the catalog state that a view's checkpoint reflects.
 
-It is stored inside the checkpoint, so that copies include it.
+The record is stored inside the checkpoint, so that copies of the checkpoint include the record.
 
 ``_rw_sql/readers.json`` contains the fragment of each line of the offset log, the epoch up to which the offsets
 reflect the catalog's statements, and the positions of splits that are no longer read. ``_rw_sql/000001.json`` and
@@ -32,8 +32,8 @@ class ReaderRecord:
     a source without a direct reader.
 
     ``epochs`` maps each fragment to the epoch up to which its offsets reflect the catalog's statements. ``lives`` maps
-    fragments and splits to the (cluster, incarnation) last read. ``parked`` maps fragments to the offsets of splits
-    that are no longer read.
+    each fragment and split to the cluster and the incarnation from which the split was last read. ``parked`` maps
+    fragments to the offsets of splits that are no longer read.
     """
 
     lines: tuple[str | None, ...]

@@ -1,6 +1,6 @@
 """The direct readers of one run of a view.
 
-They decode records inside the view's query, whose checkpoint stores their positions.
+Direct readers decode records inside the view's query, whose checkpoint stores the readers' positions.
 """
 
 from __future__ import annotations
@@ -340,7 +340,7 @@ class DirectReaders:
         keys = {split: commit_key(reader.source.id, split) for split in reader.positions}
         read = {split: self.unproved[key] for split, key in keys.items() if key in self.unproved}
         for split, at in sorted(kind.unstreamable(reader.options, read).items()) if read else ():
-            # Whether the stream can read the records after the first one is not known.
+            # It is not known whether the stream can read the records after the first one.
             if at >= read[split][0]:
                 name = sql_name(reader.source.name)
                 raise StalledError(

@@ -1,8 +1,8 @@
 """The job of a shared source: decodes records from upstream and appends them to the source's log.
 
 ``job`` runs large batches as a stateless Spark query. ``batch_reader`` and ``followed`` read small batches without a
-query, ``capture`` reads changes to a database, and ``change_feed`` forms its batches. ``warm_start`` and its neighbours
-prepare the restart after a move in advance.
+query, ``capture`` reads changes to a database, and ``change_feed`` forms its batches. ``warm_start`` and the modules
+that it uses prepare the restart after a move in advance.
 
 Imports: ``upkeep``, ``positions`` and the packages below. Begin with ``job``.
 """

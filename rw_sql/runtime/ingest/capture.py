@@ -347,8 +347,9 @@ def rows_by_table(rows: pa.Table) -> dict[str, int]:
 def _least_bucket(snapshot: Snapshot, spec: IngestSpec) -> int:
     """The first hour of the log that all tables of the source read. A table reads no rows from before its creation.
 
-    If the clock was set back since a table was created, or differs from that of the session that created the table, the
-    table would otherwise ignore rows.
+    If the clock shows an earlier hour, new rows get this hour; otherwise, the table would ignore these rows. The clock
+    may have been set back since the table was created, or may differ from the clock of the session that created the
+    table.
     """
     found = (snapshot.get(id_) for table in spec.tables for id_ in table.tables)
     return max((each.live_from[2] for each in found if isinstance(each, TableRecord) and each.live_from), default=0)

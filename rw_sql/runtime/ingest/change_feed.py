@@ -43,7 +43,7 @@ MOST_ROWS = 200_000
 class ChangeFeed:
     """Distributes the changes taken from a reader over numbered entries, one entry per batch.
 
-    ``position`` and ``progress`` are those of the last commit. ``is_new``: the first batch is added at once, even
+    ``position`` and ``progress`` are the values of the last commit. ``is_new``: the first batch is added at once, even
     without a change, so that the position is recorded. ``wanted`` is the position that a FLUSH waits for.
     ``batch_seconds`` is the duration of the last batch. Batches of few rows are kept apart by INTERVAL_FACTOR times
     this duration, at most by MOST_INTERVAL_SECONDS.

@@ -30,7 +30,8 @@ _ASK_SECONDS = 0.5
 a split was deleted, or that the end of its records moved without a new record."""
 
 _PATIENCE_SECONDS = 5.0
-"""The time in seconds for which ends may remain unknown. Then the run ends, and the next start reports the reason."""
+"""The time in seconds for which ends may remain unknown. After this time, the run ends, and the next start reports the
+reason."""
 
 
 def may_follow(kind: Connector, fetcher: RecordFetcher | None, splits: int, pace: BatchLimits) -> bool:
@@ -62,8 +63,8 @@ class FollowedSource:
     _answered_at: float = field(default=0.0, init=False)
 
     def begin(self) -> bool:
-        """Begins to receive records. Returns False and receives none if more records wait than fit into a small batch:
-        the consumer would fetch them in vain."""
+        """Begins to receive records. Returns False and receives no records if more records wait than fit into a small
+        batch, because the fetched records could not be used."""
         self._answered_at = time.monotonic()
         self._ask_at = self._answered_at + _ASK_SECONDS
         try:

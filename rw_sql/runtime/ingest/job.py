@@ -444,8 +444,8 @@ class Ingest:
         that ends it.
 
         The remaining query does nothing, but ending it may take a tenth of a second, because Spark's thread may be
-        sleeping. In this case the positions are not recorded here. The next run records them, unless it reuses this
-        reader; :meth:`StoppedReader.close` records them too.
+        sleeping. If the query remains, this method does not record the positions. The next run records the positions,
+        unless it reuses this reader; :meth:`StoppedReader.close` records them too.
         """
         end = None
         try:

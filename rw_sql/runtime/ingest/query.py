@@ -35,7 +35,7 @@ _FOLDERS = ("offsets", "commits", "sources/0")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderQuery:
-    """What is needed to start the query of one run of a source's reader."""
+    """The values that are needed to start the query of one run of a source's reader."""
 
     context: Context
     spec: IngestSpec

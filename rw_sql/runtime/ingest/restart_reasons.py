@@ -28,8 +28,8 @@ def only_adds_splits(running: IngestSpec, wanted: IngestSpec) -> bool:
 
 
 def goes_on_with_more(before: JobSpec, wanted: JobSpec) -> bool:
-    """True if the new spec only adds splits to the spec of a failed run. The cause of the failure then probably still
-    exists."""
+    """True if the new spec only adds splits to the spec of a failed run. In this case, the cause of the failure
+    probably still exists."""
     if isinstance(before, IngestSpec) and isinstance(wanted, IngestSpec):
         return only_adds_splits(before, wanted)
     if not isinstance(before, ViewSpec) or not isinstance(wanted, ViewSpec):

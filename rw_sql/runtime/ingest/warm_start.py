@@ -115,8 +115,9 @@ class WarmStart:
         return self.opening.may_follow and left <= SMALL_ROWS
 
     def start_early(self, run: int) -> None:
-        """Starts the speculative query of the expected next run, if the run will begin with a query, the connector has
-        a fetcher for small batches, and the upstream has the records at all expected positions."""
+        """Starts the speculative query of the expected next run. The query is started only if the run will begin with a
+        query, if the connector has a fetcher for small batches, and if the upstream has the records at all expected
+        positions."""
         known = self.upstream.splits
         if (
             self.opening.fetcher is None

@@ -1,4 +1,4 @@
-"""Shared by all jobs.
+"""Code that all jobs share.
 
 - One job: ``job`` (its interface and life cycle), ``streaming_run`` (a Spark query), ``batch_thread`` and
   ``batch_mode`` (small batches without a query), ``arrow_batches`` (decodes a source's batches with Arrow), ``inputs``,

@@ -35,7 +35,7 @@ class Applied:
             self._changed.notify_all()
 
     def left(self, jobs: Collection[str]) -> tuple[int, frozenset[str]]:
-        """The last epoch that the owner has acted on, and those of ``jobs`` that do not match it yet."""
+        """The last epoch that the owner has acted on, and the jobs among ``jobs`` that do not match it yet."""
         with self._changed:
             return self._epoch, self._pending.intersection(jobs)
 

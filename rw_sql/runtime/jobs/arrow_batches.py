@@ -68,7 +68,7 @@ logger = logging.getLogger(__name__)
 
 LARGE_ROWS, _FEW_COLUMNS = 100_000, 6
 """Spark itself decodes batches of at most this number of records with few columns, because starting Spark's Python
-processes for Arrow takes longer. Of records with more columns, a smaller number is large; see :func:`is_large`."""
+processes for Arrow takes longer. For records with more columns, the limit is lower; see :func:`is_large`."""
 
 _REST_BATCHES = 20
 """Spark decodes this number of batches after a large batch of which Arrow could not decode most records, or after a
@@ -88,7 +88,7 @@ _TYPES = {
 """The types that Arrow reads from JSON according to the rules of ``docs/reference/formats.md``."""
 
 _TYPES_IN_PARTS = {name: kind for name, kind in _TYPES.items() if not pa.types.is_temporal(kind)}
-"""Those that Arrow reads in structures and arrays too."""
+"""The types that Arrow also reads within structures and arrays."""
 
 _INCLUDED = {"key": "key", "partition": "partition", "topic": "partition", "timestamp": "timestamp"}
 """For each word of INCLUDE, the column of the records that contains its value."""

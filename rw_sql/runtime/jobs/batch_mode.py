@@ -1,8 +1,8 @@
 """Changes between a streaming query and a thread as the writer of one run's batches.
 
-The thread writes small batches without planning and starting Spark's jobs. It leaves every batch that is not small, or
-that it cannot write, to a query. Once the query has read all of its input in small batches, a thread takes its place
-again.
+The thread writes small batches without planning and starting Spark's jobs. The thread leaves every batch that is not
+small, or that it cannot write, to a query. Once the query has read all of its input in small batches, a thread takes
+its place again.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class BatchMode:
     made one at a time, and none is made once the run is being stopped.
 
     ``start_query`` starts a query at the run's position, ``end_query`` ends it, and ``has_completed`` is true once the
-    query has completed a batch, which it does after it has written the batch. ``open`` prepares the thread's first
-    batch after a query; it returns False if a query must go on. ``has_next`` and ``write_next`` find and write the
-    thread's batches; both may raise LeftToSparkError. Between two calls of ``has_next`` that find nothing, the thread
-    waits ``look_seconds``; ``interval_seconds`` and ``interval_factor`` keep its batches apart, as :class:`InputThread`
-    describes.
+    query has completed a batch. A query completes a batch after it has written the batch. ``open`` prepares the
+    thread's first batch after a query; it returns False if a query must continue. ``has_next`` and ``write_next`` find
+    and write the thread's batches; both may raise LeftToSparkError. Between two calls of ``has_next`` that find
+    nothing, the thread waits ``look_seconds``; ``interval_seconds`` and ``interval_factor`` keep its batches apart, as
+    :class:`InputThread` describes.
     """
 
     job: str
@@ -125,7 +125,7 @@ class BatchMode:
             self.streaming.cancel()
 
     def start_thread(self) -> None:
-        """Starts a thread: the run's first writer, or the one that takes the query's place."""
+        """Starts a thread that writes the run's batches, either from the start of the run or in place of the query."""
         self.streaming.thread = InputThread(
             self.job,
             self._write_next,

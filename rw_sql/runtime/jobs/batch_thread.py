@@ -109,9 +109,10 @@ class InputThread(BatchThread):
         interval_seconds: float = 0.0,
         interval_factor: float = 0.0,
     ) -> None:
-        """``has_input`` is called after each batch, after each :meth:`announce`, and every ``look_seconds``: without a
-        pause if it waits for input itself (0). ``interval_factor`` is the minimum time between the starts of two
-        batches in multiples of the first one's duration; it adds at most 0.25 seconds."""
+        """``has_input`` is called after each batch, after each :meth:`announce`, and every ``look_seconds``. If
+        ``has_input`` itself waits for input, ``look_seconds`` is 0, and there is no pause between two calls.
+        ``interval_factor`` is the minimum time between the starts of two batches in multiples of the first one's
+        duration; it adds at most 0.25 seconds."""
         super().__init__(name, write, interval_seconds=interval_seconds)
         self._has_input = has_input
         self._look_seconds = look_seconds

@@ -39,7 +39,7 @@ class Context:
     """One attached warehouse in this process. ``owner`` is this process's name in the lease.
 
     ``group`` is the resource group whose jobs this process runs, if it runs any. ``owning`` is set while this process
-    runs jobs; ``applied`` then contains the epoch that the jobs have adopted, and ``store`` knows whether this process
+    runs jobs; ``applied`` then contains the epoch that the jobs have adopted, and ``store`` shows whether this process
     can write the warehouse. ``lease_watches`` observe the owners of other groups. ``made`` contains objects that
     packages above this one create once per warehouse.
     """
@@ -109,7 +109,7 @@ class Context:
         return self.warehouse.data(source.id, source.generation)
 
     def ensure_log(self, source: SourceRecord) -> None:
-        """Creates a source's log unless it exists; any process may do so."""
+        """Creates a source's log unless it exists. Any process may call this method."""
         from deltalake import Schema
 
         # An existing folder is not enough, because a process that died while creating the table may have left a folder

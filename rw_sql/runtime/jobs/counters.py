@@ -26,7 +26,7 @@ class DecodeErrors:
 
 
 class JobFigures:
-    """Values that only the process that runs the jobs knows, because no table contains them. Thread-safe."""
+    """Values that exist only in the process that runs the jobs, because no table contains them. Thread-safe."""
 
     def __init__(self) -> None:
         self._batches: dict[str, tuple[int, float]] = {}

@@ -43,8 +43,8 @@ A busy process may write its heartbeat late, and the clocks of machines differ.
 """
 
 CLOCKS_SECONDS = 3600.0
-"""The time without a heartbeat, in seconds, after which a process may take a lease without observing it first. This
-assumes that the clocks of two machines differ by less."""
+"""The time without a heartbeat, in seconds, after which a process may take a lease without observing it first. The
+clocks of two machines are assumed to differ by less than this time."""
 
 
 def new_owner_name() -> str:
@@ -127,8 +127,8 @@ def _suspended_pids(lease: Lease | None) -> list[int]:
 
 
 def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:
-    """True if the owner's Python process is dead, but its JVM has kept running for unusually long and thereby keeps
-    the lease.
+    """True if the owner's Python process is dead, but its JVM has continued to run for unusually long, so that the
+    lease is still held.
 
     Normally the JVM ends about two seconds after its Python process, unless the JVM is suspended or stuck.
     """

@@ -1,8 +1,8 @@
 """Records which objects the runs of a source have created upstream: a slot or subscription, and a publication.
 
-The record is a file beside the checkpoints. It includes the source's definition, so that the objects can be dropped
-after the source was dropped. The record is written before an object is created, so that an attempt that fails, or a
-killed process, never leaves an unrecorded object.
+The record is a file beside the checkpoints. The record includes the source's definition, so that the objects can be
+dropped after the source was dropped. The record is written before an object is created, so that an attempt that fails,
+or a killed process, never leaves an unrecorded object.
 
 Another source may use the objects of a dropped source, for example because a source was created again under the same
 names before its slot could be dropped. Such a source inherits the objects: they are dropped after that source is
@@ -64,10 +64,10 @@ clock, and the delay after that try. An upstream that no longer exists must not 
 def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
     """The record of a source's objects upstream. ``slot`` and ``publication`` are true if a run has created them.
 
-    ``is_marked``: the publication is only the source's if the server has the source's mark on it, because the attempt
-    to create it may have failed, and somebody else may have created it then.
+    ``is_marked``: the publication counts as created by the source only if it has the source's mark on the server,
+    because the source's attempt may have failed, and another client may have created the publication since.
 
-    ``inherited`` lists those that a run of a source that was dropped has created.
+    ``inherited`` lists the objects that this source uses, and that a run of a dropped source has created.
     """
     return _read(warehouse, source.id)
 
@@ -111,7 +111,8 @@ def _note(
 
 
 def _objects(made: Mapping[str, Any]) -> dict[str, bool]:
-    """For each kind of object, whether it has to be dropped with the source of the record ``made``."""
+    """Maps each kind of upstream object to True if the object has to be dropped with the source. ``made`` is the
+    source's record of its upstream objects."""
     return {what: bool(made.get(what)) or what in made.get("inherited", ()) for what in _OBJECTS}
 
 

@@ -26,7 +26,8 @@ _MOST_IN_AN_INTERVAL = 10_000_000
 of the interval."""
 
 _RATE_INTERVAL_MS = 1000
-"""The batch interval in milliseconds with a rate limit: each batch reads one second's records."""
+"""The batch interval, in milliseconds, of a source with a rate limit. Each batch then reads the records of one
+second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Detects owners that write nothing, and determines the reason. The statuses that such an owner has stored are no
 longer valid.
 
-The owner itself knows the error of its writes. Other processes see only the age of its heartbeat; they read the reason
-from the operating system, without writing anything themselves.
+Only the owner itself sees the error of its writes. Other processes see only the age of its heartbeat; they read the
+reason from the operating system, without writing anything themselves.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ known, or a signal has suspended the owner."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """Why an owner writes nothing. ``obstacle`` is known only if the warehouse cannot be written."""
+    """The reason why an owner writes nothing. ``obstacle`` is known only if the warehouse cannot be written."""
 
     word: str
     told: str
@@ -47,7 +47,7 @@ class Silence:
 
 
 def silence_of(context: Context, lease: Lease, at_ms: int | None = None) -> Silence | None:
-    """Why the owner of a group writes nothing; None if it has renewed its lease recently.
+    """The reason why the owner of a group writes nothing; None if the owner has renewed its lease recently.
 
     The statuses of an owner on another machine stay valid until the owner counts as gone, because the clocks of
     machines differ. The same applies in an object store, where one write may take long.
@@ -83,8 +83,8 @@ def silence_of(context: Context, lease: Lease, at_ms: int | None = None) -> Sile
 
 
 def obstacle_before(context: Context, lease: Lease) -> Obstacle | None:
-    """The obstacle that keeps the holder of a lease from writing a warehouse on a local path, as far as this machine
-    shows it.
+    """The obstacle that prevents the holder of a lease from writing a warehouse on a local path, if it is visible on
+    this machine.
 
     The mounts and the user of an owner on another machine are not known here, so only a full file system counts.
     """

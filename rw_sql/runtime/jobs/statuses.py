@@ -67,10 +67,11 @@ def as_taken_over(
 def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None = None) -> dict[str, JobStatus]:
     """The status of each job as SHOW statements, the status page and the metrics show it.
 
-    It is the status that the owner reported, if it is still valid, and STARTING if none was reported. A job whose group
-    has no owner does not run, and the jobs of an owner that writes nothing are STALLED. Until the owner has applied a
-    pause, the readers of the paused source count as possibly running, regardless of their reported status. If
-    ``snapshot`` is the catalog that a block would produce, ``real`` is the warehouse's present catalog.
+    A job's status is the status that the owner reported, if this status is still valid; if the owner has reported no
+    status, it is STARTING. A job whose group has no owner does not run, and the jobs of an owner that writes nothing
+    are STALLED. Until the owner has applied a pause, the readers of the paused source count as possibly running,
+    regardless of their reported status. If ``snapshot`` is the catalog that a block would produce, ``real`` is the
+    warehouse's present catalog.
     """
     statuses = present_statuses(context)
     owned = owned_groups(context)

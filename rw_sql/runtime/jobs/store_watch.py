@@ -1,4 +1,4 @@
-"""What a process knows about its own writes to the warehouse: whether they fail, since when and why."""
+"""The state of this process's own writes to the warehouse: whether they fail, since when, and why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HEARTBEAT, LOOP = "heartbeat", "loop"
-"""The two writers of an owner. Both must succeed before its writes count as successful again."""
+"""The two writers of an owner. Both writers must succeed before the owner's writes count as successful again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class StoreWatch:
 
     @property
     def problem(self) -> StoreProblem | None:
-        """The failure of the writes; None if the last ones have succeeded."""
+        """The failure of the writes; None if the last writes have succeeded."""
         return self._problem
 
     @property
@@ -83,7 +83,7 @@ class StoreWatch:
             )
 
     def succeeded(self, writer: str, warehouse: Warehouse) -> None:
-        """Notes that a writer, HEARTBEAT or LOOP, has written what it had to write."""
+        """Notes that a writer, HEARTBEAT or LOOP, has completed its writes."""
         if self._problem is None:
             return
         with self._lock:

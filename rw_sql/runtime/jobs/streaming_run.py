@@ -1,7 +1,8 @@
 """The streaming query of one run of a job: its batches, its end, its stop.
 
-Each run of a reader, view or sink has one :class:`StreamingRun`. It passes through these states: created, running
-(:attr:`StreamingRun.query` is set), being stopped (:meth:`StreamingRun.cancel`), over (:meth:`StreamingRun.forbid`).
+Each run of a reader, view or sink has one :class:`StreamingRun`. A :class:`StreamingRun` passes through these states:
+created, running (:attr:`StreamingRun.query` is set), being stopped (:meth:`StreamingRun.cancel`), over
+(:meth:`StreamingRun.forbid`).
 """
 
 from __future__ import annotations

@@ -66,8 +66,9 @@ def why_unreadable(warehouse: Warehouse, path: str, known: str) -> str:
     """The reason why this process cannot read a table of the user without Spark; empty if it can.
 
     ``known`` is the Delta id of the table that Spark finds at ``path``. Jobs, FLUSH and SHOW JOBS read the table's log
-    through the file system of its URI, and open the table with delta-rs. Both take their keys from the environment, and
-    Spark from its own settings, so that they may even find different tables.
+    through the file system of its URI, and open the table with delta-rs. The file system and delta-rs take their keys
+    from the environment, but Spark takes its keys from its own settings. They and Spark may therefore even find
+    different tables.
     """
     try:
         if latest_version(warehouse, path) < 0:
@@ -83,8 +84,8 @@ def require_table(warehouse: Warehouse, record: ObjectRecord | None) -> None:
     the table's store does not respond.
 
     Such a table exists when a view or sink is created. Later, another program may delete it, or a process with another
-    environment may look for it in another store. It then does not count as a table without rows. The table of any other
-    object may not exist yet.
+    environment may look for it in another store. A missing table must not be treated as a table without rows. The table
+    of any other object may not exist yet.
     """
     if isinstance(record, DeltaTableRecord) and latest_version(warehouse, record.path) < 0:
         raise TableNotFoundError(f"there is no Delta table at {record.path}")

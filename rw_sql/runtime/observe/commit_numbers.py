@@ -1,7 +1,7 @@
-"""The numbers of rows in the commits of Delta tables. Keeps them in memory, because a commit never changes.
+"""The numbers of rows in the commits of Delta tables. The numbers are kept in memory, because a commit never changes.
 
 Each scrape and each look at the status page needs the numbers of all commits that a reader has not read. Without this
-cache, each of them would read these commits again.
+cache, each scrape and each look would read these commits again.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _KEY = "commit_numbers"
 class CommitNumbers:
     """The numbers of one commit.
 
-    ``at_ms`` is the time of the commit. ``run`` and ``batch`` are those of the job that committed it (``batch`` is -1
-    for a fence or a RESTORE); None if no job did. ``added`` are the rows in new files, ``written`` the rows that the
-    commit adds, replaces or removes; None if the commit does not show them. ``by_table`` are the rows by upstream table
-    (change data capture only). ``adds`` and ``takes`` are true if the commit adds or removes data at all.
-    ``committed`` and ``errors`` are the numbers of rows and of undecodable records of a job's batch; 0 in other
+    ``at_ms`` is the time of the commit. ``run`` and ``batch`` are the numbers of the run and batch that made the commit
+    (``batch`` is -1 for a fence or a RESTORE); None if no job made it. ``added`` are the rows in new files, ``written``
+    the rows that the commit adds, replaces or removes; None if the commit does not show them. ``by_table`` are the rows
+    by upstream table (change data capture only). ``adds`` and ``takes`` are true if the commit adds or removes data at
+    all. ``committed`` and ``errors`` are the numbers of rows and of undecodable records of a job's batch; 0 in other
     commits.
     """
 
@@ -123,8 +123,8 @@ class CommitCache:
         self.counts = RowCounts()
         """The rows of the commits that readers have not read."""
         self.without_rows: dict[Kind, tuple[int, int]] = {}
-        """For a table and a kind of reader: two versions. The commits from the first one to before the second one have
-        no rows for such a reader."""
+        """Maps a table and a kind of reader to a range of versions (the end is exclusive). The commits in this range
+        have no rows for such a reader."""
 
     def is_own(self, table: str) -> bool:
         """True if a table is in the warehouse, where no other table ever has its path."""
@@ -233,8 +233,9 @@ class LogReading:
             return self.cache.read(*key, version)
 
     def read_ahead(self, table: str, version: int, newest: int) -> None:
-        """Reads the next commits from ``version`` on into the cache, at most up to ``newest``, if the table is in an
-        object store: each takes a request, so several are read at the same time. Errors are left to :meth:`read`."""
+        """If the table is in an object store, reads the next commits from ``version`` on into the cache, at most up to
+        ``newest``. Each commit takes a request, so several are read at the same time. Errors are left to
+        :meth:`read`."""
         if version >= newest or self._warehouse.files_at(table).is_local:
             return
         key = self.key_of(table)

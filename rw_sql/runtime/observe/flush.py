@@ -227,8 +227,8 @@ def _flush_source(
 
 @dataclass(slots=True, kw_only=True)
 class _SourceHighWater:
-    """The condition that every reader of a source has read up to the ends in ``upstream``. The ends are those of the
-    time when FLUSH began; the readers are those in the current catalog.
+    """The condition that every reader of a source has read up to the ends in ``upstream``. The ends are as of the time
+    when FLUSH began; the readers are taken from the current catalog.
 
     ``notice`` is the reason why FLUSH no longer waits for the source.
     """

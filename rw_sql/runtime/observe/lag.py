@@ -66,7 +66,7 @@ _APART = "lag-tables"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
     """How far a job is behind. ``records`` is the number of unread records or rows, ``since_ms`` the arrival time of
-    the oldest one. Each is None if it is unknown; the time may be known without the number."""
+    the oldest one. A value is None if it is unknown; the time may be known without the number."""
 
     records: int | None = None
     since_ms: int | None = None
@@ -99,8 +99,8 @@ def measure_lag(
 ) -> dict[str, Lag]:
     """Measures how far each job is behind.
 
-    All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, they then have the
-    same time once more to report the age of unread records. Commits of tables are read for at most ``table_seconds``
+    All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, the upstreams then have
+    another ``seconds`` to report the age of unread records. Commits of tables are read for at most ``table_seconds``
     (None: ``seconds``), but at least one per input that has a commit that was not read earlier. The lag of a job that
     reads a user's own table is unknown if it is not known after this time, because the table's store may not respond.
     """
@@ -140,7 +140,7 @@ def measure_lag(
 class _TableReader:
     """A job that reads the tables of the objects ``ids``; ``record`` is its view or sink in ``snapshot``.
 
-    ``fragments`` are those of the sources that a view reads from upstream itself.
+    ``fragments`` are the fragments of the sources that a view reads from upstream itself.
     """
 
     job: str
@@ -201,7 +201,7 @@ def _table_readers(context: Context, snapshot: Snapshot) -> Iterator[_TableReade
 
 
 def _lags_of_users_tables(context: Context, readers: Iterable[_TableReader], seconds: float) -> dict[str, Lag]:
-    """The lags, by job, that are known after ``seconds`` of readers of a user's own tables.
+    """The lags of readers of a user's own tables, by job. Includes only lags that are known after ``seconds``.
 
     The store of such a table may not respond for a long time. Jobs that read the same tables of the user are measured
     together, so that a store that does not respond is asked once.
@@ -220,8 +220,8 @@ def _lags_of_users_tables(context: Context, readers: Iterable[_TableReader], sec
 
 
 def _sum(parts: list[Lag]) -> Lag:
-    """The total lag of several inputs. Its number is known if that of each input is. Its age is the age of the oldest
-    unread record, as far as the ages are known."""
+    """The total lag of several inputs. The total number is known only if the number of each input is known. The age is
+    the age of the oldest unread record among the inputs with a known age."""
     known = [part.records for part in parts if part.records is not None]
     ages = [part.since_ms for part in parts if part.records != 0 and part.since_ms is not None]
     return Lag(records=sum(known) if len(known) == len(parts) else None, since_ms=min(ages, default=None))
@@ -355,8 +355,8 @@ def _rows_after(
         return Lag()
     kind = (*reading.key_of(table), upstream, is_feed)
     cache, counts = reading.cache, reading.cache.counts
-    # A table of a captured database may have to read many commits without own rows, so the next measurement continues
-    # behind them.
+    # A table of a captured database may have to read many commits that contain no rows of the table. The next
+    # measurement continues after these commits.
     start, passed = cache.without_rows.get(kind, (first, first))
     if not start <= first <= passed:
         start = passed = first

@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 _OF_STORE = (SqlError, OSError, DeltaError)
 
 _COUNT_LIMIT_SECONDS = 2.0
-"""How long a scrape waits until the rows of all tables are counted, in seconds."""
+"""The maximum time, in seconds, for which a scrape waits until the rows of all tables are counted."""
 
 HELP = {
     "rw_sql_unsafe_operations_total": "Unsafe operations, by kind and source.",
@@ -263,7 +263,7 @@ class Metrics:
                 yield job, record, self._context.warehouse.data(record.id, record.generation)
 
     def _of_rows(self, snapshot: Snapshot) -> tuple[list[Sample], bool]:
-        """The samples about rows, from what was counted; and whether all tables were counted for the first time."""
+        """The samples about the counted rows, and whether all tables have been counted at least once."""
         found, is_complete = [], True
         for source_record in snapshot.all("source"):
             if not source_record.is_shared:

@@ -1,8 +1,8 @@
 """The numbers of rows of the commits that readers of tables have not read, in a compact form.
 
-A reader that is far behind needs these numbers of thousands of commits at each measurement. As all numbers of a commit
-take twenty times the memory, the cache of commits may be too small for all unread commits together. It then forgets
-each commit before the next measurement needs it again.
+To measure a reader that is far behind, each measurement needs these numbers for thousands of commits. The cache of
+commits stores all numbers of a commit, which takes twenty times the memory, so it may be too small for all unread
+commits. In that case, it drops each commit before the next measurement needs the commit again.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class RowSum:
 class _Counted:
     """The numbers of consecutive commits, beginning with version ``first``.
 
-    ``lowest`` is the first version that a measurement needed since the time ``since``, ``lowest_before`` the one of the
-    time before.
+    ``lowest`` is the lowest version that a measurement has needed since the time ``since``, and ``lowest_before`` the
+    lowest version that was needed in the period before ``since``.
     """
 
     first: int
@@ -76,8 +76,8 @@ class _Counted:
     times: array[int] = field(default_factory=lambda: array("q"))
 
     def need(self, version: int, now: float) -> None:
-        """Forgets the commits that no measurement has needed for a while; a measurement needs those from ``version``
-        on."""
+        """Called when a measurement needs the commits from ``version`` on. Forgets the commits that no measurement has
+        needed for a while."""
         if now - self.since < _WINDOW_SECONDS:
             self.lowest = min(self.lowest, version)
             return
@@ -129,7 +129,7 @@ class _Counted:
         self.times[at] = _UNKNOWN if found.at_ms is None else found.at_ms
 
     def size_with(self, version: int) -> int:
-        """The number of commits that have a place after :meth:`put` of this version."""
+        """The number of commits for which this object has a place after :meth:`put` of this version."""
         if not self.rows:
             return 1
         return max(version, self.first + len(self.rows) - 1) + 1 - min(version, self.first)
@@ -168,8 +168,8 @@ class RowCounts:
             return None if counted is None else counted.get(version)
 
     def put(self, kind: Kind, version: int, found: CommitRows) -> bool:
-        """Keeps the numbers of a commit. False if there is no room for them, because the readers need the numbers of
-        too many commits."""
+        """Keeps the numbers of a commit. Returns False if there is no room for these numbers, because the readers need
+        the numbers of too many commits."""
         with self._lock:
             now = time.monotonic()
             counted = self._counted.get(kind)

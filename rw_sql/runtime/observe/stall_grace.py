@@ -1,4 +1,4 @@
-"""How long FLUSH and WAIT wait for a stalled job before they skip the job."""
+"""The time for which FLUSH and WAIT wait for a stalled job before they skip the job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _GRACE_MS = 5_000
-"""How long a statement waits for a job that has just stalled, in milliseconds.
+"""The time, in milliseconds, for which a statement waits for a job that has just stalled.
 
 Most jobs recover at the first or second retry.
 """
@@ -48,8 +48,8 @@ class StallGrace:
     def is_over(self, status: JobStatus, at_ms: int) -> bool:
         """True if the statement skips the job with this status.
 
-        That is the case if the job stalled a few seconds ago and its retries have failed, or if no retry is due soon. A
-        job that waits until its input is created is not stalled.
+        The statement skips a job that stalled a few seconds ago and whose retries have failed, and a stalled job for
+        which no retry is due soon. A job that waits until its input is created is not stalled.
         """
         if status.state != "STALLED":
             if at_ms - status.updated_ms >= _SOUND_MS:

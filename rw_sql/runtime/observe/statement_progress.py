@@ -44,8 +44,8 @@ class Waiting:
     left: Callable[[], str] | None = None
 
     def begin(self, what: str, jobs: Collection[str] | None = (), left: Callable[[], str] | None = None) -> None:
-        """Records what the statement waits for from now on: the text ``what``, the ids of the jobs (None: all), and a
-        function that computes the remaining work."""
+        """Records the condition for which the statement waits from now on: its description ``what``, the ids of the
+        jobs (None: all), and a function that computes the remaining work."""
         self.what = what
         self.jobs = None if jobs is None else frozenset(jobs)
         self.left = left
@@ -122,8 +122,8 @@ def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: Backf
 
 
 def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
-    """The text for a wait that has timed out. It states that the jobs (None: all) continue, and the phase of each, or
-    why they stand still.
+    """The text for a wait that has timed out. The text states that the jobs (None: all) continue and the phase of each,
+    or the reason why they make no progress.
 
     None if no process runs the jobs.
     """

@@ -59,7 +59,7 @@ def wait_until_made(
     changed = threading.Event()
     limit = StallTimeout(seconds)
     grace = StallGrace() if gives_up else None
-    # Commits and jobs of this process set ``changed`` at once; those of other processes are found by polling.
+    # Commits and jobs of this process set ``changed`` at once. Polling finds the commits and jobs of other processes.
     with context.metastore.telling(changed), context.metastore.jobs.telling(changed):
         while True:
             changed.clear()

@@ -26,8 +26,8 @@ _KEPT = 100
 class CheckpointBatches:
     """The batches of one query. Not thread-safe; Spark's query must not run.
 
-    ``done`` is the last completed batch. ``begin`` is the first version that it has not read. ``planned`` is the end of
-    the versions (exclusive) of the batch ``done + 1``, if that batch was planned and not completed.
+    ``done`` is the last completed batch. ``begin`` is the first version that this batch has not read. ``planned`` is
+    the end of the versions (exclusive) of the batch ``done + 1``, if that batch was planned and not completed.
     """
 
     warehouse: Warehouse

@@ -79,7 +79,8 @@ def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
 def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> None:
     """Writes the ranges to their file unless the file is up to date.
 
-    Ranges that lack commits do not replace complete ones: only the file may still have the ranges of these commits.
+    Complete ranges in the file are not replaced by ranges that lack the offsets of some commits, because the file may
+    be the only place that still has the offsets of these commits.
     """
     found = read_ranges(warehouse, source)
     path = warehouse.read_ranges(source.id, source.generation)

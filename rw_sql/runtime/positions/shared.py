@@ -104,8 +104,8 @@ def states_at(positions: Mapping[str, int], identities: Mapping[str, SplitIdenti
 def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> int | None:
     """The start epoch of the oldest run that may still commit to a source's log; None before any run.
 
-    This is the run of the last commit, which fenced all earlier runs, or a run that was claimed after it. A run that
-    its own process has replaced by another run counts as ended.
+    The oldest such run is the run of the last commit, which fenced all earlier runs, or a run that was claimed after
+    it. A run that its own process has replaced by another run counts as ended.
     """
     runs = metastore.jobs.runs(ingest_fragment(source.id))
     if not runs:
@@ -150,9 +150,9 @@ def _take(
     ends: Mapping[str, tuple[int, int]],
     terms: Mapping[str, int],
 ) -> None:
-    """Takes positions from a commit. The splits in ``waiting`` are those whose positions are not known yet. Such a
-    split gets the commit's end offset if the commit is later than the statement that set the split's position, and if
-    the commit's run is not older than that statement.
+    """Takes positions from a commit. ``waiting`` contains the splits whose positions are not known yet. Such a split
+    gets the commit's end offset if the commit is later than the statement that set the split's position, and if the
+    commit's run is not older than that statement.
 
     ``ends`` are the commit's pairs (end offset, version of the log) by split, ``terms`` the terms at these offsets, and
     ``epoch`` is the epoch at which the commit's run started.

@@ -160,8 +160,9 @@ def commit_time_ms(warehouse: Warehouse, table: str, version: int) -> int | None
 
 
 def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:
-    """Raises StalledError if rows of an input that a query with this checkpoint needs were dropped, if versions of it
-    were cleaned up, or if a table of the user from which the query has read does not exist."""
+    """Raises StalledError if a query with this checkpoint cannot continue: because rows that it needs were dropped from
+    an input, because versions of an input were cleaned up, or because a table of the user from which it has read does
+    not exist."""
     warehouse = context.warehouse
     has_begun = bool(warehouse.list_names(f"{checkpoint}/offsets"))
     for given in spec.inputs:

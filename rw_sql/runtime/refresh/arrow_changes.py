@@ -1,4 +1,5 @@
-"""Compares a whole upstream with a table in memory, with Arrow. The result is that of ``changes.changed_rows``."""
+"""Compares a whole upstream with a table in memory, with Arrow. The result equals the result of
+``changes.changed_rows``."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def changed_rows_in_memory(fresh: pa.Table, table: pa.Table, keys: Sequence[str]
     kept = pa.concat_tables([fresh.take(old_rows[differs]), new])
     gone = table.take(np.flatnonzero(met == 0))
     if (_places(fresh, gone, keys) >= 0).any():
-        return None  # The table has this key twice, so that one of its rows was not met.
+        return None  # The table has this key twice, so one of its rows was not matched.
     deleted = pa.table(
         {
             name: gone[name] if name in keys else pa.nulls(gone.num_rows, fresh.schema.field(name).type)

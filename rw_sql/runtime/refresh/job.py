@@ -158,7 +158,8 @@ class RefreshJob:
     def _give_up_what_was_killed(self) -> None:
         """Ends the refresh that is in the catalog if an earlier run had begun to load it: the table becomes IDLE.
 
-        A refresh that no run has begun to load stays. :meth:`_drop_left` deletes what the earlier run has staged.
+        A refresh that no run has begun to load stays. :meth:`_drop_left` deletes the rows that the earlier run has
+        staged.
         """
 
         def give_up(snapshot: Snapshot) -> Operation | None:
@@ -174,8 +175,8 @@ class RefreshJob:
         fault("refresh.after_recovery")
 
     def _drop_left(self) -> None:
-        """Deletes what earlier runs have staged for refreshes that are over. Those runs were killed, or have lost the
-        lease while they were suspended."""
+        """Deletes the rows that earlier runs have staged for refreshes that are over. These earlier runs were killed,
+        or have lost the lease while they were suspended."""
         record = self._record(self.context.metastore.snapshot())
         if record is not None:
             self.staging.remove_left(record.refresh, is_over=record.status == IDLE)

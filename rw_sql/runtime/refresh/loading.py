@@ -128,8 +128,8 @@ def _load_in_memory(
     output: JobOutput,
     staging: Staging,
 ) -> Staged | None:
-    """Compares upstream and table in this process's memory, and stages the differences. A Spark job would need longer
-    to begin than this takes for small tables.
+    """Compares upstream and table in this process's memory, and stages the differences. For small tables, this
+    comparison takes less time than a Spark job needs to begin.
 
     Returns None if the table is empty or large, if many rows differ, or if Arrow might not read or compare some value
     as Spark does.
@@ -247,7 +247,7 @@ def _fitted(rows: DataFrame, schema: str) -> DataFrame:
 def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFrame:
     """The table's rows, read directly from its files.
 
-    The job knows the files, because it is the table's only writer.
+    The job can list the files, because it is the table's only writer.
 
     Delta's reader is used instead if the files alone do not determine the rows (because of a Delta feature that
     readers must support), or if Spark would misread the files' names. delta-rs returns file names as URLs, with %20 for

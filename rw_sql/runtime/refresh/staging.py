@@ -70,8 +70,8 @@ class Staging:
     def of(self, refresh: int) -> Staging:
         """The staging table of one refresh.
 
-        In an object store, each refresh has its own staging table: an owner that was suspended while loading and has
-        lost its lease may still write to and delete the table of its refresh.
+        In an object store, each refresh has its own staging table. The reason is that an owner that was suspended while
+        loading, and has lost its lease, may still write to the table of its refresh and delete this table.
         """
         return self if self.warehouse.is_local else replace(self, path=f"{self.path}/{refresh}")
 
@@ -80,10 +80,10 @@ class Staging:
         self.warehouse.remove(self.path)
 
     def remove_left(self, refresh: int, *, is_over: bool) -> None:
-        """Deletes the tables of refreshes that are over: those before ``refresh``, and that of ``refresh`` if
-        ``is_over``.
+        """Deletes the tables of refreshes that are over: of all refreshes before ``refresh`` and, if ``is_over``, of
+        ``refresh`` itself.
 
-        In an object store, this may be called by an owner that has lost its lease, because no refresh that is over
+        In an object store, an owner that has lost its lease may call this method, because no refresh that is over
         begins again. On a local path, all refreshes have the same table; the next :meth:`write` replaces it.
         """
         if self.warehouse.is_local:

@@ -62,7 +62,7 @@ class RemoteExecutor:
         """The owner's lease with the last heartbeat that differed from the one before, and when it was read (on the
         monotonic clock)."""
         self._suspended_at: float | None = None
-        """When this session first saw that the owner was suspended; None if it is not."""
+        """The time when this session first saw that the owner was suspended; None if the owner is not suspended."""
         self._left: str | None = None
         """The last request for whose answer this session stopped waiting; the owner may still run it."""
 
@@ -138,11 +138,12 @@ class RemoteExecutor:
         return answer
 
     def _leave(self, request: Request, session: SessionState) -> None:
-        """Lets the following statements run while the owner may still run this request.
+        """Makes it possible to run the following statements while the owner may still run this request.
 
-        The owner runs the requests of one session one after the other, so they come from a new session. Each request
-        contains the parameters; only the tokens of refused statements are lost. An open block is in the owner's memory
-        under the name of the session, so with one, the name stays.
+        The owner runs the requests of one session one after the other. The following requests are therefore sent in the
+        name of a new session. Each request contains the parameters; only the tokens of refused statements are lost. An
+        open block is in the owner's memory under the name of the session, so a session with an open block keeps its
+        name.
         """
         self._left = request.request
         if session.block is None:

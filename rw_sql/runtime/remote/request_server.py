@@ -1,8 +1,8 @@
 """Runs the statements that sessions without a JVM pass to the owner through the catalog, and stores their answers.
 
 A request runs at most once: the owner marks it as taken by compare-and-set before it runs it. A request whose session
-was killed before an owner took it is not run later. Requests of one session run one after the other, those of several
-sessions at the same time.
+was killed before an owner took it is not run later. Requests of one session run one after the other. Requests of
+different sessions run at the same time.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _STORE_AGAIN_SECONDS = 1.0
 """The time in seconds after which the owner tries again to store an answer."""
 
 CLOCKS_SECONDS = 600.0
-"""The maximum difference in seconds between the clocks of a session and of the owner. If they differ by more, the owner
-may treat a request as abandoned."""
+"""The maximum difference in seconds between the clocks of a session and of the owner. If the clocks differ by more, the
+owner may treat a request as abandoned."""
 
 _TIDY_SECONDS = 60.0
 """The interval in seconds at which the owner removes the text of answered statements from the files of the table of
@@ -158,7 +158,8 @@ class RequestServer:
         """Answers a request that an earlier owner had taken before that owner's process ended. The effects of the
         statement, if any, are in the catalog.
 
-        The session keeps its parameters. Its block was in the memory of that process, so the block is aborted.
+        The session keeps its parameters. The session's block was in the memory of the ended process, so the block is
+        aborted.
         """
         answer = _error_answer(request, owner_ended(request.taken_by))
         done = replace(request, state=DONE, answer=to_json(answer))

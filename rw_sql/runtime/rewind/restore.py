@@ -1,8 +1,8 @@
 """Carries out a REWIND: restores tables and checkpoints, and adjusts the positions in the checkpoints.
 
 All jobs concerned must be stopped. Each step checks whether it has been done already, so that after a crash the next
-owner can run all steps again. A step that the store cannot refuse first checks that this process still holds the lease:
-an owner that was suspended, and resumes when the next owner has carried out the REWIND, must change nothing.
+owner can run all steps again. A step that the store cannot refuse first checks that this process still holds the lease.
+Otherwise, an owner that was suspended could resume and make changes after the next owner has carried out the REWIND.
 
 Delta's RESTORE reverts a table with a new commit. To prevent readers of the table from processing the restored rows
 again, the copies of their checkpoints are advanced to the version after that commit. The commit records a new run and
@@ -45,8 +45,8 @@ MARK = "_rw_sql/rewound"
 checkpoint with this file is complete."""
 
 _TRY = "-rewind-"
-"""Between a checkpoint's path and a random suffix, in the path of the folder in which a process prepares the copy that
-replaces the checkpoint."""
+"""A process first prepares a copy in a separate folder, and then replaces the checkpoint with this copy. The path of
+the folder consists of the checkpoint's path, this text and a random suffix."""
 
 
 class CannotRewindError(Exception):
@@ -195,10 +195,10 @@ def _replace(context: Context, checkpoint: str, fresh: str, names: Sequence[str]
 
     Raises CannotRewindError if this process no longer holds the lease.
 
-    An object store cannot rename a folder. There, the files are copied one by one: the next owner copies the same
-    content, so that an owner that resumes in between does no harm. But deleting the other files would delete later
-    batches of the next owner. The deletion is therefore one request per thousand files, and follows directly upon the
-    check of the lease.
+    An object store cannot rename a folder. There, the files are copied one by one. The next owner copies the same
+    content, so a suspended owner that resumes in the meantime does no harm. But deleting the other files would delete
+    later batches of the next owner. The deletion therefore takes one request per thousand files, and directly follows
+    the check of the lease.
     """
     warehouse = context.warehouse
     files = warehouse.files
@@ -235,8 +235,8 @@ def _require_lease(context: Context) -> None:
 def _mark(warehouse: Warehouse, checkpoint: str) -> int | None:
     """The epoch of the REWIND that has restored a checkpoint; None if there was none, or if its mark cannot be read.
 
-    In the latter case, the checkpoint is restored again. This does no harm, because no job starts before the REWIND is
-    recorded as done.
+    If the mark cannot be read, the checkpoint is restored again. Restoring the checkpoint twice does no harm, because
+    no job starts before the REWIND is recorded as done.
     """
     try:
         mark = warehouse.read_json(f"{checkpoint}/{MARK}")

@@ -82,7 +82,7 @@ class Rewinding:
         """
         found: set[str] = set()
         owed: set[str] = set()
-        # Only owners write these facts, and this process has seen the ones of earlier owners when it took over.
+        # Only owners write these facts, and this process has read the facts of earlier owners when it took over.
         with self._context.metastore.looks.at_most_every(_STORE_LOOK_SECONDS):
             done = self._context.metastore.jobs.rewound()
             waiting = self._points(snapshot)

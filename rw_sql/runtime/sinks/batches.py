@@ -90,7 +90,7 @@ def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _without_equal(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Removes both images of each update that changes none of ``columns``, but only a hidden column. No two rows of the
+    """Removes both images of each update that changes only hidden columns, and none of ``columns``. No two rows of the
     table are equal in ``columns``."""
     is_update = pc.is_in(rows[CHANGE], value_set=pa.array(["update_preimage", "update_postimage"]))
     images = rows.append_column("__at", pa.array(range(rows.num_rows), pa.int64())).filter(is_update)

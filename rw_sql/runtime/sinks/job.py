@@ -352,9 +352,9 @@ class Sink:
         return left.slice(0, 0) if error.is_rest_written else left
 
     def _misfit(self, said: str) -> StalledError:
-        """The error for a target that no longer accepts rows. As its reason, it states that the target was replaced, or
-        the problem that a new check of the target finds; if neither applies, it repeats the target's message
-        ``said``."""
+        """The error for a target that does not accept rows any more. The reason in the error is that the target was
+        replaced, or the problem that a new check of the target finds. If there is neither of them, the reason is the
+        target's message ``said``."""
         options = self.context.resolve(self.spec.options, self.context.metastore.snapshot())
         try:
             _require_marks(self.context, self.spec, options)

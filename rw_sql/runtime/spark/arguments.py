@@ -1,4 +1,4 @@
-"""Passes the arguments of ``spark.sql``, which Delta Lake's parser loses on newer versions of Spark."""
+"""Passes the arguments of ``spark.sql`` to Spark, because Delta Lake's parser loses them on newer versions of Spark."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ the arguments, and every statement with a marker then fails with UNBOUND_SQL_PAR
 def bound_arguments(spark: SparkSession) -> Iterator[None]:
     """A context manager inside which Spark replaces the markers of a statement with its arguments.
 
-    It changes a setting of the session, and restores it at the end. In a version of Spark without the setting, it does
-    nothing.
+    The context manager changes a setting of the session, and restores the setting at the end. It does nothing in a
+    version of Spark without this setting.
     """
     try:
         is_needed = spark.conf.get(_IN_THE_ANALYZER) == "false"

@@ -1,4 +1,4 @@
-"""Finds what depends on the current time in Spark's plans."""
+"""Finds the parts of Spark's plans that depend on the current time."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _CLOCK = re.compile(
     rf"|\bcast\(\s*(?P<word>{_WORD})(?:\s+[\w/+:-]*)?\s* as (?:date|timestamp(?:_ntz|_ltz)?)\)",
     re.IGNORECASE,
 )
-"""Matches functions that return the current time, by their names in the text of Spark's plans (``unix_timestamp()`` and
-``curdate()`` have these names there too), and the texts that Spark converts to the current day or time, as in
+"""Matches the names that functions for the current time have in the text of Spark's plans. (``unix_timestamp()`` and
+``curdate()`` have the same names there.) Also matches the texts that Spark converts to the current day or time, as in
 ``CAST('today' AS DATE)``. A column has a number after its name in this text: ``today#12``."""
 
 _LITERAL_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
@@ -54,8 +54,8 @@ def whole_texts(spark: SparkSession) -> Iterator[None]:
 
 
 def clock_in(part: Any) -> str | None:
-    """What depends on the current time in a plan or an expression: ``current_date()``, ``'today'``; None if nothing
-    does. Must be called in :func:`whole_texts`."""
+    """The part of a plan or an expression that depends on the current time, such as ``current_date()`` or ``'today'``;
+    None if no part does. Must be called in :func:`whole_texts`."""
     found = _CLOCK.search(str(part.toString()))
     if found is None:
         return None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SPARK_CATALOG = "spark_catalog"
-"""The catalog of the databases and their views, whatever catalog a session uses at present."""
+"""The catalog of the databases and their views, regardless of the catalog that a session uses at present."""
 
 _DEFAULT = "default"
 

@@ -152,7 +152,7 @@ def _is_main() -> bool:
 
 
 def _is_replaceable(handler: object) -> bool:
-    """True for the handlers of this module, of Python and of PySpark; False for one of the embedding program."""
+    """True for the handlers of this module, of Python and of PySpark; False for a handler of the embedding program."""
     return handler is _on_interrupt or handler is signal.default_int_handler or _is_pysparks(handler)
 
 

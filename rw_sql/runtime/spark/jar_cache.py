@@ -54,10 +54,10 @@ def keep_file(file: Path, content: bytes) -> None:
 def jar_settings(package: str, config: Mapping[str, str], *, starts_jvm: bool = False) -> dict[str, str]:
     """Spark's settings for a session with a package's jars.
 
-    If the jars are cached and no setting in the caller's ``config`` conflicts, the settings refer to the files;
-    otherwise to the coordinate, which Ivy resolves. If this process starts a JVM (``starts_jvm``) that is driver and
-    executor in one, the files are on its class path, where Java can archive their classes; otherwise Spark copies them
-    to the executors.
+    If the jars are cached and no setting in the caller's ``config`` conflicts, the settings refer to the files.
+    Otherwise, they refer to the coordinate, which Ivy resolves. If this process starts a JVM (``starts_jvm``) that is
+    driver and executor in one, the files are on its class path, where Java can archive their classes; otherwise Spark
+    copies them to the executors.
     """
     jars = remembered_jars(package) if are_jars_ours(config) else None
     if jars is None:
@@ -70,7 +70,7 @@ def jar_settings(package: str, config: Mapping[str, str], *, starts_jvm: bool = 
 
 
 def without_jars_of_spark(jars: Sequence[str]) -> list[str]:
-    """Removes the jars that Spark itself has, in whatever version, from the jars that Ivy has resolved.
+    """Removes the jars that Spark itself has, regardless of their versions, from the jars that Ivy has resolved.
 
     Spark's class loaders prefer Spark's own jars, so the jars left out would be copied to every executor and never
     used. Of Delta's 86 MB of jars, 70 MB are left out.

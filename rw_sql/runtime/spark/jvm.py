@@ -65,7 +65,8 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
 
 def scala_object(spark: SparkSession, name: str) -> Any:
-    """The Scala object with the full name ``name``. Only needed if a class of the same name hides its methods."""
+    """The Scala object with the full name ``name``. Needed only if a class of the same name hides the object's
+    methods."""
     return getattr(java_class(spark, f"{name}$"), "MODULE$")
 
 

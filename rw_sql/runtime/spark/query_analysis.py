@@ -194,7 +194,7 @@ def _operators(plan: Any) -> frozenset[str]:
 
 
 def _aggregates(frame: DataFrame) -> Iterator[str]:
-    """Spark's names of the aggregate functions of a query, without those of its subqueries."""
+    """Spark's names of the aggregate functions of a query, without the aggregate functions of its subqueries."""
     pattern = java_class(frame.sparkSession, "org.apache.spark.sql.catalyst.trees.TreePattern").AGGREGATE_EXPRESSION()
 
     def within(part: Any) -> Iterator[str]:

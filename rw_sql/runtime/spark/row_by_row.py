@@ -65,8 +65,8 @@ def chosen_columns(frame: DataFrame) -> tuple[tuple[str, str], ...] | None:
 
 
 def _given_names(columns: Any) -> dict[int, int] | None:
-    """For each column of a projection, by the ids of Spark's expressions: the column of the input that it is; None if
-    the projection computes anything."""
+    """Maps each column of a projection to the column of the input that it returns unchanged, both by the ids of Spark's
+    expressions; None if the projection computes anything."""
     given: dict[int, int] = {}
     for at in range(columns.size()):
         column = columns.apply(at)

@@ -171,8 +171,8 @@ def _without(spark: SparkSession, *rules: str) -> Iterator[None]:
 
 
 def _depends_on_time(spark: SparkSession, frame: DataFrame) -> bool:
-    """True if a query has functions such as ``current_timestamp``, or casts such as that of 'today' to a date, which
-    the optimizer replaces with a constant."""
+    """True if a query has functions such as ``current_timestamp``, or casts such as the cast of 'today' to a date,
+    which the optimizer replaces with a constant."""
     pattern = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern").CURRENT_LIKE()
     plan = analyzed_plan(frame)
     if plan.containsPattern(pattern):

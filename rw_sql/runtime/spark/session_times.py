@@ -70,8 +70,8 @@ def _zoned(value: Any, kind: DataType, zone: tzinfo | None) -> Any:
 
 
 def _in_zone(at: datetime, zone: tzinfo | None) -> datetime:
-    """Converts a time that PySpark returned. Its ``fold`` distinguishes the two hours at the end of summer time. A time
-    that is after the year 9999 or before the year 1 in the zone remains in UTC."""
+    """Converts a time that PySpark returned. The time's ``fold`` distinguishes the two hours at the end of summer time.
+    A time that is after the year 9999 or before the year 1 in the zone remains in UTC."""
     try:
         return at.astimezone(zone)
     except (ValueError, OverflowError):  # Python looks at the days around a time, which may be outside these years.

@@ -220,8 +220,8 @@ class SparkSessions:
     def load(self, packages: Iterable[str]) -> None:
         """Loads the jars once, and makes them visible to the calling thread.
 
-        Each Python thread has its own JVM thread, whose context class loader lacks the jars that other threads
-        added. The class loader of the shared state has all of them.
+        Each Python thread has its own JVM thread, whose context class loader lacks the jars that other threads added.
+        The class loader of the shared state has all jars.
         """
         with _loading:
             loaded = _loaded.setdefault(self.spark.sparkContext, set())
@@ -307,14 +307,14 @@ def register_view(frame: DataFrame, name: str) -> None:
 
 
 def activate(spark: SparkSession) -> None:
-    """Makes a session the active one of this thread, as each ``createDataFrame`` does."""
+    """Makes a session the active session of this thread, as each ``createDataFrame`` does."""
     set_active_session(spark)
     activate_in_jvm(spark)
 
 
 def activate_in_jvm(spark: SparkSession) -> None:
-    """Makes a session the active one of this thread in the JVM, which parses types in strings with the settings of the
-    active session."""
+    """Makes a session the active session of this thread in the JVM, which parses types in strings with the settings of
+    the active session."""
     java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(java_session(spark))
 
 

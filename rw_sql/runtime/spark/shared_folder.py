@@ -90,7 +90,7 @@ def require_shared(warehouse: Warehouse, spark: SparkSession) -> None:
     if is_on_one_machine(context.master) or not warehouse.is_local or os.environ.get(CHECK_VARIABLE) == "off":
         return
     known = _known.setdefault(context, {}).setdefault(warehouse.uri, _Known())
-    with known.lock:  # When many jobs start at once, only the first one checks.
+    with known.lock:  # If many jobs start at once, only the first job makes the check.
         before = _some_executors(context)
         if before <= known.executors:
             return

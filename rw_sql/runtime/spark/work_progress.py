@@ -1,9 +1,10 @@
 """Progress of Spark's work for a job group, of a query before its first batch, and of a thread that works for a job.
 
 The values of Spark's work come from its status store, which includes running tasks as of their last heartbeat. Even a
-single task that takes an hour therefore shows progress. Planning runs no tasks, but may take minutes on a busy machine;
-there, the CPU time of the thread shows progress. Before a task reads its first record, it may start a Python process,
-which imports its packages for seconds; there, the CPU time of the task and of the Python processes shows progress.
+single task that takes an hour therefore shows progress. Planning runs no tasks, but may take minutes on a busy machine.
+During planning, the CPU time of the thread shows progress. Before a task reads its first record, it may start a Python
+process, which imports its packages for seconds. Meanwhile, the CPU time of the task and of the Python processes shows
+progress.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ def work_of(group: str) -> tuple[object, ...]:
 
 
 def task_seconds(group: str) -> float:
-    """The CPU time in seconds of the tasks that a group runs on this machine: that of the JVM's threads that run them,
-    and that of all Python processes that the JVM has started, whichever tasks use them. 0 if the group runs no task
-    here."""
+    """The CPU time in seconds of the tasks that a group runs on this machine; 0 if the group runs no task here. The
+    result is the CPU time of the JVM's threads that run these tasks, plus the CPU time of all Python processes that the
+    JVM has started, regardless of the tasks that use them."""
     context = active_context()
     if context is None:
         return 0.0
@@ -77,8 +78,8 @@ def planning_seconds(query: StreamingQuery) -> float | None:
 class WorkerThread:
     """A thread of this process that works for a job, and the JVM's thread that serves its calls.
 
-    ``native`` is the thread's number in the operating system, ``serving`` that of the JVM's thread (None if it is not
-    known), and ``context`` the Spark context of this JVM.
+    ``native`` is the thread's number in the operating system. ``serving`` is the number of the JVM's thread (None if it
+    is not known), and ``context`` is the Spark context of this JVM.
     """
 
     native: int

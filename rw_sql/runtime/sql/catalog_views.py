@@ -1,7 +1,7 @@
 """Makes the catalog's objects readable by name in plain Spark SQL.
 
-These are the ``rw_catalog`` views, a view for each table and materialized view, and a view of each source's undecodable
-records.
+The readable objects are the ``rw_catalog`` views, a view for each table and materialized view, and a view of each
+source's undecodable records.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class SparkViews:
             _shown[context] = uri
 
     def restore(self, parts: Sequence[str]) -> bool:
-        """Creates the view again that Spark does not find by this name because it was dropped; returns False if the
-        name is not that of a view of this warehouse."""
+        """Creates a dropped view again, if Spark does not find a view by this name. Returns False if this warehouse has
+        no view with this name."""
         last = parts[-1].casefold()
         if CATALOG_DATABASE in map(str.casefold, parts[:-1]) and last in {
             name for name, _ in self._context.metastore.view_definitions()
@@ -305,8 +305,8 @@ class SparkViews:
     def _wanted(self, snapshot: Snapshot) -> dict[str, MaterializedViewRecord]:
         """The views and tables that Spark shows, by name.
 
-        In a warehouse of an older version, two names may differ only in upper and lower case, which Spark does not
-        distinguish: the older object is shown.
+        In a warehouse of an older version, the names of two objects may differ only in upper and lower case. Spark does
+        not distinguish such names, so only the older object is shown.
         """
         found: dict[str, MaterializedViewRecord] = {}
         shown: dict[str, str] = {}

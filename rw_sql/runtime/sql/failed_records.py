@@ -1,7 +1,7 @@
 """The temporary views of records that a source could not decode, and of rows that a sink's target refused.
 
-The views are created when a statement mentions them: ``<source>$errors``, ``<sink>$rejected``. They are temporary,
-because Spark accepts such names only for temporary views. A view that the user has created is kept.
+The views are created when a statement mentions them: ``<source>$errors``, ``<sink>$rejected``. These views are
+temporary, because Spark accepts such names only for temporary views. A view that the user has created is kept.
 """
 
 from __future__ import annotations

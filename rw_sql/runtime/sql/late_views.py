@@ -68,7 +68,7 @@ class LateViews:
                 self._create(name, self._due.pop(name))
 
     def close(self) -> None:
-        """Ends the thread. Views that it has not created yet stay missing."""
+        """Ends the thread. Views that the thread has not created yet stay missing."""
         with self.lock:
             self._due.clear()
 

@@ -1,4 +1,4 @@
-"""Compares paths that users write in statements with those of the warehouse."""
+"""Compares paths that users write in statements with the paths of the warehouse."""
 
 from __future__ import annotations
 

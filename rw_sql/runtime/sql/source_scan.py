@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _OF_SPARKS_READER, _OF_OUR_READERS = frozenset({"topic", "partition", "offset", "timestamp"}), frozenset({"_rw_offset"})
-"""The columns that identify a reader's output: those of Spark's Kafka source, and those of rw_sql's readers."""
+"""The columns that identify a reader's output: the columns of Spark's Kafka source, and the columns of rw_sql's
+readers."""
 
 _OPAQUE = ("ExplainCommand", "UnresolvedExecuteImmediate", "PlanWithUnresolvedIdentifier", "CreateTableLike")
 """Plan nodes that may refer to relations without showing them: they contain another statement, or compute a name with
@@ -65,12 +66,12 @@ _WORD = re.compile(r"\w[\w$]*|`(?:[^`]|``)+`")
 
 _making = threading.Lock()
 _scanning: WeakKeyDictionary[SparkSession, AbstractContextManager[bool]] = WeakKeyDictionary()
-"""Held while a session has sources as temporary views. Another thread would take such a view, which is limited to the
-records that one query needs, for a table of the user."""
+"""Held while a session has sources as temporary views. Another thread would mistake such a view, which is limited to
+the records that one query needs, for a table of the user."""
 
 
 def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
-    """The sources that a Spark statement may read: those whose names occur among its words.
+    """The sources that a Spark statement may read: the sources whose names occur among its words.
 
     The source of a table is left out, because its name refers to the table.
     """
@@ -190,7 +191,8 @@ def _silent(source: SourceRecord, why: str) -> SqlError:
 
 
 def of_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
-    """The rows of another session's frame, for queries of ``spark``. Their types and casts stay unchanged."""
+    """The rows of another session's frame, for queries of ``spark``. The types of the rows, and the casts in the frame,
+    stay unchanged."""
     frames = java_class(spark, "org.apache.spark.sql.classic.Dataset")
     return ClassicDataFrame(frames.ofRows(java_session(spark), analyzed_plan(frame)), spark)
 

@@ -1,8 +1,8 @@
 """The endpoints of a process that serves a warehouse: ``/``, ``/metrics``, ``/healthz``, ``/readyz``.
 
-The endpoints are read-only. On the loopback interface, no token is needed, but the Host header must name the
-loopback; otherwise a web site could read the page through its own host name that resolves to the loopback address
-(DNS rebinding). On any other interface, all endpoints except the two probes require a token.
+The endpoints are read-only. On the loopback interface, no token is needed, but the Host header must name the loopback.
+Otherwise, a web site could read the page through its own host name that resolves to the loopback address (DNS
+rebinding). On any other interface, all endpoints except the two probes require a token.
 """
 
 from __future__ import annotations

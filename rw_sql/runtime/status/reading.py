@@ -119,9 +119,9 @@ class WarehouseStatus:
     """The whole status. ``measured_ms`` is the time at which lags and rates were measured; None if they are not known
     yet.
 
-    ``owners`` are those of all resource groups that have jobs or an owner, sorted by group. ``owner`` is the one of
-    the reading process's group; if that group has neither jobs nor an owner, it is the first owner whose process
-    runs, or else the first of ``owners``.
+    ``owners`` are the owners of all resource groups that have jobs or an owner, sorted by group. ``owner`` is the owner
+    of the reading process's group. If that group has neither jobs nor an owner, ``owner`` is the first owner whose
+    process runs or, if there is none, the first of ``owners``.
     """
 
     warehouse: str
@@ -341,7 +341,7 @@ def _is_statement(text: str) -> bool:
 def _operations(context: Context, snapshot: Snapshot) -> tuple[OperationLine, ...]:
     """The latest unsafe operations.
 
-    They are cached, and read again only after a commit or after the owner has applied an epoch.
+    The operations are cached, and read again only after a commit or after the owner has applied an epoch.
     """
     stamp = (context.metastore.version(), least_applied(context))
     known: tuple[object, tuple[OperationLine, ...]] | None = context.made.get("status_operations")

@@ -35,7 +35,7 @@ def gc_paused() -> Iterator[None]:
     """Pauses garbage collection in this process within the block.
 
     A plan for thousands of splits creates so many lasting objects that the collector often traverses the whole process
-    without finding garbage. This takes about a fifth of the time of an INJECT into 10,000 splits.
+    without finding garbage. These traversals take about a fifth of the time of an INJECT into 10,000 splits.
     """
     with _PAUSES.lock:
         if _PAUSES.wanted == 0 and gc.isenabled():

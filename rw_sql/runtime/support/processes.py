@@ -78,7 +78,8 @@ def is_process_suspended(pid: int, start: str) -> bool:
 
 
 def credentials_of(pid: int) -> tuple[int, frozenset[int]]:
-    """The user and the groups of a process on this machine; those of this process if they cannot be determined."""
+    """The user and the groups of a process on this machine. If they cannot be determined, the user and the groups of
+    this process."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
         told = {name: value.split() for name, _, value in (line.partition(":") for line in lines)}

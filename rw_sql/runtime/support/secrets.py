@@ -1,4 +1,5 @@
-"""Values of secrets: encrypted in the catalog, or read from another store. They never appear in logs or errors.
+"""Values of secrets: encrypted in the catalog, or read from another store. Values of secrets never appear in logs or
+errors.
 
 Backend ``meta`` encrypts with AES-256-GCM (NIST SP 800-38D): a random 96-bit nonce per value, and the secret's name
 as associated data, so that an encrypted value cannot be used for another secret. The key is 32 bytes in base64, from

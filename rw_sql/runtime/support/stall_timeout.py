@@ -29,8 +29,8 @@ class StallTimeout:
         self._last: str | None = None
 
     def note(self, marks: Mapping[str, object], signs: Mapping[str, object] | None = None) -> None:
-        """Compares the marks and signs of life with those of the previous call, and restarts the timeout if they have
-        changed.
+        """Compares the marks and signs of life with the ones of the previous call, and restarts the timeout if they
+        have changed.
 
         The first call starts the full timeout, because earlier progress is unknown.
         """

@@ -39,7 +39,8 @@ class PlainFiles:
 
     @cached_property
     def files(self) -> AbstractFileSystem:
-        """The file system. It caches no listings, because other processes and Spark write to the same files.
+        """The file system of the warehouse. Listings are not cached, because other processes and Spark write to the
+        same files.
 
         The file system raises OSError if the store does not respond, whatever error the store's client raises.
         """
@@ -120,7 +121,8 @@ class PlainFiles:
 
     def has_file(self, path: str) -> bool:
         """True if a file exists that is not empty. Uses a single request in an object store, where :meth:`exists` also
-        lists a folder if there is no such file. Raises PermissionError if the store does not tell."""
+        lists a folder if there is no such file. Raises PermissionError if the store does not report whether the file
+        exists."""
         try:
             self.files.cat_file(path, start=0, end=1)
         except FileNotFoundError:
@@ -155,9 +157,9 @@ class Warehouse(PlainFiles):
     def at(location: str) -> Warehouse:
         """The warehouse at a path or URI. Paths are made absolute; a URI of the scheme ``file`` becomes a path.
 
-        Raises SqlError INVALID_PARAMETER for a location that not all of the warehouse's libraries read alike. Raises
-        FILE_UNREADABLE for a path that depends on a deleted current folder or on a missing home folder, or that
-        contains a file as a folder.
+        Raises SqlError INVALID_PARAMETER for a location that the warehouse's libraries would interpret differently.
+        Raises FILE_UNREADABLE for a path that depends on a deleted current folder or on a missing home folder, and for
+        a path with a file in the place of a folder.
         """
         location = local_location(location)
         if "://" not in location:
@@ -248,4 +250,4 @@ def _written_at(of: dict[str, Any]) -> float:
 
 
 _WRITTEN_KEYS = ("mtime", "LastModified", "last_modified", "updated")
-"""The names of the time of writing in what the file systems report: local and GCS, S3, Azure, GCS."""
+"""The names under which the file systems report the time when a file was written: local and GCS, S3, Azure, GCS."""

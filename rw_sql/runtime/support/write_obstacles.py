@@ -1,4 +1,4 @@
-"""The reasons why nothing can be written to a warehouse, and what ends each of them.
+"""The reasons why nothing can be written to a warehouse, and the remedy for each reason.
 
 The error of a failed write shows the reason, or a check that writes nothing finds it. For a local file system, the
 check reads the flags, the free space and the permissions. For an object store, it is a write that the store refuses in
@@ -46,7 +46,8 @@ _WRITTEN = (f"{_LEASE}/_delta_log", _LEASE, "rw_catalog/runtime_job_status/_delt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """A reason why the warehouse cannot be written: ``problem`` is the cause, ``remedy`` is what ends it."""
+    """A reason why the warehouse cannot be written: ``problem`` is the cause, and ``remedy`` the action that removes
+    it."""
 
     problem: str
     remedy: str

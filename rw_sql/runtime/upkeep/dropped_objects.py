@@ -84,7 +84,8 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
 
 
 def _generation_of(name: str) -> int | None:
-    """The generation of a view or sink to which a folder belongs, by the folder's name; None if it belongs to none."""
+    """The generation of a view or sink to which a folder belongs, by the folder's name; None if the folder belongs to
+    no generation."""
     if name.isdecimal():
         return int(name)
     beside = _BESIDE.fullmatch(name)

@@ -1,8 +1,9 @@
-"""What the upkeep of a table knows of the table's commits, which never change.
+"""Facts about the commits of tables, kept in memory for upkeep. A commit never changes.
 
-A job that rests has a new run for almost every batch, and each run may see only one upkeep. If each of them began to
-read the log again, a log with a reader that is far behind would never drop an hour, because one upkeep reads a limited
-number of commits. This knowledge therefore outlasts the run, in the context of the warehouse.
+A job that rests has a new run for almost every batch, and upkeep may run only once in each run. One upkeep reads a
+limited number of commits. If each upkeep began to read the log from the start, it would never finish reading a log with
+a reader that is far behind, and that log would never drop an hour. The facts are therefore kept in the context of the
+warehouse, which outlasts the run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _KNOWN = "known_commits"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCommits:
-    """The knowledge about one table, whose Delta id is ``table_id``."""
+    """The known facts about one table, whose Delta id is ``table_id``."""
 
     table_id: str
     unread: UnreadBuckets
@@ -35,10 +36,11 @@ class KnownCommits:
 def known_commits(
     context: Context, object_id: int, generation: int, *, table: str, table_id: str
 ) -> Iterator[KnownCommits]:
-    """A context manager with the knowledge about the table of an object's generation; its path is ``table``.
+    """A context manager with the known facts about the table of an object's generation; ``table`` is the path of the
+    table.
 
-    Only one upkeep at a time has the knowledge. If a fenced run is still in its last upkeep, the next run begins with
-    no knowledge.
+    Only one upkeep at a time has these facts. If a fenced run is still in its last upkeep, the next run begins without
+    any.
     """
     known, key = _known(context), (object_id, generation)
     taken = known.pop(key, None)

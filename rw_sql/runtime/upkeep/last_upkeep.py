@@ -47,8 +47,8 @@ class LastUpkeep:
 def last_upkeep(context: Context, object_id: int, generation: int, *, now: float) -> LastUpkeep:
     """The last upkeep of the table of an object's generation, shared by all runs of its job in this process.
 
-    Of a table without upkeep, it is at version 0 and at the time of the first call, in this process or an earlier one.
-    ``now`` is in seconds since 1970. Raises OSError.
+    For a table that has had no upkeep, the result has version 0 and the time of the first call of this function, in
+    this process or an earlier one. ``now`` is in seconds since 1970. Raises OSError.
     """
     known: dict[tuple[int, int], LastUpkeep] = context.made.setdefault(_KNOWN, {})
     found = known.get((object_id, generation))

@@ -2,10 +2,15 @@
 
 The job itself runs it between two batches, because no other process may write to the table.
 
-One run performs these steps: it saves the metadata of the table's commits elsewhere, compacts small files, drops the
-hours that a source's log need not keep, writes a checkpoint, and deletes the commits and files that no view, sink,
-rewind point or query on an older version needs. After a crash at any step, the next run completes the remaining
-steps.
+One run of upkeep performs these steps:
+
+- save the metadata of the table's commits elsewhere
+- compact small files
+- drop the hours that a source's log need not keep
+- write a checkpoint
+- delete the commits and files that no view, sink, rewind point or query on an older version needs
+
+After a crash at any step, the next run completes the remaining steps.
 """
 
 from __future__ import annotations
@@ -163,7 +168,7 @@ class Upkeep:
         fault("upkeep.done")
 
     def _held_readers(self, snapshot: Snapshot) -> list[Reader]:
-        """The readers for which rows are kept: all except those that have not read for too long.
+        """The readers for which rows are kept: all readers except those that have made no progress for too long.
 
         Time during which no process ran the jobs of a reader's group does not count, because the reader could not read
         then.

@@ -1,5 +1,5 @@
-"""Computes, with Arrow, the rows that changes to an input leave in a view whose query filters and projects that
-input."""
+"""Computes, with Arrow, the rows to write to a view after changes to its input. The view's query filters and projects
+this input."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class GroupTable:
         """Sets the session that computes derived columns, and prepares their query."""
         self._session, self._deriving = session, None
         if self.run.spec.maintenance.derived:
-            # Other versions of Spark may lack what a prepared query needs.
+            # Other versions of Spark may lack a method that a prepared query needs.
             with suppress(PySparkException, Py4JError, pa.ArrowException):
                 self._deriving = RowQuery.of(session, self.schema, self.derived)
 

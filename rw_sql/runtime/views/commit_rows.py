@@ -34,17 +34,17 @@ Actions = list[dict[str, Any]]
 """The actions of a commit, as in Delta's log."""
 
 _KNOWN = frozenset({"add", "remove", "commitInfo", "txn", "cdc", "metaData", "protocol"})
-"""The actions that this module knows."""
+"""The actions that this module can interpret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRows:
-    """How the rows of an input's commits are read.
+    """Reads the rows of an input's commits.
 
     ``table`` is the input's table, ``schema`` are its columns, and ``delta_schema`` is the schema in the form of
     Delta's log. ``upstream`` is the upstream table whose rows a table of a change data capture source reads; None for
-    any other input. If ``given.is_changing``, the rows are those of the change feed, with the columns CHANGE and
-    VERSION: a number that is higher in a later commit. ``is_signed``: the view's query reads signed rows.
+    any other input. If ``given.is_changing``, the rows are the rows of the change feed, with the columns CHANGE and
+    VERSION. VERSION is a number that is higher in a later commit. ``is_signed``: the view's query reads signed rows.
     """
 
     given: ViewInput
@@ -159,7 +159,7 @@ class CommitRows:
         return feed or [action["add"] for action in actions if _is_new(action)]
 
     def _rows_of(self, file: dict[str, Any], number: int) -> pa.Table:
-        """The rows of a data file, with the values of the table's partition columns. ``number`` is that of the
+        """The rows of a data file, with the values of the table's partition columns. ``number`` is the number of the
         commit."""
         root = self.table.removeprefix("file://")
         stored = pq.ParquetFile(f"{root}/{unquote(file['path'])}").read()

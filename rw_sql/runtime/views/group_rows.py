@@ -27,8 +27,9 @@ _LARGEST_BIGINT = float(2**63)
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """The result of combining groups: all groups, and those that are new or differ from before. If groups have a number
-    of rows, ``changed`` has a column KEEP: false if a group has no row any more and is not one of ``groups``."""
+    """The result of combining groups: all groups, and those that are new or differ from before. If the number of rows
+    of each group is known, ``changed`` has a column KEEP. KEEP is false for a group that has no row any more;
+    ``groups`` does not contain such a group."""
 
     groups: pa.Table
     changed: pa.Table

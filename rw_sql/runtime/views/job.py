@@ -317,7 +317,7 @@ class View:
         fault("view.after_query")
 
     def _end_query(self) -> None:
-        """Ends the query; the run goes on."""
+        """Ends the query; the run continues."""
         query, session = self.streaming.query, self.session
         if query is not None:
             query.stop()
@@ -427,7 +427,8 @@ class View:
         )
 
     def begin_feed(self, spec: ViewSpec) -> bool:
-        """Adopts, while the query runs, a specification that differs only in that the table has a change feed.
+        """Adopts a new specification while the query runs. The new specification may differ from the current one only
+        in that the table has a change feed.
 
         Returns False if the job must be restarted.
         """

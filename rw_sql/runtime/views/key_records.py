@@ -23,7 +23,7 @@ ORDER = (RUN, BATCH, SPLIT, OFFSET, INDEX_COLUMN[0])
 """The columns that sort the rows of a log: by commit, then by split and offset, then (for a change data capture
 source, and for files) by index.
 
-If an older version of rw_sql created the table, its query may lack the newer ones of these columns.
+If an older version of rw_sql created the table, its query may lack the columns that were added since.
 """
 
 

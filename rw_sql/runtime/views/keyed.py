@@ -40,8 +40,9 @@ _EVENTS, _OLD, _NEW = "_rw_events", "_rw_old", "_rw_new"
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The columns of a query's batches, and whether Arrow groups their records by key as Spark does. Both are the same
-    for all batches of a run. They are determined once, because that takes Spark milliseconds."""
+    """The columns of a query's batches, and whether Arrow groups their records by key as Spark does. These facts are
+    the same for all batches of a run. They are determined only once per run, because Spark needs milliseconds to
+    determine them."""
 
     columns: tuple[str, ...]
     is_exact: bool

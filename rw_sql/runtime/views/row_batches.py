@@ -1,9 +1,9 @@
 """Computes the small batches of a row-by-row view without a streaming query.
 
-A streaming query plans each batch again, and Delta's source lists and filters the files of each batch with Spark. This
-takes several times as long as reading, computing and writing a few rows. This module reads the files of new commits
-with Arrow, computes the rows with :class:`rw_sql.runtime.spark.row_query.RowQuery`, and stores its progress in the
-query's checkpoint, where a streaming query can continue at any time.
+A streaming query plans each batch again, and Delta's source lists and filters the files of each batch with Spark.
+Planning and filtering take several times as long as reading, computing and writing a few rows. This module reads the
+files of new commits with Arrow, computes the rows with :class:`rw_sql.runtime.spark.row_query.RowQuery`, and stores its
+progress in the query's checkpoint, where a streaming query can continue at any time.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class RowBatches:
     def may_begin(run: ViewRun) -> bool:
         """True if :meth:`of` probably finds a position in the view's checkpoint, or makes one.
 
-        Removes what a kill in :meth:`of` has left, because Spark could not start on it.
+        Removes the files that a kill in :meth:`of` has left behind, because Spark could not start on such a checkpoint.
         """
         warehouse = run.context.warehouse
         if newest_planned(warehouse, run.checkpoint) >= 0:
@@ -122,8 +122,8 @@ class RowBatches:
 
     @staticmethod
     def of(run: ViewRun, prepared: PreparedRows) -> RowBatches | None:
-        """Continues at the position in the view's checkpoint. A view without one begins with the first version of its
-        input, if all commits of the input exist.
+        """Continues at the position in the view's checkpoint. A view without a checkpoint begins with the first version
+        of its input, if all commits of the input exist.
 
         Returns None if only Spark can continue there.
         """
@@ -203,7 +203,7 @@ class RowBatches:
     def plan(self) -> None:
         """Plans the batch in the checkpoint, unless it is planned already. Must precede the commit of its rows.
 
-        Raises FencedError if another process has planned it, and LeftToSparkError.
+        Raises FencedError if another process has planned the batch, and LeftToSparkError.
         """
         if self.batches.planned is not None:
             return

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RowMode:
-    """How one run of a view writes its batches.
+    """Determines how one run of a view writes its batches: with a query or with a thread.
 
     ``start_query`` starts a query at the checkpoint's position, ``end_query`` ends it. ``write`` writes a batch of the
-    thread; it receives the batch and its rows. ``writer`` is how the rows are written; None if only a query can.
+    thread; it receives the batch and its rows. ``writer`` writes the rows; None if only a query can write them.
     """
 
     run: ViewRun

@@ -30,7 +30,8 @@ class RowWriter(Protocol):
         ...
 
     def take(self, rows: pa.Table) -> Callable[[int], None] | None:
-        """Computes what a batch changes in the view's table. ``require_turn`` of the output must precede the call.
+        """Computes the changes that a batch makes to the view's table. ``require_turn`` of the output must precede the
+        call.
 
         Returns a function that commits this under the batch's number; None if a query must write the batch.
         """
@@ -38,7 +39,7 @@ class RowWriter(Protocol):
 
 
 def writer_of(run: ViewRun) -> RowWriter | None:
-    """How small batches of a view are written without Spark; None if only a query can write them."""
+    """The writer of a view's small batches that does not need Spark; None if only a query can write them."""
     keyed = run.spec.keyed
     if run.spec.maintenance.strategy == COMBINED:
         return GroupTable.of(run)

@@ -116,7 +116,7 @@ class Streamed:
 
 
 def expected_rows(run: ViewRun, planned: Planned, steps: tuple[str, ...] | None) -> Expected:
-    """The expected number of rows of a batch; ``steps`` are those of a row-by-row query, None for other queries.
+    """The expected number of rows of a batch; ``steps`` are the steps of a row-by-row query; None for other queries.
 
     For a view whose groups are combined, these are the rows before they are combined.
     """

@@ -95,8 +95,8 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
         old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds_before)
         new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation), feeds=feeds)
         # If the old query does not read a table, the new query must have read the rows that the table had at the first
-        # check. The present end would not do: the new query might never reach it, because the table may grow all the
-        # time.
+        # check. The present end of the table is not used, because the table may grow all the time, so that the new
+        # query might never reach it.
         place = (warehouse.uri, view.id, rebuild.generation, table)
         if table not in old and place not in _ENDS:
             _ENDS[place] = _last_data(context, given) + 1
@@ -116,8 +116,8 @@ def _in_time(context: Context, key: tuple[int, int], check: Callable[[], bool]) 
     """The result of a check that reads tables of the user, whose stores may not respond; False if it is not known yet.
 
     The owner's other jobs do not wait for such a store: the check runs in the background, and the next calls with the
-    same ``key`` return its result. They use the result of a slow check for some seconds, so that the results of several
-    views that are swapped together are known at the same time.
+    same ``key`` return its result. These calls use the result of a slow check for some seconds, so that the results of
+    several views that are swapped together are known at the same time.
     """
     pending: dict[tuple[int, int], tuple[Future[tuple[bool, float]], float]] = context.made.setdefault(_CHECKS, {})
     if key not in pending:

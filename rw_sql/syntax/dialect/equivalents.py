@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """``name`` is the construct as users know it; ``spark`` is what to write in Spark's SQL."""
+    """``name`` is the construct's name for users; ``spark`` is the text to write in Spark's SQL."""
 
     name: str
     spark: str
@@ -51,7 +51,7 @@ SORTED = "array_sort(collect_list(x)), or listagg(x, ',') WITHIN GROUP (ORDER BY
 
 
 _SHORT = 4
-"""The longest function names in which two edits are more than a slip of the keyboard."""
+"""The maximum length of a function name in which only one edit, not two, counts as a typing error."""
 
 _JSON_OBJECT = "to_json(named_struct('key', value))"
 _JSON_ARRAY = "explode(from_json(x, 'ARRAY<STRING>'))"
@@ -118,8 +118,7 @@ def missing_function_hint(name: str, known: Collection[str], *, in_from: bool = 
 
 def is_mistaken_function(name: str, known: Collection[str]) -> bool:
     """True if a function that is not among the ``known`` ones is most probably a mistake and not user-defined:
-    RisingWave or PostgreSQL has it, or its name differs from that of a known function only by a slip of the
-    keyboard."""
+    RisingWave or PostgreSQL has it, or its name differs from the name of a known function only by a typing error."""
     lower = name.lower()
     if lower in _FUNCTIONS or lower in _TABLE_FUNCTIONS:
         return True

@@ -28,7 +28,7 @@ FUNCTIONS = frozenset({
 })  # fmt: skip
 
 ANONYMOUS = {"proctime": "current_timestamp", "div": "div", "window": "window"}
-"""Functions that sqlglot parses as unknown functions, and Spark's names of them."""
+"""Functions that sqlglot parses as unknown functions, each with its name in Spark."""
 
 TYPES = {
     "BOOLEAN": "BOOLEAN",

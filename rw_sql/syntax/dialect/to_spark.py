@@ -88,7 +88,7 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
     if is_emit_on_window_close and writer.time_column is None:
         writer.refuse("EMIT ON WINDOW CLOSE without TUMBLE or HOP", "group by a window's window_start", tree)
     try:
-        # A generator that only warned would omit clauses that it does not know, and so change the meaning of the query.
+        # A generator that only warned would omit unsupported clauses, and so change the meaning of the query.
         text = tree.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError as error:
         raise SqlError(

@@ -23,7 +23,7 @@ _QUOTED = RESERVED | {
 }  # fmt: skip
 """Words that are quoted when printed as names.
 
-They include rw_sql's words that begin a clause where a name would also be allowed.
+The words include rw_sql's words that begin a clause where a name would also be allowed.
 """
 
 

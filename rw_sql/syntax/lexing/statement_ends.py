@@ -26,9 +26,9 @@ _BEGIN_NOT = "BEGIN NOT"
 class StatementEnd:
     """Reads the lexemes of one statement, and recognizes the ``;`` that ends it.
 
-    A block begins with BEGIN and a word that begins one of Spark's statements, so BEGIN UNSAFE and BEGIN TRANSACTION
-    begin no block; or with BEGIN NOT ATOMIC. In a block, every statement ends with ``;``, and the END of the block
-    follows such a ``;``.
+    A block begins with BEGIN NOT ATOMIC, or with BEGIN and a word that begins one of Spark's statements. BEGIN UNSAFE
+    and BEGIN TRANSACTION therefore begin no block. In a block, every statement ends with ``;``, and the END of the
+    block follows such a ``;``.
     """
 
     __slots__ = ("_before", "_cases", "_depth", "_has_handler", "_is_after_end", "_is_label", "_state", "begins")
@@ -124,8 +124,8 @@ def _is_name(word: str) -> bool:
 
 
 def statement_lexemes(text: str, position: int) -> Iterator[tuple[re.Match[str], int, bool, bool]]:
-    """The lexemes of the statement that begins at ``position``, up to the ``;`` that ends it: of each, the match of its
-    beginning, the position of its end, whether it is a comment, and whether it ends the statement.
+    """The lexemes of the statement that begins at ``position``, up to the ``;`` that ends it. For each lexeme, returns
+    the match of its beginning, the position of its end, whether it is a comment, and whether it ends the statement.
 
     The statement's first words decide which quoting rules apply.
     """

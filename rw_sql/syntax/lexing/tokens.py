@@ -1,7 +1,7 @@
 """Converts text to tokens with one regular expression.
 
-Each character of an operator is a separate token. This suffices, because queries and expressions are cut out as text,
-by position.
+Each character of an operator is a separate token. Longer operator tokens are not needed, because queries and
+expressions are cut out as text, by position.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ def unterminated(what: str, mark: str, span: Span) -> SqlError:
 def unclosed_comment(text: str, start: int) -> SqlError:
     """The error for the block comment that starts at ``start`` and does not end.
 
-    If a ``/*`` inside the comment takes the ``*/`` that should end the comment, the error names it, and points at it if
-    it is part of a word, such as the path ``in/*.csv``.
+    If a ``/*`` inside the comment takes the ``*/`` that should end the comment, the error names the inner ``/*``. If
+    the inner ``/*`` is part of a word, such as the path ``in/*.csv``, the error also points at it.
     """
     inner = text.find("/*", start + 2, max(text.find("*/", start + 2), 0))
     if inner > start + 2 and not text[inner - 1].isspace():

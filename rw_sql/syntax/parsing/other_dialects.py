@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.lexing.tokens import Token
 
 NEAR = "did you mean "
-"""The beginning of a hint that suggests what was probably meant."""
+"""The beginning of a hint that suggests the word or statement that the user probably meant."""
 
 _USERS = "rw_sql has no users: access depends on the rights to the warehouse's files"
 OF_OTHERS = {
@@ -35,7 +35,8 @@ OF_OTHERS = {
     "STREAM": "CREATE SOURCE reads a topic; CREATE MATERIALIZED VIEW keeps a query over it up to date",
     "SUBSCRIPTION": "CREATE SINK sends the changes of a table or view",
 }
-"""Hints for statements that rw_sql does not have. The keys are the words that rw_sql does not expect."""
+"""Hints for statements that rw_sql does not have. The key of each hint is the word in the statement that rw_sql does
+not expect."""
 
 _QUOTES = {"‘": "'", "’": "'", "“": '"', "”": '"'}
 _KEY = re.compile(r"[A-Za-z_][\w.-]*")

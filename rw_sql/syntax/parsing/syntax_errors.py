@@ -54,10 +54,8 @@ _PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
         ("UNSAFE RENAME ADD", "a change after ALTER SOURCE"),
     )
 )
-"""Descriptions of the expected construct. Each applies if the grammar accepts the given terminals.
-
-The first match applies.
-"""
+"""Descriptions of the expected construct, each with terminals. A description matches if the grammar accepts its
+terminals. The first description that matches is used."""
 
 _MOST_LISTED = 10
 _MOST_IN_SENTENCE = 4

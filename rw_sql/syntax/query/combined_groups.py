@@ -6,8 +6,8 @@ by column, in any order: counts and sums are added; of two minima, the smaller i
 (These are the functions *lift* and *combine* of K. Tangwongsan et al., "General Incremental Sliding-Window
 Aggregation", PVLDB 8, 2015.)
 
-A column such as ``round(avg(x), 1)`` cannot be combined. It is *derived*: hidden columns contain the sum and the count,
-and an expression computes the column from them.
+A column such as ``round(avg(x), 1)`` cannot be combined. Such a column is *derived*: hidden columns contain the sum and
+the count, and an expression computes the column from them.
 
 The input may also consist of *signed* rows: the rows that a commit adds to a table, with the sign 1, and the rows that
 it removes, with the sign -1. A removed row is lifted to a group with negative counts and sums. Minima and maxima cannot
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 KEY, COUNT, SUM, MIN, MAX, DERIVED, ROWS = "key", "count", "sum", "min", "max", "derived", "rows"
-"""How two groups are combined in a column: both have the same value (KEY), or the result is a function of their values.
-COUNT adds like SUM, but without values a count is 0 and a sum is NULL. DERIVED: computed from the other columns. ROWS
-adds the numbers of rows; a group without rows is removed."""
+"""The ways in which two groups are combined in a column: both have the same value (KEY), or the result is a function of
+their values. COUNT adds like SUM, but without values a count is 0 and a sum is NULL. DERIVED: computed from the other
+columns. ROWS adds the numbers of rows; a group without rows is removed."""
 
 FUNCTIONS = {COUNT: SUM, SUM: SUM, MIN: MIN, MAX: MAX, ROWS: SUM}
 """The aggregate function that combines the values of a column."""
@@ -190,8 +190,8 @@ class DecomposedAggregation:
         return f"SELECT {', '.join(listed)} FROM {GROUPS_RELATION}"
 
     def _of_group(self, derived: exp.Expr) -> exp.Expr:
-        """A derived column. It is NULL for a group without rows, which is about to be removed: its expression might
-        fail, like a division by the number of rows."""
+        """A derived column. The column is NULL for a group without rows, which is about to be removed. The column's
+        expression might fail for such a group, like a division by the number of rows."""
         from sqlglot import exp
 
         return derived if self._rows is None else _if_positive(exp.column(self._rows, quoted=True), derived)
@@ -317,7 +317,7 @@ def _added(call: exp.Expr, hidden: list[exp.Expr]) -> str:
 
 
 def _function_of(found: exp.Expr) -> str | None:
-    """How the values of an aggregate are combined; None if they cannot be combined."""
+    """The function that combines the values of an aggregate; None if they cannot be combined."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found
@@ -333,7 +333,8 @@ def _function_of(found: exp.Expr) -> str | None:
 
 
 def _lifted(found: exp.Expr, signed_as: str | None) -> exp.Expr:
-    """The value of an aggregate for a single row. ``signed_as`` is the type of the aggregate if the row is signed."""
+    """The value of an aggregate for a single row. If the row is signed, ``signed_as`` is the type of the aggregate;
+    otherwise, it is None."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found

@@ -88,7 +88,7 @@ class Form:
 
     @cached_property
     def text(self) -> str:
-        """The form in Spark's SQL. It is made at the first use, because some callers need only the keys."""
+        """The form in Spark's SQL. The form is made at the first use, because some callers need only the keys."""
         return spent_sql(self._tree)
 
 
@@ -108,8 +108,8 @@ class ViewQuery:
 
     @property
     def text(self) -> str:
-        """The query as text, with its WITH queries inlined. It is computed at each call, because most queries are only
-        classified."""
+        """The query as text, with its WITH queries inlined. The text is computed at each call, because most queries are
+        only classified."""
         return spark_sql(self._chain[0]) if self._chain else ""
 
     @property
@@ -272,8 +272,9 @@ class ViewQuery:
         return _formed(chain, names, has_keep=None)
 
     def partitioned(self) -> tuple[Form, str, str] | None:
-        """The form of a join of two relations that includes the columns on which they are joined; a query that selects
-        the values of these columns from both sides; and a query that selects them in pairs, which shows their types.
+        """Returns three queries for a join of two relations: the form that includes the columns on which they are
+        joined, a query that selects the values of these columns from both sides, and a query that selects these values
+        in pairs, which shows their types.
 
         None for any other query, including a join of more than two relations and a join without such columns.
         """
@@ -384,7 +385,7 @@ def _backquoted(name: str) -> str:
 
 
 def _add_keys(core: exp.Select, keys: Sequence[exp.Expr]) -> list[str]:
-    """Adds the grouping keys that a select does not contain to it as hidden columns. Returns the names that all keys
+    """Adds to a select, as hidden columns, the grouping keys that it does not contain. Returns the names that all keys
     have as columns of the select."""
     names: list[str] = []
     for key in keys:

@@ -90,8 +90,8 @@ def signable(found: exp.Expr) -> exp.Expr | None:
 _WHOLE = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 EXACT_WHOLE = "DECIMAL(20, 0)"
-"""The type as which whole numbers are added for an average. The sum of BIGINT values may exceed BIGINT, and a sum of
-DOUBLE values would not be exact."""
+"""The type to which whole numbers are converted before they are added for an average. The sum of BIGINT values may
+exceed BIGINT, and a sum of DOUBLE values would not be exact."""
 
 
 def signed(found: exp.Expr, types: Mapping[str, str]) -> exp.Expr | None:

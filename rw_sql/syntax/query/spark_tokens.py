@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @cache
 def dialect_of(name: str) -> Dialect:
-    """sqlglot's dialect of this name. It keeps no state between queries."""
+    """sqlglot's dialect of this name. The dialect keeps no state between queries."""
     from sqlglot import Dialect
 
     return Dialect.get_or_raise(name)

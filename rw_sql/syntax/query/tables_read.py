@@ -143,8 +143,8 @@ def repeated_tables(query: str) -> frozenset[str]:
 
 
 def may_use_column(query: str, column: str) -> bool:
-    """True if a query may use a column of its input. That is assumed if the query contains the column's name (ignoring
-    case) or ``*``.
+    """True if a query may use a column of its input. A query is assumed to use the column if it contains the column's
+    name (ignoring case) or ``*``.
 
     The ``*`` of ``count(*)`` is ignored. The query must be valid.
     """

@@ -33,10 +33,9 @@ def read_by(select: exp.Select) -> exp.Expr:
 
 
 def inlined(tree: exp.Select) -> bool:
-    """Inlines the WITH queries of a select, and those within them and its subqueries; returns False if one of them is
-    recursive, is not a plain select or is not used exactly once. A select without WITH queries of its own is left
-    unchanged.
-    """
+    """Inlines the WITH queries of a select, including nested WITH queries and the WITH queries of its subqueries.
+    Returns False if a WITH query is recursive, is not a plain select, or is not used exactly once. A select without
+    WITH queries of its own is left unchanged."""
     from sqlglot import exp
 
     if tree.args.get("with_") is None:
@@ -69,7 +68,7 @@ def _inlined(clause: exp.With) -> bool:
 
 def is_plain(relation: exp.Expr) -> bool:
     """True if an input in a FROM clause is only a relation or a query with or without an alias. A sample, a PIVOT, a
-    join in parentheses, a version or an alias with column names gives it other rows or columns."""
+    join in parentheses, a version or an alias with column names changes the rows or columns of the input."""
     alias = relation.args.get("alias")
     if alias is not None and alias.args.get("columns"):
         return False
@@ -86,8 +85,8 @@ def is_picking(select: exp.Select) -> bool:
 
 
 def kind_of(core: exp.Select, *, may_have_queries: bool = False) -> tuple[str, str]:
-    """The kind of a select, and the reason if it is OTHER. ``may_have_queries``: also if it has a query within an
-    expression, the kind is that of the select without this query."""
+    """The kind of a select, and the reason if it is OTHER. ``may_have_queries``: if an expression of the select
+    contains a query, the kind is determined for the select without this query."""
     from sqlglot import exp
 
     if any(_own(core, exp.Window)) or core.args.get("qualify") or core.args.get("windows"):
@@ -121,8 +120,8 @@ def has_query(select: exp.Select) -> bool:
 def has_star_within(select: exp.Select) -> bool:
     """True if an expression of a select contains a ``*`` for the columns of the input, as in ``struct(*)``.
 
-    The value of such an expression depends on all columns of the input, including hidden ones. The ``*`` of
-    ``count(*)`` does not; ``count(* EXCEPT (a))`` counts the rows without NULL in the other columns.
+    The value of such an expression depends on all columns of the input, including hidden ones. The value of
+    ``count(*)`` does not depend on them, but ``count(* EXCEPT (a))`` counts the rows without NULL in the other columns.
     """
     from sqlglot import exp
 

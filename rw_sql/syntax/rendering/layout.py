@@ -18,7 +18,7 @@ _widest = ContextVar("_widest", default=WIDEST_LINE)
 
 @contextmanager
 def one_clause_per_line() -> Iterator[None]:
-    """A context manager. Inside it, lists and statements with several clauses are always broken into lines, so that
+    """A context manager. In its block, lists and statements with several clauses are always broken into lines, so that
     there is room for comments."""
     token = _widest.set(-1)
     try:

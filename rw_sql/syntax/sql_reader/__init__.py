@@ -1,8 +1,8 @@
 """Reads queries and expressions: finds their ends, and checks that they are valid SQL.
 
-It is a recognizer and does not build a tree. It accepts the union of RisingWave's (PostgreSQL's) and Spark's SQL,
-but is stricter than both where leniency would hide mistakes: for example, reserved words are not names, and a join
-requires a condition.
+The reader is a recognizer and does not build a tree. The reader accepts the union of RisingWave's (PostgreSQL's) and
+Spark's SQL, but is stricter than both where leniency would hide mistakes: for example, reserved words are not names,
+and a join requires a condition.
 
 Imports: ``lexing``. Begin with ``queries``, then ``tables`` (FROM) and ``expressions``.
 """

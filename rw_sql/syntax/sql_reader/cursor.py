@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MOST_NESTED = 100
 """The maximum nesting of queries and expressions.
 
-It is limited because each level uses several frames of Python's stack.
+The nesting is limited because each level uses several frames of Python's stack.
 """
 
 _NAME_KINDS = frozenset({WORD, QUOTED, BACKQUOTED})

@@ -22,7 +22,8 @@ _OF_OTHERS = {
 
 
 def unknown_type(token: Token, known: Collection[str]) -> SqlError:
-    """The error for a type that does not exist. Its hint names the type among ``known`` that was probably meant."""
+    """The error for a type that does not exist. The error's hint names the type among ``known`` that was probably
+    meant."""
     near = [_OF_OTHERS[token.value]] if token.value in _OF_OTHERS else near_names(token.value, known)
     return SqlError(
         UNSUPPORTED_TYPE,

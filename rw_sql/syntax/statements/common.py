@@ -224,8 +224,8 @@ class ColumnDefinition:
     ``field`` is the name in ``FROM field``: the record field from which a table's column is read, if its name differs
     from the column's.
 
-    ``other_constraints`` are canonical text: UNIQUE, CHECK, REFERENCES, COLLATE and named constraints. They are parsed
-    but not enforced.
+    ``other_constraints`` are canonical text: UNIQUE, CHECK, REFERENCES, COLLATE and named constraints. These
+    constraints are parsed but not enforced.
     """
 
     name: str

@@ -84,7 +84,7 @@ def expand(
 
 def has_variables(text: str) -> bool:
     """True if a statement contains variables or backslash commands outside strings. Such a statement may not parse
-    before they are replaced."""
+    before the variables are replaced."""
     for match, end, is_comment in lexemes(OURS, text, 0):
         at, piece = match.start(), match[0]
         if is_comment:

@@ -31,7 +31,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A section of the expanded text. It begins at ``at`` and ends at the next section.
+    """A section of the expanded text. The section begins at ``at`` and ends at the next section.
 
     A copied section consists of the characters of its file from ``start`` on. Any other section replaces ``[start,
     end)`` of the file as a whole.

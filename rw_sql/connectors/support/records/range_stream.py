@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_SPLITS = 2_000
-"""The maximum number of splits in one batch. It limits the size of the batch's commit, which names each split."""
+"""The maximum number of splits in one batch. This maximum limits the size of the batch's commit, which names each
+split."""
 
 Ranges = dict[str, tuple[int, int]]
 """The range ``[start, end)`` of offsets per split."""

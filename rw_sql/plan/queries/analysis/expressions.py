@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SELECT, WHERE, ON, GROUP_BY, HAVING, ORDER_BY, FROM = "SELECT", "WHERE", "ON", "GROUP BY", "HAVING", "ORDER BY", "FROM"
 WITHIN = "an aggregate"
-"""The place of an expression that is an argument of an aggregate, as messages name it. The other places are the clauses
-above."""
+"""The place of an expression that is an argument of an aggregate, as messages name it. The constants for clauses, such
+as ``SELECT``, name the other places."""
 
 _NO_AGGREGATES = (WHERE, ON, GROUP_BY)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)

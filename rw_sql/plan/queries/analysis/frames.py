@@ -46,8 +46,8 @@ class Output:
     is_missing: bool = False
 
     def read_as(self, qualifier: str) -> Output:
-        """The columns as an outer query sees them. They get new origins, which are equal where the old ones were
-        equal."""
+        """The columns as an outer query sees them. The columns get new origins, which are equal where the old origins
+        were equal."""
         origins: dict[int, object] = {}
         return Output(
             [

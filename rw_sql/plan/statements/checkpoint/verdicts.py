@@ -115,8 +115,8 @@ def _of_delta(inspector: Inspector, context: InjectContext, target: Target, new:
 
 
 def _of_numbers(context: InjectContext, target: Target, new: int) -> Verdict:
-    """The verdict on a move whose rows cannot be counted. It names the files or versions that are read again or
-    skipped."""
+    """The verdict on a move whose rows cannot be counted. The verdict names the files or versions that are read again
+    or skipped."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
     if target.kind == FILE:

@@ -33,7 +33,7 @@ Definition = CreateSource | CreateSink
 def find_connected(snapshot: Snapshot, kind: str, name: Name) -> Connected:
     """The source or sink in ``ALTER kind name``; for a table, its source.
 
-    Raises SqlError if there is none of that kind.
+    Raises SqlError if there is no object of this kind with this name.
     """
     if kind == "SOURCE" or (kind == "TABLE" and snapshot.find("table", object_name(name))):
         return find_source_of(snapshot, kind, name)

@@ -209,12 +209,13 @@ def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
 
 
 def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> dict[str, set[str]]:
-    """Maps the name of a source to the words that the predicted effect of the whole block on the source requires, and
-    that the statements which affect the source do not allow. Sources without such words are absent.
+    """Maps the name of each source to its missing ALLOW words. The predicted effect of the whole block on the source
+    requires these words, but the statements that affect the source do not have them. Sources without missing words are
+    absent.
 
     A statement that itself predicts the effect must have the word in its own ALLOW. An effect that only the whole block
-    predicts needs the word in any of these statements: ALTER CONNECTION accepts no ALLOW, and a RESET after it does not
-    know what the source leaves behind in the old upstream.
+    predicts needs the word in any of these statements: ALTER CONNECTION accepts no ALLOW, and the plan of a RESET after
+    it does not show the records that the source leaves behind in the old upstream.
     """
     missing: dict[str, set[str]] = {}
     for move in moves:

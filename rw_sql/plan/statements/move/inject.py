@@ -1,6 +1,6 @@
 """Lowers INJECT SOURCE OFFSETS, which sets positions of a paused source.
 
-Sets all the requested positions or none; other splits keep their positions.
+The statement sets either all requested positions or none of them. Other splits keep their positions.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ def _plan(
     notices: tuple[str, ...],
     left_out: tuple[str, ...],
 ) -> Plan:
-    """``left_out`` are splits that the target includes and that keep their positions, because nothing of them can be
+    """``left_out`` are splits that the target includes but that keep their positions, because their records cannot be
     read again."""
     snapshot, source, upstream, positions = context.snapshot, context.source, context.upstream, context.positions
     if not states:

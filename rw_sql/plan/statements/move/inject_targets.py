@@ -86,7 +86,7 @@ class ResolvedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectContext:
-    """What is needed to resolve a target: the source, the selected splits (``chosen``), and the state of the
+    """The facts that are needed to resolve a target: the source, the selected splits (``chosen``), and the state of the
     upstream. Without FOR SPLITS, the splits that were read to their ends and no longer exist are not selected."""
 
     snapshot: Snapshot
@@ -260,9 +260,9 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, context: Inj
 
 
 def _new(missing: Iterable[str], offsets: Iterable[str], context: InjectContext) -> str:
-    """The end of the notice about splits without a position in the checkpoint. It names the splits that were added to a
-    topic after the checkpoint's query had stopped. The query would read such a split from the first record, but the
-    source may have started at the split's end."""
+    """The end of the notice about splits without a position in the checkpoint. The notice names the splits that were
+    added to a topic after the checkpoint's query had stopped. The query would read such a split from the first record,
+    but the source may have started at the split's end."""
     topics = {context.kind.split_topic(split) for split in offsets}
     new = [split for split in missing if context.kind.split_topic(split) in topics]
     if not new:

@@ -67,9 +67,10 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
 
     The source then continues.
 
-    Refused if there is no rewind point, if the data of the rewind point no longer exist, or if the upstream no longer
-    has the records to continue with or other records whose rows would be removed. Without ALLOW DUPLICATES, also
-    refused if a sink has sent rows since the operation.
+    The statement is refused if there is no rewind point, or if the data of the rewind point no longer exist. The
+    statement is also refused if the upstream has lost records with which the source would continue, or other records
+    whose rows would be removed. Without ALLOW DUPLICATES, the statement is also refused if a sink has sent rows since
+    the operation.
     """
     source = find_source(snapshot, statement.name)
     require_movable(source, statement.name.span)
@@ -159,8 +160,8 @@ def _before(
 ) -> BeforeImage:
     """The state to restore: the source's record, splits and positions as they were just before the operation.
 
-    Every split that had a position gets the position that it had reached then, even if no later operation has set the
-    split's position.
+    Every split that had a position at that time gets the position that it had reached, even if no later operation has
+    set the split's position.
     """
     fragment = ingest_fragment(source.id)
     objects: dict[int, ObjectRecord | None] = {}
@@ -199,8 +200,8 @@ def _require_same_name(
     records: Sequence[OperationRecord],
     images: Sequence[BeforeImage],
 ) -> None:
-    """Raises SqlError if the source had another name before the operation. Its readers use the present name, and
-    another object may now have the former one."""
+    """Raises SqlError if the source had another name before the operation. The readers of the source use its present
+    name, and another object may have the former name."""
     if given_back.name == source.name:
         return
     history = History.of(records)

@@ -40,8 +40,8 @@ def records_lost_by_rewind(
     moved: SourceRecord,
     point: RewindPoint,
 ) -> tuple[Unreadable, ...]:
-    """The splits with records that were read since the rewind point, that the restored source should read again, and
-    that it could not read again. Each has the offset of the first such record.
+    """The splits with records that were read since the rewind point and that the restored source should read again, but
+    could not. Each split in the result has the offset of its first unreadable record.
 
     ``then`` is the catalog after the REWIND, with the source ``moved``. Records of an upstream that the restored
     definition does not name are left out: the REWIND removes their rows on purpose. Empty if the upstream does not
@@ -89,7 +89,7 @@ def records_lost_by_rewind(
 
 
 def _removed(inspector: Inspector, source: SourceRecord, point: RewindPoint) -> dict[_Reading, Spans]:
-    """The offsets that the log's commits have read since a rewind point. Their rows are those that a REWIND removes."""
+    """The offsets that the log's commits have read since a rewind point. A REWIND removes the rows of these offsets."""
     found: dict[_Reading, Spans] = {}
     for commit in inspector.positions.committed_ranges(source.id, down_to=point.log_version + 1):
         if commit.epoch < point.operation:
@@ -104,8 +104,8 @@ def _removed(inspector: Inspector, source: SourceRecord, point: RewindPoint) -> 
 def _later_beginnings(
     inspector: Inspector, then: Snapshot, kind: Connector, moved: SourceRecord, impact: SourceImpact, splits: set[str]
 ) -> dict[str, int]:
-    """Those of the splits whose positions are discarded in the catalog ``then``, each with the offset at which the next
-    discovery begins it."""
+    """The splits whose positions are discarded in the catalog ``then``, each with the offset from which it is read
+    after the next discovery."""
     stored = then.states(impact.reader.fragment)
     forgotten = {split for split, row in stored.items() if row.state == FORGOTTEN}
     if not forgotten & splits:

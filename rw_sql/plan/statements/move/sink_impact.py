@@ -49,7 +49,7 @@ class SinkImpact:
 def sink_impacts_of(
     snapshot: Snapshot, then: Snapshot, inspector: Inspector, ids: Iterable[int]
 ) -> tuple[SinkImpact, ...]:
-    """How the change affects the sinks among these objects, and the sinks that use one of these objects as a
+    """The effects of the change on the sinks among these objects, and on the sinks that use one of these objects as a
     connection. Sorted by name.
 
     ``then`` is the catalog after the changes. Sinks whose properties do not change are left out.

@@ -194,7 +194,8 @@ def _left_sources(record: OperationRecord) -> frozenset[int]:
 def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """UNDO OPERATION: restores definitions, assignments, positions and pauses. An undo can be undone.
 
-    Refused if later operations depend on it, or if the upstream no longer has the records to continue with.
+    The statement is refused if later operations depend on the operation, or if the upstream has lost the records with
+    which the source would continue.
     """
     records = inspector.operations(since=statement.operation)
     record = find_operation(records, statement.operation, statement.operation_span, "SHOW UNSAFE OPERATIONS")
@@ -267,7 +268,7 @@ def _in_order(later: Sequence[OperationRecord], record: OperationRecord) -> str:
 
 def _only_changes_group(record: OperationRecord) -> bool:
     """True if an operation changed nothing but resource groups. Such an operation does not prevent the undo of an
-    earlier one: ``checked`` only requires that the object is in its former group again."""
+    earlier operation: ``checked`` only requires that the object is in its former group again."""
     put = put_records(changes_from_json(record.changes))
     before = before_from_json(record.before)
     if before.splits or before.states or not before.objects:
@@ -285,8 +286,8 @@ def _only_changes_group(record: OperationRecord) -> bool:
 
 
 def _with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspector) -> BeforeImage:
-    """The before-image, in which the position of a split is the one that it had reached before the operation, not the
-    one that a statement had last set."""
+    """The before-image with the positions that the splits had reached before the operation, in place of the positions
+    that statements had last set."""
     before = before_from_json(record.before)
     predicted = prediction_from_json(record.prediction)
     states: dict[str, dict[str, StoredState | None]] = {}
@@ -384,9 +385,9 @@ def _require_readable(
 ) -> tuple[str, ...]:
     """Raises SqlError if a source could not continue at its restored positions.
 
-    Returns notices. One kind is about a source that an earlier operation moved to another cluster: the source cannot
-    continue until that operation is undone too. The other kind is about a source whose brokers do not report their
-    cluster.
+    Returns notices about two kinds of sources. The first kind is a source that an earlier operation moved to another
+    cluster: the source cannot continue until that operation is undone too. The second kind is a source whose brokers do
+    not report their cluster.
     """
     notices: list[str] = []
     for move in moves:

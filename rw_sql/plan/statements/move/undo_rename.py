@@ -1,4 +1,4 @@
-"""UNDO OPERATION of a RENAME TO or SET SCHEMA: gives the object its former name, in the present catalog."""
+"""UNDO OPERATION of a RENAME TO or SET SCHEMA: gives the object its former name in the current catalog."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def lower_undo_rename(
     refused: Callable[[str, str | None], SqlError],
 ) -> Plan:
     """The plan that gives the object its former name. ``refused`` builds an error from a reason. Raises this error if
-    the object has yet another name by now, if its former name is taken, or if its former schema does not exist."""
+    the object was renamed again, if its former name is taken, or if its former schema does not exist."""
     record = snapshot.get(renaming.id)
     if not isinstance(record, _RECORDS):
         raise refused(f'"{renaming.new}" was dropped since', None)

@@ -171,7 +171,8 @@ def _unsafe_set(
     notes: list[str] = []
     if shown:
         changes.append(PutObject(record=record))
-        # Also if the source is paused: the new splits begin where the preview says, not at the time of RESUME.
+        # Done even if the source is paused, so that the new splits begin at the positions in the preview, not at those
+        # at the time of RESUME.
         taken, said = take_up_for(moved, inspector, replace(reader, source=record), snapshot.epoch + 1)
         changes += taken
         notes += said
@@ -245,8 +246,8 @@ def _unsafe_set(
 def _visited_while_paused(
     snapshot: Snapshot, source: SourceRecord, fragment: str, positions: Positions, splits: Iterable[str]
 ) -> tuple[str, ...]:
-    """Those of the splits that an earlier move has assigned since the source was paused, such as those of a mistyped
-    topic. The source has read nothing of them, so a further move leaves no trace of them."""
+    """The splits that an earlier move has assigned since the source was paused, such as the splits of a mistyped topic.
+    The source has not read any record of these splits, so a further move can remove them without a trace."""
     pauses = pauses_of(snapshot, source.id)
     if not pauses:
         return ()

@@ -151,8 +151,8 @@ def compared_column(column: ColumnDefinition) -> ColumnDefinition:
 
 
 def with_taken_columns(current: TakingT, wanted: TakingT) -> TakingT:
-    """``wanted``. If it takes its columns from a schema, the columns that ``current`` took over at its creation replace
-    them."""
+    """Returns ``wanted``. If ``wanted`` takes its columns from a schema, the result has the columns that ``current``
+    took over from the schema at its creation."""
     if stored_schema(current) is None or not has_schema(wanted):
         return wanted
     if any(column.generated is None for column in wanted.columns):

@@ -71,7 +71,7 @@ def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspect
 
 def _require_fit(snapshot: Snapshot, written: ast.Name, name: str) -> None:
     """Raises SqlError INVALID_SCHEMA_NAME for a name that is reserved or that a Spark database cannot have. Also raises
-    it if an existing object, whose name contains a dot, would look like an object of the new schema."""
+    this error if an existing object, whose name contains a dot, would look like an object of the new schema."""
     why = None
     if name in _OF_SPARK or name.startswith(("rw_", "pg_")):
         why = "the name is reserved"

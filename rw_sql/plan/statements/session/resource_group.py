@@ -147,8 +147,8 @@ def _moved(record: _Moved, wanted: tuple[Option, ...], snapshot: Snapshot) -> _M
 
 
 def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> None:
-    """Raises SqlError CONCURRENT_CHANGE if a REWIND of a source is not complete, and a plan moves the source or one of
-    its dependents to another resource group, or creates or rebuilds a dependent.
+    """Raises SqlError CONCURRENT_CHANGE if a plan conflicts with an unfinished REWIND of a source: if it moves the
+    source or one of its dependents to another resource group, or if it creates or rebuilds a dependent.
 
     During the REWIND, the owner of the source's group replaces the tables and checkpoints of these jobs, so no other
     owner may run the jobs. A new dependent would begin to read the log before the commit that restores the log, and no
@@ -176,8 +176,8 @@ def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> N
 
 
 def _meets_rewind(record: ObjectRecord, snapshot: Snapshot, concerned: set[int]) -> str:
-    """Says what the new record would change, as part of an error message, if a REWIND of the objects ``concerned``
-    forbids that change. Otherwise empty."""
+    """A part of an error message that describes the change by the new record, if a REWIND of the objects ``concerned``
+    forbids this change; otherwise empty."""
     if isinstance(record, RebuildRecord):
         is_new = snapshot.get(record.id) != record
         inputs = () if record.view is None else record.view.inputs

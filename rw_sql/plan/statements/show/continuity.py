@@ -69,7 +69,7 @@ SplitIdentity = tuple[str | None, str | None]
 
 @dataclass(slots=True)
 class _Read:
-    """What has been read from a split so far: the ranges of offsets of each incarnation.
+    """The offsets that have been read from a split so far, as ranges for each incarnation.
 
     ``last`` is the last offset read.
     """
@@ -79,7 +79,7 @@ class _Read:
     _found: dict[SplitIdentity, IncarnationReads | None] = field(default_factory=dict)
 
     def of(self, life: SplitIdentity) -> IncarnationReads | None:
-        """What has been read from one incarnation. May only be called when ``lives`` is final."""
+        """The offsets that have been read from one incarnation. May only be called when ``lives`` is final."""
         if life not in self._found:
             self._found[life] = reads_of(self.lives, *life)
         return self._found[life]
@@ -87,7 +87,7 @@ class _Read:
 
 @dataclass(slots=True)
 class _Stretch:
-    """What the runs between two operations read from one split.
+    """The offsets that the runs between two operations read from one split.
 
     ``first`` is the first offset read, ``next`` the offset after the last one read. ``duplicates`` and ``gaps`` compare
     the offsets read with those read before the first of the two operations; ``inner_duplicates`` and ``inner_gaps``

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """A job with its state and the reason for this state. ``status`` is what the job's owner reported, if anything."""
+    """A job with its state and the reason for this state. ``status`` is the status that the job's owner reported, if it
+    reported one."""
 
     job: str
     kind: str
@@ -76,7 +77,7 @@ def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str
     """A source's state and the reason for it: PAUSED, THROTTLED, IDLE (no job reads the source, or only REFRESH TABLE
     does), or the state that the owner reported; WAITING if no owner has reported one.
 
-    If the source has several readers, the state is that of the first reader that is not RUNNING.
+    If the source has several readers, the result is the state of the first reader that is not RUNNING.
     """
     holds = pauses_of(snapshot, source.id)
     if holds:
@@ -103,8 +104,8 @@ def view_state(
     status: JobStatus | None,
     made: Mapping[str, BackfillProgress] | None = None,
 ) -> tuple[str, str]:
-    """A view's state and the reason for it: PAUSED or THROTTLED if that is the state of a source that the view reads
-    directly; otherwise the state that the owner reported, or WAITING if it has reported none.
+    """A view's state and the reason for it: PAUSED or THROTTLED if a source that the view reads directly has this
+    state. Otherwise, the state is the one that the owner reported, or WAITING if the owner has reported no state.
 
     The state is BACKFILLING if the job is RUNNING and ``made`` contains the view's backfill. A table without a
     connector is IDLE, and a refreshable table has its own states.

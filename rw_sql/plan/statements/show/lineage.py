@@ -79,7 +79,8 @@ def _graph(lineage: Lineage, states: dict[int, tuple[str | None, int | None]]) -
 
 
 def states_of(snapshot: Snapshot, inspector: Inspector, lineage: Lineage) -> dict[int, tuple[str | None, int | None]]:
-    """The state and the lag of each object; None for an object without one."""
+    """The state and the lag of each object. The state is None for an object without a state, and the lag is None for an
+    object without a lag."""
     statuses = inspector.jobs.statuses()
     behind = inspector.jobs.lags()
     made = inspector.jobs.backfills()

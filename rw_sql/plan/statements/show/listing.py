@@ -1,4 +1,4 @@
-"""What all listings share: which objects FROM and LIKE select, and the plan that shows rows."""
+"""Functions that all listings share: they select objects by FROM and LIKE, and make the plan that shows rows."""
 
 from __future__ import annotations
 

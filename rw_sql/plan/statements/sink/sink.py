@@ -248,7 +248,7 @@ def _put(statement: PauseSink | ResumeSink, snapshot: Snapshot, record: SinkReco
 
 
 def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Plan:
-    """PAUSE SINK: stops the sink. It stays stopped across restarts and keeps its positions."""
+    """PAUSE SINK: stops the sink. The sink stays stopped across restarts and keeps its positions."""
     sink = find_sink(snapshot, statement.name)
     if sink.is_paused:
         return nothing(statement, sink.name, "already paused")

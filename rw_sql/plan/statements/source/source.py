@@ -265,7 +265,7 @@ def _kept_upstream(snapshot: Snapshot, source: SourceRecord | None) -> tuple[Res
 
 
 def lower_pause_source(statement: PauseSource, snapshot: Snapshot) -> Plan:
-    """PAUSE SOURCE: stops the source's readers. They stay stopped across restarts."""
+    """PAUSE SOURCE: stops the source's readers. The readers stay stopped across restarts."""
     return _pause(statement, snapshot, find_source(snapshot, statement.name))
 
 
@@ -305,7 +305,8 @@ def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: 
 
 
 def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
-    """The topics in a source's properties from which a reader of the source reads no split yet."""
+    """The topics in a source's properties that at least one of the source's readers does not read yet: the reader has
+    no split of the topic."""
     kind = connector(source.connector)
     named = kind.named_topics(visible(source_options(snapshot, source)))
     read = [

@@ -138,7 +138,7 @@ def lower_refresh_table_schema(statement: AlterRefreshSchema, snapshot: Snapshot
 def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER TABLE … DROP COLUMN: removes the column from the definitions of table and source.
 
-    Refused while views or sinks may use the column.
+    The statement is refused while views or sinks may use the column.
     """
     table = find_table(snapshot, statement.name)
     source = _source(snapshot, table, statement.name)
@@ -357,7 +357,7 @@ def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: 
 
 
 def _required(schema: str) -> frozenset[str]:
-    """The columns that are not nullable in a table's files. These are columns with a DEFAULT, in tables that older
+    """The columns that are not nullable in a table's files. Such columns have a DEFAULT, and are in tables that older
     versions of rw_sql created."""
     return frozenset(field["name"] for field in json.loads(schema)["fields"] if not field["nullable"])
 

@@ -1,6 +1,6 @@
 """Renames objects: changes their records, the records of their readers, and the records of pauses and rebuilds.
 
-:mod:`.named_by_others` does the same for connections and secrets, which definitions name.
+:mod:`.named_by_others` does the same for connections and secrets, to which definitions refer by name.
 """
 
 from __future__ import annotations

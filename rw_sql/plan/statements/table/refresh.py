@@ -1,5 +1,5 @@
-"""Lowers REFRESH TABLE: checks the same conditions as RisingWave, in the same order and with the same messages. Then
-sets the state that makes the table's job start a refresh."""
+"""Lowers REFRESH TABLE. REFRESH TABLE checks the same conditions as in RisingWave, in the same order and with the same
+messages, and then sets the state that makes the table's job start a refresh."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ def lower_new_definition(
 ) -> Plan:
     """Rebuilds a view with another definition while queries read its old rows; also rebuilds the views that read it.
 
-    Refused if one of these other views could not keep its columns and their types. Also refused if sinks depend on the
-    view, because they cannot remove the rows that they have sent.
+    The statement is refused if one of these other views could not keep its columns and their types. The statement is
+    also refused if sinks depend on the view, because sinks cannot remove the rows that they have sent.
     """
     span = definition.name.span
     definition = replace(definition, or_replace=False, if_not_exists=False)

@@ -110,7 +110,7 @@ def with_rate_limit(statement: Limited, limit: str) -> Limited:
     """The statement with the session's rate limit. The statement is unchanged if it has its own limit or if the session
     has none.
 
-    Among tables, only those of a change data capture source have a backfill: their snapshot.
+    Among tables, only the tables of a change data capture source have a backfill, which is their snapshot.
     """
     is_filled = not isinstance(statement, CreateTable) or statement.cdc_table is not None
     if limit == NO_LIMIT or not is_filled or any(option.key == RATE_LIMIT for option in statement.options):
@@ -297,8 +297,8 @@ def _without_lost(
     """The splits with their terms and without the offsets that the view cannot or must not have, and the number of
     records that no longer exist.
 
-    ``missing`` are the offsets without rows in the log. If a deleted row had a record that the upstream has lost, the
-    record that is now at this offset in the upstream is not part of the history, because the source did not read it.
+    ``missing`` are the offsets without rows in the log. If the upstream has lost the record of a deleted row, it may
+    have another record at this offset now. That record is not part of the history, because the source did not read it.
     ``is_started``: the view has a startup mode of its own. If this mode begins at or after the first lost offset of a
     split, the log's rows from lost records belong to the time before the view's beginning.
     """
@@ -414,9 +414,10 @@ def _latest(
 ) -> dict[str, int]:
     """The offset that ``latest`` stands for, per split.
 
-    For a split that existed at CREATE SOURCE, this is the end offset at that time or, if the upstream has since lost
-    records before that end, the first lost offset. For a partition that was added to a topic later, it is the offset of
-    the first record. For a topic to which the source was moved, it is the offset at which the source began to read.
+    For a split that existed at CREATE SOURCE, the result is the end offset at that time or, if the upstream has since
+    lost records before that end, the first lost offset. For a partition that was added to a topic later, the result is
+    the offset of the first record. For a topic to which the source was moved, the result is the offset at which the
+    source began to read.
     """
     born = History.from_text(source.birth).splits if source.birth else ()
     ends = {split.split: split for split in born}

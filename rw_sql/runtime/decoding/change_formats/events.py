@@ -325,8 +325,8 @@ def _moved(row: Column, old: Column, keys: Sequence[str]) -> Column:
 
 
 def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
-    """The changes without those of keys that have a later change in the same record. Changes without a whole key, which
-    become errors, are kept."""
+    """The changes, without the changes to keys that have a later change in the same record. Changes without a whole
+    key, which become errors, are kept."""
 
     def key(change: Column) -> Column:
         parts = [
@@ -362,9 +362,9 @@ def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
 def _record_keys(key: EventKey) -> Column:
     """The values of the primary key's columns, read from a record's key; NULL for a column that the record's key lacks.
 
-    With TEXT and BYTES, the record's key is the single column's value. With JSON, it is an object with the columns
-    or, for a single column, the column's value as JSON. Unquoted text is not accepted as a JSON key, because it
-    would be valid only by chance (``12``, ``true``).
+    With TEXT and BYTES, the record's key is the single column's value. With JSON, the record's key is an object with
+    the columns or, for a single column, the column's value as JSON. Unquoted text is not accepted as a JSON key,
+    because it would be valid only by chance (``12``, ``true``).
     """
     names = key.columns
     if key.encode == "BYTES":

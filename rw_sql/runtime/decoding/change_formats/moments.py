@@ -31,8 +31,9 @@ _JAVA_NAME = (
     rf"|\[(?!({_UTC_NAME}|(UTC|GMT|UT)?[+-][0-9]*)\])[A-Za-z0-9_+/-]+\])"
 )
 _MORE = rf"(?<=[0-9]){_GO_NAME}|{_JAVA_NAME}"
-"""Ignored text: after an offset, the zone's name as Go writes it (the offset itself if the zone has no name); after any
-zone, its name in brackets as Java writes it. A name that is an offset, or that means UTC, must agree with the zone."""
+"""Matches text that is ignored. After an offset, this text is the zone's name as Go writes it (the offset itself if the
+zone has no name). After any zone, it is the zone's name in brackets as Java writes it. If the name is an offset or
+means UTC, the name must agree with the zone."""
 
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896

@@ -1,7 +1,8 @@
 """Parses numbers from text: exactly, or NULL. Spark expressions only.
 
-Spark's casts are not sufficient: they round decimals to the column's scale, return infinity for a float that is too
-large, and accept Java's literals (``1d``, ``0x1p3``), digits of other scripts and control characters around a number.
+Spark's casts are not sufficient. Spark's casts round decimals to the column's scale, and return infinity for a float
+that is too large. Spark's casts also accept Java's literals (``1d``, ``0x1p3``), digits of other scripts, and control
+characters around a number.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ another script, or apostrophes between thousands, as in Switzerland."""
 _MOST_BYTES = 16
 
 _WIDEST_SCALE = 16_383
-"""The greatest scale of PostgreSQL's numbers. A text with the digits of a greater one could exhaust the memory."""
+"""The greatest scale of PostgreSQL's numbers. The text of a number with a greater scale could exhaust the memory."""
 
 
 def whole(text: Column, kind: str) -> Column:

@@ -1,11 +1,18 @@
 """Detects values that a record omits because they did not change. Spark expressions only.
 
 Debezium writes a placeholder for a value that the database did not provide, such as a value that PostgreSQL stores out
-of line (TOAST), or a large object in Oracle. The placeholder has the form of its column's type: a string; base64 or
-hexadecimal digits of the string's bytes; an array of only the string or its base64; an array of the bytes as numbers;
-an array of only the UUID of the bytes; a map from the string to itself; or that map as JSON in a string. An array or a
-map with other elements is data: Debezium writes the placeholder in place of a whole value. Only the path of an
-unchanged value is recorded; ``rw_sql/runtime/views/unchanged.py`` fills in the row's value.
+of line (TOAST), or a large object in Oracle. The form of the placeholder depends on its column's type:
+
+- a string
+- the string's bytes as base64 or as hexadecimal digits
+- an array of only the string, or of only its base64
+- an array of the bytes as numbers
+- an array of only the UUID of the bytes
+- a map from the string to itself
+- this map as JSON in a string
+
+An array or a map with other elements is data: Debezium writes the placeholder in place of a whole value. Only the path
+of an unchanged value is recorded; ``rw_sql/runtime/views/unchanged.py`` fills in the row's value.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Decodes records whose schema is in a registry.
 
-``records`` reads the records of a source, ``message_records`` those that are Protobuf messages. ``writers`` finds the
-schemas with which the records were written, ``avro_rows`` reads one column, ``events`` contains the change formats. May
-import the rest of ``decoding`` except ``decoder``. Begin with ``records.py``.
+``records`` decodes the records of a source, and ``message_records`` the records of a source of Protobuf messages.
+``writers`` finds the schemas with which the records were written, ``avro_rows`` reads one column of Avro records, and
+``events`` contains the change formats.
+
+Imports: the rest of ``decoding`` except ``decoder``. Begin with ``records``.
 """

@@ -59,8 +59,8 @@ class FitCheck:
     within: frozenset[str] = frozenset()
 
     def of(self, schema: avro.Schema) -> Callable[[Column], Column] | None:
-        """The condition that each :func:`wide_decimal` in a value fits the schema's precision, that the dates and times
-        in the value are in the years 1 to 9999, and that its strings are UTF-8; never NULL.
+        """The condition on a value that all of its parts fit: each :func:`wide_decimal` fits the schema's precision,
+        all dates and times are in the years 1 to 9999, and all strings are UTF-8. The condition is never NULL.
 
         None if the schema has no such values.
         """
@@ -95,7 +95,7 @@ class FitCheck:
 
 
 def _all(parts: Sequence[tuple[str, Callable[[Column], Column] | None]]) -> Callable[[Column], Column] | None:
-    """The condition on a struct that the conditions on all of its fields are true."""
+    """The condition on a struct that is true if the conditions on all of its fields are true."""
     checks = [(name, check) for name, check in parts if check is not None]
     if not checks:
         return None

@@ -1,6 +1,6 @@
 """The change formats UPSERT and DEBEZIUM with Avro, for rows that have been read already.
 
-The columns of values and keys are those that ``AvroReader`` adds.
+The columns of values and keys are the columns that ``AvroReader`` adds.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _has_no_value() -> Column:
 
 
 def _with_keys(row: Column, key: Column, columns: Sequence[ColumnDefinition], names: Sequence[str]) -> Column:
-    """Replaces a row's primary key columns with those of the record's key."""
+    """Replaces the primary key columns of a row with the columns of the record's key."""
     return f.struct(
         *(
             (key[column.name] if column.name in names else row[column.name])

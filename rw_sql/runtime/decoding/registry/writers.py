@@ -115,7 +115,7 @@ class Writers:
         return tuple(self._known)
 
     def known(self, heads: Iterable[bytes]) -> tuple[Writer, ...]:
-        """The writers for those of ``heads`` whose schemas the registry has, in a fixed order.
+        """The writers for all ``heads`` whose schemas the registry has, in a fixed order.
 
         Every call looks up the ids that the registry lacked before, because their schemas may have been registered
         since. If the registry was re-created and has another schema under an id, the id's writer changes. Raises

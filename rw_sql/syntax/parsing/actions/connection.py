@@ -104,7 +104,7 @@ Content = "OptionValue | Name | None"
 
 
 def _content(value: OptionValue | Name) -> OptionValue:
-    """A secret's content. Raises SqlError SYNTAX_ERROR if it is not a literal."""
+    """A secret's content. Raises SqlError SYNTAX_ERROR if the content is not a literal."""
     if isinstance(value, Name) and len(value.parts) == 1 and value.span.end - value.span.start > len(value.last):
         return TextValue(text=value.last, span=value.span)
     if isinstance(value, SecretValue):
