@@ -28,7 +28,7 @@ def notes_on_capture(
     upstream: Upstream,
     states: Mapping[str, SplitState],
 ) -> Iterator[str]:
-    """The reasons why the source stalls after a change of its ``options`` (old and new), with the statement to type.
+    """The reasons why the source stalls after a change of its ``options`` (old and new), with the statement to run.
     Empty if the source can continue or does not capture changes.
     """
     if not isinstance(kind, ChangeConnector) or not upstream.is_reachable:

@@ -109,7 +109,7 @@ def _head(status: WarehouseStatus) -> str:
 
 
 def _attention(status: WarehouseStatus) -> str:
-    """The stalled jobs, each with its reason and the statements to type."""
+    """The stalled jobs, each with its reason and the statements to run."""
     if not status.stalled:
         return ""
     parts = [f'<section class="attention"><h2>Stalled: {len(status.stalled)}</h2>']
