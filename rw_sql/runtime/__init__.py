@@ -1,11 +1,9 @@
-"""Carries out plans: runs the jobs of a warehouse in its owner process, reads facts for planning, and waits for
-statements to take effect.
+"""Carries out plans: runs a warehouse's jobs, reads facts for planning, and waits for statements to take effect.
 
 The packages, from the top:
 
 - ``status`` shows the state of the warehouse to an operator.
-- ``remote`` runs the statements of sessions without a JVM.
-- ``control`` decides which jobs run.
+- ``remote`` runs the statements of sessions without a JVM, and ``control`` decides which jobs run.
 - ``views``, ``ingest``, ``sinks`` and ``refresh`` are the jobs.
 - ``observe``, ``sql``, ``backfill``, ``direct``, ``upkeep``, ``rewind`` and ``positions`` serve the jobs.
 - ``jobs`` contains the code that all jobs share.
