@@ -144,7 +144,7 @@ def root(
             is_eager=True,
             callback=show_completion,
             metavar="[bash|zsh|fish]",
-            help="Print the completion script of a shell, by default $SHELL, and exit.",
+            help="Print the completion script for a shell, by default $SHELL, and exit.",
         ),
     ] = None,
 ) -> None:

@@ -6,8 +6,7 @@ The packages, from the top:
 - ``remote`` runs the statements of sessions without a JVM, and ``control`` decides which jobs run.
 - ``views``, ``ingest``, ``sinks`` and ``refresh`` are the jobs.
 - ``observe``, ``sql``, ``backfill``, ``direct``, ``upkeep``, ``rewind`` and ``positions`` serve the jobs.
-- ``jobs`` contains the code that all jobs share.
-- ``delta``, ``decoding``, ``spark`` and ``support`` are the lowest layer.
+- ``jobs`` is shared by all jobs; ``delta``, ``decoding``, ``spark`` and ``support`` are the lowest layer.
 
 A package imports only packages below it (``lint-imports``), and ``plan``. Begin with ``control/reconciler.py``, then
 ``ingest/job.py``.

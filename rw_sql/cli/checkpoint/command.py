@@ -103,7 +103,7 @@ def export(
     path: _Path,
     output: Annotated[str, output_option(*FORMS, help="The format of the offsets.")] = FORMS[0],
     group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="The consumer group in the first column of csv.")
+        str | None, typer.Option("--group", metavar="GROUP", help="The consumer group in the first column of the CSV.")
     ] = None,
     file: FileToWrite = None,
     old_form: Annotated[str | None, old_name("--form", "--output")] = None,

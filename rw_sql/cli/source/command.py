@@ -300,7 +300,7 @@ def export_offsets(
     source: _Source,
     output: Annotated[str, output_option(*FORMS, help="The format of the offsets.")] = FORMS[0],
     group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="The consumer group in the first column of csv.")
+        str | None, typer.Option("--group", metavar="GROUP", help="The consumer group in the first column of the CSV.")
     ] = None,
     file: FileToWrite = None,
     fragment: Annotated[

@@ -19,8 +19,8 @@ statement."""
 
 
 def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str]) -> Answer | None:
-    """The function that confirms a script's unsafe statements: because of ``--yes``, because of a token, or after a
-    question at the terminal. None if none of these is possible.
+    """The function that decides whether an unsafe statement of a script is carried out: by ``--yes``, by a token, or by
+    the user's answer at the terminal. None if none of these is possible.
 
     The function always prints the preview before the answer. The user writes ``--yes`` before the preview is known, so
     it suffices only if the statement's ALLOW names the predicted gaps and duplicates.

@@ -97,8 +97,8 @@ class Poller:
                 )
             if state.incarnation is not None and state.incarnation != stream.created:
                 raise OSError(
-                    f"RECREATED {name}: the stream was created at {stream.created}, but the stream that was read was "
-                    f"created at {state.incarnation}"
+                    f"RECREATED {name}: the stream was deleted, and created again at {stream.created}. "
+                    f"The source has read the stream that was created at {state.incarnation}"
                 )
             if split not in stream.shards and state.offset != ENDED:
                 raise OSError(f"EXPIRED {split}: the shard was removed before it was read completely")

@@ -51,8 +51,8 @@ def read_range(
     stream = stream_of(address, name, ANSWER_SECONDS)
     if created is not None and stream.created != created:
         raise RangeLostError(
-            f"RECREATED {name}: the stream was created at {stream.created}, but the stream that was read was created "
-            f"at {created}"
+            f"RECREATED {name}: the stream was deleted, and created again at {stream.created}. "
+            f"The source has read the stream that was created at {created}"
         )
     shard = stream.shards.get(split)
     if shard is None:

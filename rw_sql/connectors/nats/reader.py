@@ -250,8 +250,8 @@ class _Found:
         wanted = self.wanted
         if wanted.created is not None and info.created != wanted.created:
             raise RangeLostError(
-                f"RECREATED {wanted.stream}: the stream was created at {info.created}, but the stream that was read "
-                f"was created at {wanted.created}"
+                f"RECREATED {wanted.stream}: the stream was deleted, and created again at {info.created}. "
+                f"The source has read the stream that was created at {wanted.created}"
             )
         first = min(info.first, wanted.end)
         if first <= wanted.start:

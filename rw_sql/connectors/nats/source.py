@@ -140,8 +140,8 @@ class NatsConnector(RangedConnector):
             # statement that fixes the problem.
             if state.incarnation is not None and seen.incarnation != state.incarnation:
                 raise OSError(
-                    f"RECREATED {split}: the stream was created at {seen.incarnation}, but the stream that was read "
-                    f"was created at {state.incarnation}"
+                    f"RECREATED {split}: the stream was deleted, and created again at {seen.incarnation}. "
+                    f"The source has read the stream that was created at {state.incarnation}"
                 )
             if state.offset < seen.start:
                 raise OSError(

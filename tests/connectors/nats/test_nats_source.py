@@ -212,7 +212,10 @@ def test_a_stream_created_again_is_another_one(nats_server: NatsServer, stream: 
     # Fraction and all: a stream that is created again at once has another time.
     assert new is not None
     assert len(new) > len("2026-01-31T08:00:00.000000Z")
-    told = f"RECREATED {stream}: the stream was created at {new}, but the stream that was read was created at {old}"
+    told = (
+        f"RECREATED {stream}: the stream was deleted, and created again at {new}. "
+        f"The source has read the stream that was created at {old}"
+    )
     with pytest.raises(OSError, match=told):
         NATS.stretches(given_, {stream: SplitState(split=stream, offset=6, incarnation=old)})
     with pytest.raises(OSError, match=f"RECREATED {stream}"):
