@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import uuid
 from collections import Counter
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -26,7 +25,7 @@ from rw_sql.runtime.refresh.loading import held
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
 from rw_sql.syntax.query.maintained_form import KEEP
 from tests.integration.attached import AttachedSession, wait_until
-from tests.support.postgres import PASSWORD
+from tests.integration.refreshed_table import Upstream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,30 +36,6 @@ if TYPE_CHECKING:
     from tests.support.postgres import PostgresInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
-
-
-class Upstream:
-    """A table of PostgreSQL and the table that is loaded from it."""
-
-    def __init__(self, session: AttachedSession, postgres: PostgresInfo, columns: str, of_table: str) -> None:
-        self.session, self.postgres = session, postgres
-        self.name = f"t_{uuid.uuid4().hex[:8]}"
-        postgres.run(f"CREATE TABLE {self.name} ({columns})")
-        session.run(
-            f"CREATE SECRET IF NOT EXISTS pw WITH (backend = 'meta') AS '{PASSWORD}'",
-            f"CREATE CONNECTION IF NOT EXISTS pg WITH (type = 'jdbc', jdbc.url = '{postgres.url}', user = 'postgres', "
-            "password = SECRET pw)",
-            f"CREATE TABLE t ({of_table}) WITH (connector = 'jdbc', connection = pg, table.name = '{self.name}', "
-            "refresh_mode = 'FULL_RELOAD')",
-        )
-
-    def run(self, statement: str) -> None:
-        self.postgres.run(statement.replace("{t}", self.name))
-
-    def refresh(self) -> None:
-        assert self.session.sql("REFRESH TABLE t")[0].detail == "REFRESH initiated for table 'public.t'"
-        (waited,) = self.session.sql("WAIT TABLE t")
-        assert waited.change == "WAITED", waited.detail
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream
 from rw_sql.connectors.jdbc.types import BYTES, columns_of, comes_out_of
-from rw_sql.connectors.jdbc.url import connect, conninfo, limits
+from rw_sql.connectors.jdbc.url import WaitEnd, connect, conninfo, limits
 from rw_sql.connectors.snapshot_only import BatchOnly
 from rw_sql.connectors.snapshots import ColumnMisfit
 from rw_sql.connectors.spec import check_option_values, load_spec
+from rw_sql.connectors.support.connections.interruption import ended_by
 from rw_sql.connectors.support.messages import without_password
 from rw_sql.errors import INVALID_DEFINITION, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError, near_names
 
@@ -42,6 +43,9 @@ WHERE c.relkind IN ('r', 'p')
 """
 _ROW_BYTES = 64
 """The assumed minimum size of a row in a table without statistics."""
+
+_ESTIMATE_LOCK_MS = 2_000
+"""The maximum time in milliseconds for which an estimate waits for a lock."""
 
 _PLAIN_TABLES = ("r", "p")
 """The kinds of relations that have pages: tables, partitioned or not."""
@@ -104,7 +108,11 @@ class JdbcConnector(BatchOnly):
         columns: Mapping[str, str],
         misfit: Misfit,
     ) -> DataFrame:
-        """Like :meth:`read_snapshot`; ``misfit`` builds the error message for a value that does not fit."""
+        """Like :meth:`read_snapshot`; ``misfit`` builds the error message for a value that does not fit.
+
+        Waits for statements that truncate or rewrite the table. A caller may interrupt this wait: see
+        :func:`rw_sql.connectors.support.connections.interruption.interruptible`.
+        """
         import weakref
 
         import psycopg
@@ -116,15 +124,19 @@ class JdbcConnector(BatchOnly):
         except psycopg.Error as error:
             raise SqlError(UPSTREAM_UNREACHABLE, without_password(error, options), hint=_AGAIN) from error
         try:
-            held.autocommit = True
-            jdbc_reader.lift_limits(held)
-            held.autocommit = False
-            held.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            held.read_only = True
-            snapshot = _one(held, "SELECT pg_catalog.pg_export_snapshot()")
-            table = self._quoted(options)
-            known = self._require_columns(held, options, columns)
-            parts = self._parts(held, options, spark.sparkContext.defaultParallelism)
+            with ended_by(WaitEnd(held)):
+                held.autocommit = True
+                jdbc_reader.lift_limits(held)
+                table = self._quoted(options)
+                _wait_for_rewrites(held, table)
+                # The transaction of the snapshot must not lock the table: see _require_same_tables. This query locks
+                # partitions. The table may change afterwards, because the ranges include all further pages.
+                parts = self._parts(held, options, spark.sparkContext.defaultParallelism)
+                held.autocommit = False
+                held.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+                held.read_only = True
+                snapshot = _one(held, "SELECT pg_catalog.pg_export_snapshot()")
+                known = self._require_columns(held, options, columns)
         except (psycopg.Error, SqlError) as error:
             held.close()
             if isinstance(error, SqlError):
@@ -149,12 +161,14 @@ class JdbcConnector(BatchOnly):
         return self._misfit(options, columns, there)
 
     def row_estimate(self, options: Mapping[str, str]) -> int | None:
-        """The planner's estimate of the number of rows, or an estimate from the number of pages; None for a view."""
+        """The planner's estimate of the number of rows, or an estimate from the number of pages; None for a view, and
+        while another transaction locks the table for itself."""
         import psycopg
 
         table = self._quoted(options)
         try:
             with connect(options, RESOLVE_TIMEOUT_SECONDS) as connection:
+                connection.execute(f"SET lock_timeout = {_ESTIMATE_LOCK_MS}".encode())
                 found = _one(connection, _ROWS, str(_ROW_BYTES), table, table)
         except psycopg.Error:
             return None
@@ -232,6 +246,18 @@ def page_ranges(pages: int, count: int) -> list[tuple[int, int]]:
     size = max(1, -(-pages // count))
     starts = [at * size for at in range(count) if at == 0 or at * size < pages]
     return [(start, start + size) for start in starts[:-1]] + [(starts[-1], 0)]
+
+
+def _wait_for_rewrites(connection: Connection[Any], table: str) -> None:
+    """Waits for transactions that have truncated or rewritten a table (its quoted name), its partitions or, for a view,
+    the tables of its query.
+
+    After their commit, a snapshot that was taken before would see no rows, because the snapshot's rows are gone.
+    Planning a query takes the same locks as the query, also where LOCK TABLE does not apply (materialized views, or
+    tables of which a view's owner may read only some columns).
+    """
+    _one(connection, _KIND, table)  # If the table does not exist, the error of this query is the plainest.
+    connection.execute(f"EXPLAIN SELECT FROM {table}".encode())
 
 
 def _one(connection: Connection[Any], query: str, *values: str) -> Any:

@@ -1,4 +1,4 @@
-"""Parses a JDBC URL of PostgreSQL to libpq's connection parameters."""
+"""Parses a JDBC URL of PostgreSQL to libpq's connection parameters, connects, and ends waits for the server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from rw_sql.connectors.spec import OptionError
+from rw_sql.connectors.support.cut_off import cut_off
 from rw_sql.errors import INVALID_PROPERTY
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ again for about a quarter of an hour."""
 
 _WITH_USER_TIMEOUT = 120_000
 """The first version of libpq with ``tcp_user_timeout``."""
+
+_CANCEL_SECONDS, _MOST_CANCELS = 2.0, 10
+"""The time limit in seconds for the server to accept a cancellation, and the number of cancellations that may have no
+effect."""
 
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:
@@ -114,3 +119,24 @@ def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
         **limits(options),
     }
     return psycopg.connect(**(made | conninfo(options)))
+
+
+class WaitEnd:
+    """Ends what another thread waits for on a connection. Each call cancels the thread's statement. If the server does
+    not respond, or if several calls had no effect, the call cuts the connection. Raises nothing."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+        self._calls = 0
+
+    def __call__(self) -> None:
+        import psycopg
+
+        self._calls += 1
+        try:
+            self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
+        except psycopg.Error:
+            cut_off(self._connection, psycopg.Error)
+        else:
+            if self._calls > _MOST_CANCELS:
+                cut_off(self._connection, psycopg.Error)

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from rw_sql.connectors.delta.arrow_rows import is_readable, rows_of_files
 from rw_sql.connectors.snapshots import ArrowReader, ColumnReader, LineReader
+from rw_sql.connectors.support.connections.interruption import interruptible
 from rw_sql.connectors.support.csv_separator import separator_of
 from rw_sql.model.definitions import field_of, option_text, table_definition
 from rw_sql.runtime.decoding.change_formats.rows import ROW
@@ -269,10 +270,10 @@ def _rows_of(table: DeltaTable) -> int:
 @contextmanager
 def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -> Iterator[Callable[[], None]]:
     """A context manager that runs this thread's Spark jobs in a separate job group and scheduler pool, so that they do
-    not delay other jobs; yields a function that cancels the thread's jobs.
+    not delay other jobs; yields a function that cancels the thread's jobs and ends its waits for the upstream.
 
-    ``tell`` is a callback that receives the numbers of finished tasks and of all tasks; if it returns False, the jobs
-    are cancelled.
+    ``tell`` is a callback that receives the numbers of finished tasks and of all tasks; as long as it returns False,
+    the jobs are cancelled and the waits are ended.
     """
     context = spark.sparkContext
     context.setLocalProperty("spark.scheduler.pool", "history")
@@ -280,6 +281,7 @@ def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -
     is_over = threading.Event()
 
     def cancel() -> None:
+        interrupt()
         context.cancelJobGroup(group)
 
     def watch() -> None:
@@ -287,13 +289,14 @@ def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -
             if not tell(*_tasks(spark, group)):
                 cancel()
 
-    watching = run_in_background(watch, f"watch of {group}")
-    try:
-        yield cancel
-    finally:
-        is_over.set()
-        wait([watching])
-        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+    with interruptible() as interrupt:
+        watching = run_in_background(watch, f"watch of {group}")
+        try:
+            yield cancel
+        finally:
+            is_over.set()
+            wait([watching])
+            context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
 
 
 def _tasks(spark: SparkSession, group: str) -> tuple[int, int]:

@@ -2,50 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.connectors.jdbc import reader as jdbc_reader
-from rw_sql.connectors.jdbc.source import JdbcConnector, page_ranges
-from rw_sql.connectors.jdbc.url import connect, conninfo
+from rw_sql.connectors.jdbc.source import page_ranges
+from rw_sql.connectors.jdbc.url import connect
 from rw_sql.connectors.snapshots import SnapshotReader
 from rw_sql.errors import SqlError
+from tests.connectors.jdbc.reads import JDBC, held, options, read_parts
 from tests.support.postgres import PASSWORD, PostgresInfo
 
 if TYPE_CHECKING:
-    import psycopg
     from pyspark.sql import SparkSession
 
-JDBC = JdbcConnector()
-
-
-def options(server: PostgresInfo, table: str, **more: str) -> dict[str, str]:
-    return {"jdbc.url": server.url, "user": "postgres", "password": PASSWORD, "table.name": table, **more}
-
-
-def read_parts(
-    given: dict[str, str], query: str, names: list[str], snapshot: str, parts: list[tuple[int, int]]
-) -> list[tuple[Any, ...]]:
-    """The rows that Spark's workers would read."""
-    server = jdbc_reader._without_password(conninfo(given))
-    assert PASSWORD not in json.dumps(server)
-    told = {"server": server, "snapshot": snapshot, "query": query, "names": names, "parts": parts}
-    reader = jdbc_reader.TableReader({"given": json.dumps(told)})
-    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
-    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
-
-
-def held(given: dict[str, str]) -> tuple[psycopg.Connection[Any], str]:
-    import psycopg
-
-    connection = connect(given, 8.0)
-    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-    row = connection.execute("SELECT pg_export_snapshot()").fetchone()
-    assert row is not None
-    return connection, str(row[0])
+MARK = "\ufeff"
 
 
 def test_pages_are_cut_so_that_each_is_read_once() -> None:
@@ -149,7 +121,7 @@ def test_text_is_read_from_a_database_with_another_encoding(postgres: PostgresIn
 def test_text_comes_as_it_is(postgres: PostgresInfo) -> None:
     table = f"t_{uuid.uuid4().hex[:8]}"
     postgres.run(f"CREATE TABLE {table} (word TEXT)")
-    words = ["", None, "a,b", 'say "x"', "two\nlines", "\\N", "NULL", "ü 漢 🦀", " "]
+    words = ["", None, "a,b", 'say "x"', "two\nlines", "\\N", "NULL", "ü 漢 🦀", " ", MARK]
     for word in words:
         with connect(options(postgres, table), 8.0) as one:
             one.execute(f"INSERT INTO {table} VALUES (%s)", [word])
@@ -161,6 +133,24 @@ def test_text_comes_as_it_is(postgres: PostgresInfo) -> None:
     finally:
         connection.close()
     assert [word for (word,) in rows] == words
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("word", [f"{MARK}ann", MARK, f"{MARK}{MARK}", f"{MARK}a,b", f'{MARK}"', "", None, "a"])
+def test_a_byte_order_mark_at_the_beginning_of_a_part_is_a_character(postgres: PostgresInfo, word: str | None) -> None:
+    table = f"t_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE TABLE {table} (word TEXT, n INT)")
+    given = options(postgres, table)
+    with connect(given, 8.0) as one:
+        one.execute(f"INSERT INTO {table} VALUES (%s, 1), (%s, 2)", [word, word])
+    connection, snapshot = held(given)
+    try:
+        for columns, width in (("word", 1), ("word, n::text", 2)):
+            query = f"SELECT {columns} FROM {table}"
+            rows = read_parts(given, query, ["a", "b"][:width], snapshot, [(0, 1), (1, 0)])
+            assert rows == [(word, "1")[:width], (word, "2")[:width]]
+    finally:
+        connection.close()
 
 
 @pytest.mark.postgres
