@@ -1,4 +1,4 @@
-"""Few records that are too large for the driver of Spark go through its tasks."""
+"""Few records or rows that are too large for the driver of Spark go through its tasks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import json
 import random
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from rw_sql.runtime.delta import held_rows
+from rw_sql.runtime.refresh import staging
 from rw_sql.runtime.spark.jvm import java_context
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 MOST = "spark.driver.maxResultSize"
 
@@ -36,6 +38,7 @@ def small_results(session: AttachedSession, monkeypatch: pytest.MonkeyPatch) -> 
     conf.remove(MOST)
 
 
+@pytest.mark.kafka
 @pytest.mark.parametrize("is_shared", [True, False], ids=["shared", "direct"])
 @pytest.mark.usefixtures("small_results")
 def test_records_of_200_kilobytes(
@@ -63,3 +66,25 @@ def test_records_of_200_kilobytes(
         found = session.sql(f"SELECT count(*), sum(length(t)), count(DISTINCT id) FROM {name}")
         assert [tuple(row) for row in found] == [(300, 300 * 200_000, 300)], name
     assert {job.state for job in session.jobs().values()} <= {"RUNNING", "IDLE"}
+
+
+@pytest.mark.usefixtures("small_results")
+def test_a_refresh_of_rows_of_200_kilobytes(
+    session: AttachedSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "CHUNK_BYTES", 8 * 1024 * 1024)
+    upstream, seed = str(tmp_path / "upstream"), random.Random(7)
+    texts = [base64.b64encode(seed.randbytes(150_000)).decode() for _ in range(300)]
+    write_deltalake(upstream, pa.table({"id": range(300), "t": texts}))
+    session.run(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, t VARCHAR) WITH (connector = 'delta', "
+        f"delta.path = '{upstream}', refresh_mode = 'FULL_RELOAD')",
+        "REFRESH TABLE t",
+    )
+    (waited,) = session.sql("WAIT TABLE t")
+    assert waited.change == "WAITED", waited.detail
+    found = session.sql("SELECT count(*), sum(length(t)), count(DISTINCT t) FROM t")
+    assert [tuple(row) for row in found] == [(300, 300 * 200_000, 300)]
+    merged = session.sql("SELECT rows FROM rw_catalog.rw_refresh_progress WHERE chunk >= 0")
+    assert sum(row.rows for row in merged) == 300
+    assert len(merged) == 8  # 60 MB

@@ -25,7 +25,11 @@ _MICROS = (-141_427 * 86_400_000_000, 253_402_300_799_999_999)
 """The first and the last date or time that Arrow may read: 15 October 1582, the first day of the Gregorian calendar,
 and the end of the year 9999. Spark may convert earlier times, and a table cannot contain later ones."""
 
-_BATCH_ROWS = 65_536
+_BATCH_ROWS, _BATCH_BYTES = 65_536, 16 << 20
+"""The maximum number of rows that are decoded at once, and their approximate maximum size in bytes."""
+
+_READ_BYTES = 1 << 20
+"""The number of bytes that are read at once to learn what a dictionary contains."""
 
 _FORMS = {
     pa.string(): (pa.large_string(), pa.string_view()),
@@ -90,17 +94,65 @@ def rows_of_files(
                 rows_left -= opened.metadata.num_rows
                 if rows_left < 0 or not _is_as_declared(opened, schema):
                     return None
-                # A whole row group may need far more memory than its file.
-                for batch in opened.iter_batches(batch_size=_BATCH_ROWS, columns=schema.names):
-                    part = pa.Table.from_batches([batch]).select(schema.names)
-                    bytes_left -= part.nbytes
-                    if bytes_left < 0:
-                        return None
-                    parts.append(part.cast(schema))
+                if _least_bytes(opened.metadata, schema) > bytes_left:
+                    return None
+                for group in range(opened.metadata.num_row_groups):
+                    # A whole row group may need far more memory than its file.
+                    most = _rows_at_once(file, opened.metadata, group, schema)
+                    for batch in opened.iter_batches(batch_size=most, row_groups=[group], columns=schema.names):
+                        part = pa.Table.from_batches([batch]).select(schema.names)
+                        bytes_left -= part.nbytes
+                        if bytes_left < 0:
+                            return None
+                        parts.append(part.cast(schema))
     except (OSError, pa.ArrowException):
         return None
     rows = pa.concat_tables(parts) if parts else schema.empty_table()
     return rows if all(_has_usual_times(column) for column in rows.columns) else None
+
+
+def _least_bytes(file: pq.FileMetaData, schema: pa.Schema) -> int:
+    """The approximate minimum size in bytes of a file's rows in memory. Texts need more if the file stores equal texts
+    only once, in a dictionary."""
+    groups = (_texts_of(file, group, schema) for group in range(file.num_row_groups))
+    texts = sum(column.total_uncompressed_size for group in groups for column in group)
+    return int(file.num_rows * _fixed_bits(schema) // 8 + texts)
+
+
+def _rows_at_once(path: str, file: pq.FileMetaData, group: int, schema: pa.Schema) -> int:
+    """The number of rows of a row group that are decoded at once: so few that they need about _BATCH_BYTES of memory,
+    even if each row has the longest text of each dictionary."""
+    rows = max(1, file.row_group(group).num_rows)
+    texts = _texts_of(file, group, schema)
+    row_bytes = _fixed_bits(schema) // 8 + sum(column.total_uncompressed_size for column in texts) // rows
+    # No text is longer than the whole column in the file.
+    large = [each for each in texts if each.has_dictionary_page and rows * each.total_uncompressed_size > _BATCH_BYTES]
+    names = [column.path_in_schema for column in large]
+    if names:
+        with pq.ParquetFile(path, metadata=file, read_dictionary=names, buffer_size=_READ_BYTES) as opened:
+            for first in opened.iter_batches(batch_size=1, row_groups=[group], columns=names):
+                row_bytes += sum(_longest(column) for column in first.columns)
+                break  # The first row comes with the whole dictionary.
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, int(row_bytes))))
+
+
+def _texts_of(file: pq.FileMetaData, group: int, schema: pa.Schema) -> list[pq.ColumnChunkMetaData]:
+    """What the file contains about the columns of a row group whose values differ in length."""
+    names = {field.name for field in schema if field.type in _FORMS}
+    found = file.row_group(group)
+    columns = (found.column(number) for number in range(found.num_columns))
+    return [column for column in columns if column.path_in_schema in names]
+
+
+def _fixed_bits(schema: pa.Schema) -> int:
+    """The size in bits of a row's values in memory, except texts."""
+    return sum(field.type.bit_width for field in schema if field.type not in _FORMS)
+
+
+def _longest(column: pa.Array[Any]) -> int:
+    """The length in bytes of the longest text in a column's dictionary."""
+    texts: pa.Array[Any] = column.dictionary if isinstance(column, pa.DictionaryArray) else column
+    return int(pc.max(pc.binary_length(texts.cast(pa.large_binary()))).as_py() or 0)
 
 
 def _is_as_declared(file: pq.ParquetFile, schema: pa.Schema) -> bool:

@@ -302,18 +302,19 @@ class BackfillReader:
             epoch=own.epoch,
             generation=own.spec.generation,
         )
-        spark = own.spark = own.context.sessions.new(packages_of(self.kind, definition_of(self.source)))
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", "history")
-        spark.sparkContext.setJobGroup(own.group, f"history of {own.spec.name}", interruptOnCancel=True)
-        try:
-            while not own.stopping.is_set():
-                self._report(table)
-                if not self._fill_chunk(spark, table):
-                    table.finish(self.history.live_version)
-                    break
-        finally:
-            if self.watch is not None:
-                self.watch.close()
+        with own.context.sessions.lent(packages_of(self.kind, definition_of(self.source))) as spark:
+            own.spark = spark
+            spark.sparkContext.setLocalProperty("spark.scheduler.pool", "history")
+            spark.sparkContext.setJobGroup(own.group, f"history of {own.spec.name}", interruptOnCancel=True)
+            try:
+                while not own.stopping.is_set():
+                    self._report(table)
+                    if not self._fill_chunk(spark, table):
+                        table.finish(self.history.live_version)
+                        break
+            finally:
+                if self.watch is not None:
+                    self.watch.close()
         return self.before + self.history.offsets
 
     def _report(self, table: BackfillStaging | DirectTable) -> None:

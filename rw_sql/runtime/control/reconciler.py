@@ -26,7 +26,7 @@ from rw_sql.runtime.control.retries import FIRST_RETRY_SECONDS, Trouble
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.restart_reasons import goes_on_with_more, was_discovered
-from rw_sql.runtime.ingest.stopped_reader import StoppedReader
+from rw_sql.runtime.ingest.stopped_reader import StoppedReader, end_for_good
 from rw_sql.runtime.jobs.changed_jobs import desired_jobs_of_group
 from rw_sql.runtime.jobs.statuses import STARTING
 from rw_sql.runtime.refresh.job import RefreshJob
@@ -309,7 +309,7 @@ class Reconciler:
             return
         end = running.stop_async()
         if end is not None:
-            query = run_in_background(end, f"{slot.job_id}-end")
+            query = run_in_background(end if is_sound else partial(end_for_good, running, end), f"{slot.job_id}-end")
             reader = running if is_sound else None
             self._stopped_readers[slot.job_id] = StoppedReader(query=query, reader=reader, since=time.monotonic())
 

@@ -252,16 +252,14 @@ class Rests:
             return None
 
     def after_stop(self, slot: JobSlot, idle: Idle) -> Idle:
-        """The state at rest of a job that has just stopped. Another job may then use the job's Spark session."""
+        """The state at rest of a job that has just stopped."""
         running = slot.running
         if isinstance(running, Ingest | View | Sink):
             try:
                 self._context.sessions.forget_tables(self._tables(idle))
-                if running.session is not None:
-                    self._context.sessions.release(running.session)
             except Py4JError as error:
-                # The job has stopped; at worst, its session keeps some memory.
-                logger.warning("the Spark session of %s is not used again: %s", slot.job_id, cause_line(str(error)))
+                # The job has stopped; at worst, Spark keeps some memory.
+                logger.warning("Spark still caches the tables of %s: %s", slot.job_id, cause_line(str(error)))
         return idle if running is None else idle.after_stop(self._context, running)
 
     def _tables(self, idle: Idle) -> list[str]:

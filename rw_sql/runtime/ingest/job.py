@@ -140,6 +140,7 @@ class Ingest:
             return Ingest._start(context, spec, prepared, before)
         except BaseException:
             prepared.abandon()
+            prepared.opening.release_session()
             raise
 
     @staticmethod
@@ -437,6 +438,7 @@ class Ingest:
         end = self.stop_async()
         if end is not None:
             end()
+            self.opening.release_session()
             self.note()
 
     def stop_async(self) -> Callable[[], None] | None:
@@ -471,6 +473,7 @@ class Ingest:
                 self.opening.feed.close()
         fault("ingest.after_stop")
         if end is None:
+            self.opening.release_session()
             self.note()
         return end
 

@@ -93,6 +93,13 @@ class SourceStream:
         if self.feed is not None:
             self.feed.close()
 
+    def release_session(self) -> None:
+        """Lets another query use the session. The queries of this run have ended, and no later run reuses the
+        session."""
+        session, self.session = self.session, None
+        if session is not None:
+            self.context.sessions.release_if_alive(session)
+
     @property
     def _has_headers(self) -> bool:
         return any(column.kind == "header" for column in self.statement.include)

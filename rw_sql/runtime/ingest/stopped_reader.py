@@ -12,11 +12,18 @@ from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.support.background import prepare
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from rw_sql.model.job_specs import IngestSpec
     from rw_sql.runtime.ingest.job import Ingest
     from rw_sql.runtime.jobs.context import Context
+
+
+def end_for_good(reader: Ingest, end: Callable[[], None]) -> None:
+    """Calls ``end``, which ends the reader's query. No later run continues with the reader's resources."""
+    end()
+    reader.opening.release_session()
 
 
 @dataclass(slots=True)
@@ -68,7 +75,9 @@ class StoppedReader:
         return prepared.result()
 
     def close(self) -> None:
-        """Like :meth:`abandon`, but also records the reader's positions, for a reader without a next run."""
+        """Like :meth:`abandon`, but also releases the reader's session and records its positions, for a reader without
+        a next run."""
         self.abandon()
         if self.reader is not None:
+            self.reader.opening.release_session()
             self.reader.note()

@@ -252,6 +252,7 @@ class RefreshJob:
         staged_in = self.staging.of(record.refresh)
         fault("refresh.before_load")
         options: dict[str, str] = {}
+        sessions, spark = self.context.sessions, None
         try:
             table, source = snapshot.get(self.spec.table_id), source_of(snapshot, record)
             if not isinstance(table, TableRecord) or source is None:
@@ -260,7 +261,7 @@ class RefreshJob:
             reader = snapshot_reader(source.connector)
             if reader is None:
                 raise StalledError(f'connector "{source.connector}" cannot be read as a whole')
-            spark = self.context.sessions.new(connector(source.connector).spark_packages())
+            spark = sessions.new(connector(source.connector).spark_packages())
             self.group = f"{self.spec.job} refresh {record.refresh}, run {self.run}"
             with watched(spark, self.group, self._told_of(record)) as self.cancel:
                 loaded = load(spark, reader, options, table, self.output, staged_in)
@@ -272,13 +273,15 @@ class RefreshJob:
             return
         finally:
             self.cancel = self.group = None
+            sessions.release_if_alive(spark)
         self._note(record, _LOADED, None, loaded.rows, is_done=True)
         first = self.output.done + 1
 
         def finish_loading(now: Snapshot) -> Operation | None:
-            if not self._is_still(now, record):
+            latest = self._still(now, record)
+            if latest is None:
                 return None
-            return staged(record, first_batch=first, chunks=loaded.chunks, rows=loaded.rows)
+            return staged(latest, first_batch=first, chunks=loaded.chunks, rows=loaded.rows)
 
         self.output.require_own_run()
         if not self._commit(finish_loading):
@@ -289,22 +292,27 @@ class RefreshJob:
         """A callback that reports the progress of loading; it returns False if the refresh must not continue."""
 
         def tell(done: int, total: int) -> bool:
+            if self.stopping.is_set() or self._still(self.context.metastore.snapshot(), record) is None:
+                return False  # Even if the progress cannot be stored.
             self._report(LOADING, done, total)
-            return not self.stopping.is_set() and self._is_still(self.context.metastore.snapshot(), record)
+            return True
 
         return tell
 
-    def _is_still(self, snapshot: Snapshot, record: RefreshRecord) -> bool:
-        """True if the refresh ``record`` is still in the catalog. CANCEL JOBS removes it."""
+    def _still(self, snapshot: Snapshot, record: RefreshRecord) -> RefreshRecord | None:
+        """The latest record of the refresh ``record``, whose table may have another name by now; None if the refresh is
+        not being loaded any more. CANCEL JOBS ends it."""
         now = self._record(snapshot)
-        return now is not None and (now.status, now.refresh) == (REFRESHING, record.refresh)
+        is_same = now is not None and (now.status, now.refresh) == (REFRESHING, record.refresh)
+        return now if is_same else None
 
     def _fail(self, record: RefreshRecord, why: str) -> None:
         if self.stopping.is_set():
             return
 
         def give_up(snapshot: Snapshot) -> Operation | None:
-            return given_up_operation(record, why) if self._is_still(snapshot, record) else None
+            latest = self._still(snapshot, record)
+            return None if latest is None else given_up_operation(latest, why)
 
         self.output.require_own_run()
         if self._commit(give_up):

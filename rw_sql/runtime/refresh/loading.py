@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import threading
 from concurrent.futures import wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
@@ -28,9 +30,10 @@ from rw_sql.runtime.decoding.plain_values import read_csv, read_json
 from rw_sql.runtime.refresh.arrow_changes import changed_rows_in_memory, is_inexact
 from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
 from rw_sql.runtime.refresh.staging import IN_MEMORY_ROWS as CHANGES_IN_MEMORY
-from rw_sql.runtime.spark.sessions import register_view
+from rw_sql.runtime.spark.sessions import SHUFFLE_PARTITIONS, register_view
 from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.background import run_in_background
+from rw_sql.runtime.support.failures import cause_line
 from rw_sql.syntax import canonical_type, spark_type
 from rw_sql.syntax.lexing.identifiers import quoted, quoted_for_spark, sql_name
 
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.delta.job_output import JobOutput
     from rw_sql.runtime.refresh.staging import Staged, Staging
     from rw_sql.syntax.statements.common import ColumnDefinition, FormatEncode
+
+logger = logging.getLogger(__name__)
 
 _WATCH_SECONDS = 0.5
 
@@ -112,14 +117,26 @@ def load(
     fresh = _fitted(spark.sql(table.query), table.schema)
     output.table.update_incremental()
     rows = _rows_of(output.table)
-    spark.conf.set("spark.sql.shuffle.partitions", str(_partitions(spark, reader, options, rows)))
-    known = stored_rows(spark, output, table.schema).select(*(quoted_for_spark(name) for name in fresh.columns))
-    if 0 < rows <= QUICK_ROWS:
-        with held(quickly_changed_rows(fresh, known, staging.keys)) as (changes, number):
-            if had_each_key_once(changes, rows):
-                return staging.write(changes, number, rows)
-    with held(changed_rows(fresh, known if rows else None, staging.keys)) as (changes, number):
-        return staging.write(changes, number, rows)
+    with _shuffling_into(spark, _partitions(spark, reader, options, rows)):
+        known = stored_rows(spark, output, table.schema).select(*(quoted_for_spark(name) for name in fresh.columns))
+        if 0 < rows <= QUICK_ROWS:
+            with held(quickly_changed_rows(fresh, known, staging.keys)) as (changes, number):
+                if had_each_key_once(changes, rows):
+                    return staging.write(changes, number, rows)
+        with held(changed_rows(fresh, known if rows else None, staging.keys)) as (changes, number):
+            return staging.write(changes, number, rows)
+
+
+@contextmanager
+def _shuffling_into(spark: SparkSession, partitions: int) -> Iterator[None]:
+    """A context manager that sets the session's number of shuffle partitions for the duration of the block."""
+    usual = spark.conf.get(SHUFFLE_PARTITIONS)
+    spark.conf.set(SHUFFLE_PARTITIONS, str(partitions))
+    try:
+        yield
+    finally:
+        with suppress(Py4JError):  # If the JVM has ended, so has the session.
+            spark.conf.set(SHUFFLE_PARTITIONS, str(usual))
 
 
 def _load_in_memory(
@@ -273,7 +290,7 @@ def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -
     not delay other jobs; yields a function that cancels the thread's jobs and ends its waits for the upstream.
 
     ``tell`` is a callback that receives the numbers of finished tasks and of all tasks; as long as it returns False,
-    the jobs are cancelled and the waits are ended.
+    the jobs are cancelled and the waits are ended. It is called again if it raises an error.
     """
     context = spark.sparkContext
     context.setLocalProperty("spark.scheduler.pool", "history")
@@ -285,9 +302,17 @@ def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -
         context.cancelJobGroup(group)
 
     def watch() -> None:
+        has_failed = False
         while not is_over.wait(_WATCH_SECONDS):
-            if not tell(*_tasks(spark, group)):
-                cancel()
+            try:
+                if not tell(*_tasks(spark, group)):
+                    cancel()
+            except Exception as error:  # noqa: BLE001 - a store or Spark may fail once, and the next look may succeed
+                if not has_failed:
+                    logger.warning("%s is not monitored now: %s", group, cause_line(str(error)) or type(error).__name__)
+                has_failed = True
+            else:
+                has_failed = False
 
     with interruptible() as interrupt:
         watching = run_in_background(watch, f"watch of {group}")

@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import functions as f
 
+from rw_sql.runtime.delta.held_rows import may_hold
 from rw_sql.runtime.delta.row_counts import Expected, MiscountError, RowCount, exactly
 from rw_sql.runtime.delta.staged_files import missing_files
+from rw_sql.runtime.spark.jvm import planned_bytes
 from rw_sql.runtime.support.faults import fault
 from rw_sql.syntax.query.maintained_form import KEEP
 
@@ -35,8 +37,15 @@ CHUNK_TABLE_ROWS = 2_000_000
 """The approximate number of the table's rows in the key range of a chunk. The limit matters because the merge of a
 chunk rewrites these rows."""
 
+CHUNK_BYTES = 64 << 20
+"""The approximate size in bytes of a chunk's changed rows in memory, where the owner merges them."""
+
+_MOST_BY_SIZE = 10_000
+"""The maximum number of chunks because of the rows' size. If Spark has lost persisted rows, it may estimate a far too
+large size."""
+
 IN_MEMORY_ROWS = 200_000
-"""The maximum number of changed rows that are divided into chunks in the driver's memory.
+"""The maximum number of changed rows that a comparison in memory divides into chunks there.
 
 Spark divides larger numbers.
 """
@@ -50,11 +59,12 @@ class Staged:
     chunks: int
 
 
-def chunk_count(rows: int, table_rows: int) -> int:
-    """The number of chunks for a number of changed rows; 0 if nothing changed."""
+def chunk_count(rows: int, size: int, table_rows: int) -> int:
+    """The number of chunks for a number of changed rows, which need ``size`` bytes of memory; 0 if nothing changed."""
     if rows == 0:
         return 0
-    return min(rows, max(-(-rows // CHUNK_ROWS), -(-table_rows // CHUNK_TABLE_ROWS)))
+    by_size = min(_MOST_BY_SIZE, -(-size // CHUNK_BYTES))
+    return min(rows, max(-(-rows // CHUNK_ROWS), by_size, -(-table_rows // CHUNK_TABLE_ROWS)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +108,7 @@ class Staging:
     def write_table(self, changes: pa.Table, table_rows: int) -> Staged:
         """Like :meth:`write`, for changed rows in memory."""
         fault("refresh.compared")
-        count = chunk_count(changes.num_rows, table_rows)
+        count = chunk_count(changes.num_rows, changes.nbytes, table_rows)
         self.remove()
         if changes.num_rows:
             self.write_rows(changes, count)
@@ -106,14 +116,14 @@ class Staging:
         return Staged(rows=changes.num_rows, chunks=count)
 
     def write(self, held: DataFrame, rows: int, table_rows: int) -> Staged:
-        """Stores changed rows; replaces earlier content. ``held`` contains the rows, with their column KEEP; ``rows``
-        is their number."""
+        """Stores changed rows; replaces earlier content. ``held`` contains the rows, with their column KEEP, which the
+        caller has persisted and counted; ``rows`` is their number."""
         fault("refresh.compared")
-        count = chunk_count(rows, table_rows)
         self.remove()
         if rows == 0:
             return Staged(rows=0, chunks=0)
-        if rows <= IN_MEMORY_ROWS:
+        count = chunk_count(rows, planned_bytes(held), table_rows)
+        if may_hold(held, rows):
             self.write_rows(held.toArrow(), count)
         else:
             self._write_frame(held, count)

@@ -227,7 +227,12 @@ class Sink:
             for input_id, version in spec.starts:
                 if version >= 0:
                     job._begin_after(tables[input_id], version)
-            job._start_query()
+            try:
+                job._start_query()
+            except BaseException:
+                if job.streaming.query is None:
+                    job._release_session()
+                raise
         except SinkError as error:
             writer.close()
             is_unfit = isinstance(error, TargetUnfitError)
@@ -407,4 +412,10 @@ class Sink:
         finally:
             self.streaming.forbid()
             self.writer.close()
+        self._release_session()
         fault("sink.after_stop")
+
+    def _release_session(self) -> None:
+        """Lets another query use the session of the query, which has ended."""
+        session, self.session = self.session, None
+        self.context.sessions.release_if_alive(session)

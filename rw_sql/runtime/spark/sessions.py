@@ -11,6 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from py4j.protocol import Py4JError
+
 from rw_sql.errors import LIBRARY_MISSING, SPARK_ENDED, SqlError
 from rw_sql.metastore.records import PARALLELISM
 from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars, without_jars_of_spark
@@ -171,13 +173,14 @@ class SparkSessions:
         return session
 
     @contextmanager
-    def lent(self) -> Iterator[SparkSession]:
-        """A context manager with a session for queries whose results are complete before its end."""
-        session = self.new()
+    def lent(self, packages: Iterable[str] = ()) -> Iterator[SparkSession]:
+        """A context manager with a session for queries whose results are complete before its end. For ``packages``, see
+        :meth:`new`."""
+        session = self.new(packages)
         try:
             yield session
         finally:
-            self.release(session)
+            self.release_if_alive(session)
 
     def _resettable(self, session: SparkSession) -> tuple[str, ...]:
         # If many jobs start at once, only the first one reads all settings.
@@ -198,6 +201,12 @@ class SparkSessions:
             free = self._free.setdefault(str(session.conf.get(SHUFFLE_PARTITIONS)), [])
             if len(free) < _MOST_FREE:
                 free.append(session)
+
+    def release_if_alive(self, session: SparkSession | None) -> None:
+        """Like :meth:`release`; does nothing if there is no session, or if its JVM has ended."""
+        if session is not None:
+            with suppress(Py4JError):
+                self.release(session)
 
     def forget_tables(self, paths: Iterable[str]) -> None:
         """Removes Delta tables from Delta's cache, which keeps the state of each table for an hour."""

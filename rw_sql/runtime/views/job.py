@@ -207,6 +207,8 @@ class View:
         except BaseException:
             # Applies to any exception, including Ctrl-C, because no other code refers to these readers.
             job._close_readers()
+            if job.streaming.query is None:
+                job._release_session()
             raise
         return job
 
@@ -279,6 +281,7 @@ class View:
     def _writer(self, tables: Mapping[int, str]) -> DataStreamWriter:
         self.strategy = _strategy_of(self._view_run(tables))
         packages = self.readers.packages if self.readers is not None else ()
+        self._release_session()
         self.session = self.context.sessions.new(packages, self.spec.parallelism)
         frame, mode = self.strategy.stream(self.session)
         if self.readers is not None:
@@ -318,12 +321,16 @@ class View:
 
     def _end_query(self) -> None:
         """Ends the query; the run continues."""
-        query, session = self.streaming.query, self.session
+        query = self.streaming.query
         if query is not None:
             query.stop()
-        self.streaming.query = self.session = None
-        if session is not None:
-            self.context.sessions.release(session)
+        self.streaming.query = None
+        self._release_session()
+
+    def _release_session(self) -> None:
+        """Lets another query use the session of a query that has ended."""
+        session, self.session = self.session, None
+        self.context.sessions.release_if_alive(session)
 
     def _tell_errors(self) -> None:
         """Counts, for the metrics, the records that the last reported batch could not decode, and logs a warning,
@@ -469,6 +476,7 @@ class View:
             # Needed even without a JVM, because a batch may still be committing through delta-rs in this process.
             self.streaming.forbid()
             self._close_readers()
+        self._release_session()
         record = self.context.metastore.snapshot().get(self.spec.view_id)
         if self.readers is not None and isinstance(record, MaterializedViewRecord):
             note_ranges(self.context.warehouse, record)

@@ -7,7 +7,6 @@ at the checkpoint's position.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -102,10 +101,8 @@ class RowMode:
         """Stops the query or the thread. The batch in progress has a short time to finish."""
         self.mode.stop()
         self._end_announcements()
-        if self._session is not None:
-            with suppress(Py4JError):  # Without a JVM, there is nothing to release.
-                self.run.context.sessions.release(self._session)
-            self._session = self._prepared = None
+        self.run.context.sessions.release_if_alive(self._session)
+        self._session = self._prepared = None
 
     @property
     def _table(self) -> str:

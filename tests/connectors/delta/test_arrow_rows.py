@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import random
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -209,3 +210,46 @@ def test_a_nested_column_is_left_to_spark(tmp_path: Path) -> None:
     file, kind = str(tmp_path / "a.parquet"), pa.list_(pa.int64())
     pq.write_table(pa.table({"tags": pa.array([[1, 2]], kind)}), file)
     assert rows_of_files([file], {"tags": kind}, MOST) is None
+
+
+def test_a_file_whose_metadata_shows_that_it_is_too_large_is_not_decoded(
+    tmp_path: Path, batches: list[Callable[[], None]]
+) -> None:
+    """Batches may contain rows of several row groups, so that a batch may need far more memory than a row group."""
+    file = str(tmp_path / "a.parquet")
+    texts = [random.Random(7).randbytes(500).hex() + str(at) for at in range(4_000)]
+    pq.write_table(pa.table({"id": range(4_000), "word": texts}), file, row_group_size=200)
+    read: list[int] = []
+    batches.append(lambda: read.append(100))
+    assert rows_of_files([file], {"id": pa.int64(), "word": pa.string()}, 1 << 20) is None
+    assert rows_of_files([file], {"id": pa.int64()}, 31_999) is None
+    assert not read
+    found = rows_of_files([file], {"id": pa.int64()}, 33_000)
+    assert found is not None
+    assert found["id"].to_pylist() == list(range(4_000))
+
+
+@pytest.mark.parametrize("is_repeated", [True, False], ids=["dictionary", "plain"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.binary()], ids=str)
+def test_long_texts_are_decoded_a_few_rows_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType, *, is_repeated: bool
+) -> None:
+    """A dictionary contains a text that many rows have only once, so a row group of a few bytes may need gigabytes."""
+    file = str(tmp_path / "a.parquet")
+    texts = ["a"] * 500 + [f"{0 if is_repeated else at:050000}" for at in range(500)]
+    pq.write_table(pa.table({"word": pa.array(texts).cast(kind)}), file, use_dictionary=is_repeated)
+    sizes: list[int] = []
+    real: Any = pq.ParquetFile.iter_batches
+
+    def watched(self: Any, **options: Any) -> Iterator[Any]:
+        for batch in real(self, **options):
+            sizes.append(batch.nbytes)
+            yield batch
+
+    monkeypatch.setattr(arrow_rows, "_BATCH_BYTES", 1 << 20)
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
+    wanted = pa.binary() if kind == pa.binary() else pa.string()
+    found = rows_of_files([file], {"word": wanted}, 64 << 20)
+    assert found is not None
+    assert found["word"].cast(pa.string()).to_pylist() == texts
+    assert max(sizes) <= (1 << 20) * (1 if is_repeated else 2) + 10_000

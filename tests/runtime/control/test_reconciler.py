@@ -359,7 +359,7 @@ def test_a_reader_goes_on_with_what_the_last_one_left_for_a_while(
     ended: Future[None] = Future()
     ended.set_result(None)
     noted = threading.Event()
-    left: Any = SimpleNamespace(note=noted.set)
+    left: Any = SimpleNamespace(note=noted.set, opening=SimpleNamespace(release_session=lambda: None))
     since = time.monotonic() - (0 if is_recent else module.STOPPED_READER_SECONDS + 1)
     jobs.reconciler._stopped_readers["mv-1"] = StoppedReader(query=ended, reader=left, since=since)
     jobs.reconciler.reconcile()
@@ -388,7 +388,7 @@ def test_a_reader_whose_query_did_not_end_in_order_is_not_gone_on_with(jobs: Job
 def _ending(**left: Any) -> StoppedReader:
     ended: Future[None] = Future()
     ended.set_result(None)
-    reader: Any = SimpleNamespace(session=None, run=4, **left)
+    reader: Any = SimpleNamespace(session=None, run=4, opening=SimpleNamespace(release_session=lambda: None), **left)
     return StoppedReader(query=ended, reader=reader, since=time.monotonic())
 
 
@@ -460,10 +460,10 @@ def test_what_a_stopped_reader_has_is_kept_while_its_query_ends(jobs: Jobs) -> N
 
 @pytest.mark.parametrize("problem", [None, Failure(reason="it broke")])
 def test_only_a_reader_that_ended_in_order_is_gone_on_with(jobs: Jobs, problem: Failure | None) -> None:
-    running = Ingest.__new__(Ingest)
+    running: Any = Ingest.__new__(Ingest)
+    running.opening = SimpleNamespace(release_session=lambda: None)
     slot = job_slot.JobSlot(job_id="ingest-1", object_id=jobs.put_view("v").id)
-    monkey = pytest.MonkeyPatch()
-    with monkey.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Ingest, "stop_async", lambda _: lambda: None)
         jobs.reconciler._stop(slot, running, is_sound=problem is None)
     assert jobs.reconciler._stopped_readers["ingest-1"].reader is (running if problem is None else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import wait
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 import rw_sql.runtime.ingest.job as module
 from rw_sql.runtime.ingest.job import Ingest
+from rw_sql.runtime.ingest.stopped_reader import StoppedReader, end_for_good
 from rw_sql.runtime.jobs.streaming_run import StreamingRun
+from rw_sql.runtime.support.background import run_in_background
 from tests.support.waits import LAST_RESORT_SECONDS
 
 
@@ -36,10 +39,14 @@ class _Opening:
 
     def __init__(self) -> None:
         self.fetcher, self.feed = _Client(), _Client()
+        self.has_session = True
 
     def close(self) -> None:
         self.fetcher.close()
         self.feed.close()
+
+    def release_session(self) -> None:
+        self.has_session = False
 
 
 class _Throttle:
@@ -70,6 +77,7 @@ def test_where_no_batch_is_under_way_the_query_may_end_later(reader: Any) -> Non
     assert reader.opening.fetcher.is_open
     end()
     assert reader.streaming.query.cancelled.is_set()
+    assert reader.opening.has_session, "the next run uses it"
     assert not reader.opening.fetcher.is_open
     assert not reader.watch.is_open
 
@@ -92,6 +100,7 @@ def test_a_batch_that_takes_long_is_cancelled_before_the_stop_returns(reader: An
     assert reader.streaming.query.cancelled.is_set()
     assert reader.streaming.is_over
     assert not reader.opening.fetcher.is_open
+    assert not reader.opening.has_session
     batch.join(LAST_RESORT_SECONDS)
 
 
@@ -99,3 +108,19 @@ def test_a_stop_ends_all(reader: Any) -> None:
     reader.stop()
     assert reader.streaming.query.cancelled.is_set()
     assert not reader.opening.fetcher.is_open
+    assert not reader.opening.has_session
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_a_reader_without_a_next_run_releases_its_session(reader: Any, is_sound: bool) -> None:
+    end = reader.stop_async()
+    assert end is not None
+    if is_sound:
+        left = StoppedReader(query=run_in_background(end, "end"), reader=reader, since=0.0)
+        wait([left.query], LAST_RESORT_SECONDS)
+        assert reader.opening.has_session
+        left.close()
+    else:
+        end_for_good(reader, end)
+    assert reader.streaming.query.cancelled.is_set()
+    assert not reader.opening.has_session

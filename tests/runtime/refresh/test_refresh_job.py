@@ -66,6 +66,23 @@ class KilledHere(BaseException):
 
 
 @dataclass
+class Sessions:
+    """The number of Spark sessions that the jobs have requested, and those that they have not released."""
+
+    requested: int = 0
+    held: list[Any] = field(default_factory=list)
+
+    def new(self, packages: tuple[str, ...] = ()) -> Any:
+        self.requested += 1
+        self.held.append(object())
+        return self.held[-1]
+
+    def release_if_alive(self, session: Any) -> None:
+        if session is not None:
+            self.held.remove(session)
+
+
+@dataclass
 class World:
     """A warehouse with one refreshable table, and the content of its upstream."""
 
@@ -76,6 +93,7 @@ class World:
     passed: list[str] = field(default_factory=list)
     meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
     """What happens while the job is suspended at a fault point, when it first passes the point."""
+    sessions: Sessions = field(default_factory=lambda: Sessions())
 
     @property
     def record(self) -> RefreshRecord:
@@ -88,7 +106,7 @@ class World:
         return self.context.warehouse.staging(TABLE, 1)
 
     def spec(self) -> RefreshSpec:
-        (spec,) = desired_jobs(self.context.metastore.snapshot()).values()
+        spec = desired_jobs(self.context.metastore.snapshot())[JOB]
         assert isinstance(spec, RefreshSpec)
         return spec
 
@@ -134,9 +152,10 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     metastore = Metastore.open(str(tmp_path))
-    sessions: Any = type("Sessions", (), {"new": lambda self, packages=(): None})()
+    sessions: Any = Sessions()
     made = World(
-        context=Context(warehouse=Warehouse(str(tmp_path)), metastore=metastore, sessions=sessions, owner="me")
+        context=Context(warehouse=Warehouse(str(tmp_path)), metastore=metastore, sessions=sessions, owner="me"),
+        sessions=sessions,
     )
     source = SourceRecord(
         id=SOURCE,
@@ -336,6 +355,94 @@ def test_a_cancelled_load_changes_nothing(world: World, monkeypatch: pytest.Monk
     assert (world.record.status, world.record.failure) == (IDLE, "CANCEL JOBS")
     assert world.held() == {}
     assert not world.context.warehouse.list_names(world.context.warehouse.staging(TABLE, 1))
+
+
+def rename(world: World, name: str) -> None:
+    """What ALTER TABLE … RENAME TO, or SET SCHEMA, does to the records of the table."""
+    snapshot = world.context.metastore.snapshot()
+    records = [snapshot.get(id) for id in (SOURCE, TABLE, REFRESH)]
+    world.put(*(PutObject(record=replace(record, name=name)) for record in records if record is not None))
+
+
+@pytest.mark.parametrize("fails", [None, OSError("connection refused")], ids=["loaded", "failed"])
+@pytest.mark.parametrize("name", ["u", "other.t"])
+def test_a_table_keeps_the_name_that_it_gets_while_a_refresh_loads(
+    world: World, name: str, fails: Exception | None
+) -> None:
+    world.upstream, world.fails = drawn(1), fails
+    world.refresh()
+    world.meanwhile["refresh.before_load"] = lambda: rename(world, name)
+    job = world.run_until(world.is_idle)
+    assert job is not None
+    assert job.failure() is None
+    assert world.record.name == name
+    assert world.record.failure == (None if fails is None else "connection refused")
+    assert world.held() == ({} if fails else drawn(1))
+    done = world.context.metastore.operations()[0]
+    assert done.objects == (name,)
+    assert f"of table {name}: " in done.statement
+
+
+@pytest.mark.parametrize("fails", [None, OSError("connection refused")], ids=["loaded", "failed"])
+def test_a_refresh_goes_on_after_the_table_has_swapped_its_name_with_another(
+    world: World, fails: Exception | None
+) -> None:
+    other = [10 * id for id in (SOURCE, TABLE, REFRESH)]
+    snapshot = world.context.metastore.snapshot()
+    source, table, refresh = (snapshot.get(id) for id in (SOURCE, TABLE, REFRESH))
+    assert isinstance(source, SourceRecord)
+    assert isinstance(table, TableRecord)
+    assert isinstance(refresh, RefreshRecord)
+    copies = (
+        replace(source, id=other[0], name="u"),
+        replace(table, id=other[1], name="u", source_id=other[0]),
+        replace(refresh, id=other[2], name="u", table_id=other[1]),
+    )
+    world.put(*(PutObject(record=record) for record in copies))
+
+    def swap() -> None:
+        now = world.context.metastore.snapshot()
+        names = {SOURCE: "u", TABLE: "u", REFRESH: "u"} | dict.fromkeys(other, "t")
+        records = [(now.get(id), name) for id, name in names.items()]
+        world.put(*(PutObject(record=replace(record, name=name)) for record, name in records if record is not None))
+
+    world.upstream, world.fails = drawn(1), fails
+    world.refresh()
+    world.meanwhile["refresh.before_load"] = swap
+    job = world.run_until(world.is_idle)
+    assert job is not None
+    assert job.failure() is None
+    assert world.record.name == "u"
+    assert world.record.failure == (None if fails is None else "connection refused")
+    assert world.held() == ({} if fails else drawn(1))
+
+
+def test_each_refresh_releases_its_spark_session(world: World) -> None:
+    for seed, fails in enumerate([None, OSError("connection refused"), None]):
+        world.upstream, world.fails = drawn(seed), fails
+        world.refresh()
+        world.run_until(world.is_idle)
+        assert (world.sessions.requested, world.sessions.held) == (seed + 1, [])
+
+
+def test_a_cancelled_load_ends_even_if_its_progress_cannot_be_stored(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = RefreshJob.start(world.context, world.spec())
+    job.stop()
+    job.stopping.clear()
+    world.refresh()
+    goes_on = job._told_of(world.record)
+    assert goes_on(1, 2)
+
+    def report(*given: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(RefreshJob, "_report", report)
+    with pytest.raises(OSError, match="no space"):
+        goes_on(1, 2)
+    world.put(given_up(world.record, "CANCEL JOBS"))
+    assert not goes_on(1, 2)
 
 
 def suspended(world: World, point: str) -> RefreshJob | None:

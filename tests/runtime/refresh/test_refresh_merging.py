@@ -14,8 +14,9 @@ from deltalake import DeltaTable
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.delta.key_range import key_range
 from rw_sql.runtime.delta.row_counts import MiscountError
+from rw_sql.runtime.refresh import staging as staging_module
 from rw_sql.runtime.refresh.merging import merge_chunk, position_of
-from rw_sql.runtime.refresh.staging import CHUNK_ROWS, CHUNK_TABLE_ROWS, Staging, chunk_count
+from rw_sql.runtime.refresh.staging import CHUNK_BYTES, CHUNK_ROWS, CHUNK_TABLE_ROWS, Staging, chunk_count
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax.query.maintained_form import KEEP
 
@@ -142,11 +143,30 @@ def test_a_chunk_without_rows_is_reported_too(tmp_path: Path) -> None:
 
 
 def test_how_many_chunks() -> None:
-    assert chunk_count(0, 10**9) == 0
-    assert chunk_count(1, 0) == 1
-    assert chunk_count(1, 10**9) == 1
-    assert chunk_count(20_000, 9 * CHUNK_TABLE_ROWS) == 9
-    assert chunk_count(1_000_000, 0) == 1_000_000 // CHUNK_ROWS
+    assert chunk_count(0, 0, 10**9) == 0
+    assert chunk_count(1, 50, 0) == 1
+    assert chunk_count(1, 50, 10**9) == 1
+    assert chunk_count(20_000, 10**6, 9 * CHUNK_TABLE_ROWS) == 9
+    assert chunk_count(1_000_000, 10**8, 0) == 1_000_000 // CHUNK_ROWS
+
+
+def test_few_long_rows_are_divided_into_chunks_by_their_size() -> None:
+    assert chunk_count(150_000, 150_000 * 8192, 150_000) == 150_000 * 8192 // CHUNK_BYTES + 1
+    assert chunk_count(3, 10 * CHUNK_BYTES, 0) == 3
+    assert chunk_count(10**6, 10**20, 0) == 10_000
+
+
+def test_long_rows_that_were_compared_in_memory_are_merged_in_several_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging_module, "CHUNK_BYTES", 100_000)
+    new: Rows = {("a", number): f"{number:010000}" for number in range(60)}
+    staged = staging(tmp_path).write_table(changes({}, new), 0)
+    assert staged.rows == 60
+    chunks = [staging(tmp_path).chunk(number) for number in range(staged.chunks)]
+    assert sum(chunk.num_rows for chunk in chunks) == 60
+    assert len(chunks) > 5
+    assert max(chunk.nbytes for chunk in chunks) < 150_000
 
 
 def test_the_range_of_a_key_and_where_it_ends() -> None:
