@@ -26,7 +26,7 @@ def _folder(name: Folder) -> Traversable:
 
 @cache
 def read_asset(folder: Folder, name: str) -> str:
-    """The text of one data file. Raises FileNotFoundError if it does not exist."""
+    """The text of one data file. Raises FileNotFoundError if the file does not exist."""
     return _folder(folder).joinpath(name).read_text(encoding="utf-8")
 
 

@@ -1,8 +1,8 @@
 """The errors that users can see: codes, SQLSTATEs, positions in the SQL text, and rendering.
 
-Codes are grouped: ``RW1xx`` syntax, ``RW2xx`` names and types, ``RW3xx`` refused, ``RW4xx`` upstream and runtime. A
-code is never reused. SQLSTATE values follow PostgreSQL's appendix A. Message and hint are written where the error is
-raised.
+Codes are grouped: ``RW1xx`` syntax, ``RW2xx`` names and types, ``RW3xx`` refused statements, ``RW4xx`` upstream and
+runtime. A code is never reused. SQLSTATE values follow PostgreSQL's appendix A. The code that raises an error writes
+its message and its hint.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
-    """One kind of error. ``title`` describes the kind; an error's message names the object."""
+    """One kind of error. ``title`` describes the kind without naming an object. The message of a single error names the
+    object that is concerned."""
 
     code: str
     sqlstate: str
@@ -236,8 +237,8 @@ _PLAIN_KEYS = frozenset({
     "connector", "type", "topic", "properties.bootstrap.server", "table.name", "schema.name", "scan.startup.mode",
     "primary_key", "refresh_mode", "backend",
 })  # fmt: skip
-"""Properties whose values are never secret. An error about an unknown property masks the values of all others, because
-the unknown property may be a mistyped password."""
+"""Properties whose values are never secret. An error about an unknown property masks the values of all other
+properties, because the unknown property may be a mistyped password."""
 
 _KEY_BEFORE = re.compile(r"(?P<key>[\w.]+)(?P<quote>\"?)\s*(?P<sign>=?)\s*\Z")
 _NO_KEYS = frozenset({"CHECKPOINT", "OFFSETS", "FILE", "REASON", "TABLE"})
@@ -248,8 +249,8 @@ def masked(text: str, *, plain: Collection[str] | None = None) -> str:
     """The text of statements, in which asterisks replace the secrets. The length does not change.
 
     Secrets are the values of CREATE and ALTER SECRET, literals of properties whose name suggests a secret, and literals
-    with a password inside. With ``plain``, the values of all other properties are masked too, except the properties in
-    ``plain`` and those that are never secret.
+    with a password inside. With ``plain``, the values of all other properties are masked too, except the values of the
+    properties in ``plain`` and of the properties that are never secret.
     """
 
     def hide(found: re.Match[str]) -> str:
@@ -286,7 +287,7 @@ def _caret(text: str, span: Span) -> list[str]:
 
 
 def first_names(names: Iterable[str], most: int) -> str:
-    """The first ``most`` names, separated by commas, and how many others there are."""
+    """The first ``most`` names, separated by commas, and the number of the remaining names."""
     listed = list(names)
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more
@@ -298,8 +299,8 @@ _NEAR_THE_BEST = 0.1
 def near_names(wanted: str, known: Iterable[str], *, most: int = 3) -> list[str]:
     """Up to ``most`` of the ``known`` names that are similar to ``wanted``, best first.
 
-    Names that are much less similar than the best match are left out. A name that differs only in case is the best
-    match, however many letters differ.
+    Names that are much less similar than the best match are left out. A name that differs from ``wanted`` only in upper
+    and lower case is always the best match.
     """
     names = sorted(known)
     if alike := [name for name in names if name != wanted and name.lower() == wanted.lower()]:

@@ -1,4 +1,5 @@
-"""Object stores: URIs that all libraries read in the same way, and the errors of the stores' clients as OSError.
+"""Finds URIs of object stores that the libraries read differently, and converts the errors of the stores' clients to
+OSError.
 
 delta-rs, fsspec and Hadoop address the files of one warehouse, each with its own rules for URIs and its own exceptions.
 """
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 _CLIENTS = frozenset(
     {"adlfs", "aiobotocore", "aiohttp", "azure", "boto3", "botocore", "gcsfs", "google", "requests", "s3fs", "urllib3"}
 )
-"""The packages of the stores' clients, by which their exceptions are recognized."""
+"""The packages of the stores' clients. An exception whose class comes from one of these packages is an error of a
+client."""
 
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 # delta-rs cuts a URI at # and ?, decodes %20, resolves . and .., drops tabs, and refuses the other characters of this
@@ -30,8 +32,8 @@ _UNFIT_LOCAL = re.compile(r"[\[\]^|\\\x00-\x1f\x7f]")
 
 
 def local_location(location: str) -> str:
-    """A location without the scheme ``file``, which may be written as file:///path, as Hadoop's file:/path, or with
-    localhost. Other locations are returned unchanged."""
+    """Removes the scheme ``file`` from a location. The location may be written as file:///path, as Hadoop's file:/path,
+    or with the host localhost. Other locations are returned unchanged."""
     if not location.startswith("file:/"):
         return location
     path = location.removeprefix("file:")

@@ -1,4 +1,5 @@
-"""Imports optional packages, which a light installation lacks, when they are needed, and reports missing ones."""
+"""Imports optional packages only when they are needed, and reports missing packages. A light installation does not
+contain the optional packages."""
 
 from __future__ import annotations
 
@@ -74,8 +75,8 @@ def require_package(connector: str, package: str) -> None:
 def missing_package(error: ModuleNotFoundError, user: str, *, is_full: bool = True) -> SqlError | None:
     """The error for a missing package that an extra installs; None for any other package.
 
-    ``user`` is the feature that needs the package. ``is_full``: the feature also needs Spark, so the error asks for
-    Spark even if another package is found missing first.
+    ``user`` is the feature that needs the package. ``is_full``: the feature also needs Spark, so the hint suggests to
+    install Spark, even if another package was found missing first.
     """
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)

@@ -42,8 +42,8 @@ def _jars(minor: str, *, kafka: str, tokens: str, hadoop: str, aws_sdk: str) -> 
     )
 
 
-# The connector of 4.2 requires a token provider of the same version, which is not published; the provider of 4.0 has
-# everything that the connector uses.
+# The Kafka connector of Spark 4.2 requires a token provider of the same version, which is not published. The token
+# provider of Spark 4.0 has everything that the connector uses.
 _BY_MINOR = {
     "4.0": _jars("4.0", kafka="4.0.1", tokens="4.0.0", hadoop="3.4.1", aws_sdk="2.24.6"),
     "4.1": _jars("4.1", kafka="4.1.1", tokens="4.1.1", hadoop="3.4.2", aws_sdk="2.29.52"),

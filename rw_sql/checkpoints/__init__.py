@@ -1,6 +1,6 @@
 """Reads, rewrites and restores checkpoints of Structured Streaming queries that were made without rw_sql.
 
-Works on files only, through fsspec: no Spark, no Java, no catalog.
+The package only reads and writes files, through fsspec. It needs neither Spark nor Java nor a catalog.
 
 Imports: ``errors``. Begin with ``checkpoint``, then ``rewriting``.
 """

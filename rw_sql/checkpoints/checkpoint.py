@@ -48,9 +48,9 @@ class Checkpoint:
     """The state of a checkpoint at the time it was read.
 
     ``batch`` is the last committed batch and ``entry`` its entry in the offset log. ``previous`` is the entry of the
-    batch before it, or None. ``planned`` is the last planned batch. If its number is higher than ``batch``, some of its
-    rows may have been written already. ``stamp`` changes whenever a query plans or commits a batch. ``unfinished`` is a
-    rewrite by rw_sql that was interrupted.
+    batch before it, or None. ``planned`` is the last planned batch. If ``planned`` is higher than ``batch``, the query
+    may already have written some rows of the planned batch. ``stamp`` changes whenever a query plans or commits a
+    batch. ``unfinished`` is a rewrite by rw_sql that was interrupted.
     """
 
     path: str
@@ -124,7 +124,8 @@ def _order(split: str) -> tuple[str, int]:
 
 
 def read_checkpoint(files: CheckpointFiles) -> Checkpoint:
-    """Reads a checkpoint. Raises SqlError NOT_A_CHECKPOINT if there is no checkpoint, or if it cannot be parsed."""
+    """Reads a checkpoint. Raises SqlError NOT_A_CHECKPOINT if there is no checkpoint, or if the checkpoint cannot be
+    parsed."""
     names = files.stamps("")
     if "offsets" not in names or "metadata" not in names:
         missing = "metadata" if "offsets" in names else "offsets"
@@ -198,7 +199,7 @@ def _not_understood(files: CheckpointFiles, name: str, error: Exception) -> SqlE
 
 
 def _told_by_files(files: CheckpointFiles, source: SourcePosition) -> SourcePosition:
-    """Recognizes a file source that has no offset yet: its folder in the checkpoint contains file lists."""
+    """Recognizes a file source that has no offset yet by the file lists in the source's folder of the checkpoint."""
     if source.text is None and any(FILE_LIST in text for text in _lists(files, source.name)):
         return SourcePosition(name=source.name, kind=FILE, text=None, splits={LIST: 0})
     return source
@@ -233,8 +234,8 @@ def _watermark(files: CheckpointFiles, batch: int) -> int:
 
 
 def _operators(files: CheckpointFiles) -> tuple[str, ...]:
-    """The names of the stateful operators. An operator without metadata, which Spark before 3.5 does not write, is
-    called ``state``."""
+    """The names of the stateful operators. Spark before 3.5 writes no metadata of operators. An operator without
+    metadata is called ``state``."""
     found: dict[str, None] = {}
     for operator in sorted(files.stamps("state"), key=lambda name: (len(name), name)):
         for name in (f"state/{operator}/_metadata/metadata", f"state/{operator}/_metadata/v2/0"):
@@ -251,7 +252,7 @@ def _operators(files: CheckpointFiles) -> tuple[str, ...]:
 
 
 def _owner(files: CheckpointFiles) -> str | None:
-    """The rw_sql warehouse that the checkpoint's job belongs to; None for a checkpoint made elsewhere."""
+    """The rw_sql warehouse whose job writes the checkpoint; None if no job of rw_sql writes the checkpoint."""
     match = _VIEW_CHECKPOINT.fullmatch(files.root)
     if match is None:
         return None

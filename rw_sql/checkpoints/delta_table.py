@@ -50,7 +50,7 @@ class VersionRows:
 
 
 def look_at_table(path: str) -> DeltaTable:
-    """Reads the state of a table. Raises SqlError UPSTREAM_MISSING if there is none."""
+    """Reads the state of a table. Raises SqlError UPSTREAM_MISSING if there is no Delta table at ``path``."""
     files = CheckpointFiles.at(path)
     versions = _versions(files)
     if not versions:

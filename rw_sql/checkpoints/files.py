@@ -29,7 +29,8 @@ class CheckpointFiles:
 
     @staticmethod
     def at(location: str) -> CheckpointFiles:
-        """The files at the given path or URI. Raises SqlError FILE_UNREADABLE if this process cannot access it."""
+        """The files at the given path or URI. Raises SqlError FILE_UNREADABLE if this process cannot access the path or
+        URI."""
         import fsspec
 
         # Hadoop writes URIs as file:/path, which fsspec cannot read.
@@ -137,8 +138,8 @@ class CheckpointFiles:
             fresh.chmod(owner.st_mode & 0o7777)
             if os.geteuid() == 0:
                 os.chown(fresh, owner.st_uid, owner.st_gid)
-        # The checksum is removed first: Hadoop does not check a file without a checksum, and so never reads a stale
-        # one.
+        # The checksum is removed first. Hadoop does not check a file without a checksum, so Hadoop never uses a stale
+        # checksum.
         checksum.unlink(missing_ok=True)
         fresh.replace(path)
         sync(path.parent)

@@ -55,7 +55,7 @@ def read_journal(files: CheckpointFiles) -> tuple[JournalEntry, ...]:
 
 
 def write_journal(files: CheckpointFiles, entry: JournalEntry) -> None:
-    """Writes an entry, replacing the one with the same number."""
+    """Writes an entry. The entry replaces an earlier entry with the same number."""
     text = msgspec.json.format(msgspec.json.encode(entry), indent=2).decode()
     files.write(f"{FOLDER}/{entry.number:06d}.json", text + "\n")
 

@@ -34,7 +34,7 @@ class OffsetEntry:
 
     @property
     def watermark_ms(self) -> int:
-        """The watermark of the batch in milliseconds; 0 if it has none."""
+        """The watermark of the batch in milliseconds; 0 if the batch has no watermark."""
         try:
             value = json.loads(self.metadata).get("batchWatermarkMs", 0)
         except (ValueError, AttributeError):

@@ -2,8 +2,8 @@
 
 Operator state is not changed; the next batch continues with this state and reads records from the new positions. A
 rewrite changes the entry of the last *committed* batch and the entry of the batch before it, because Spark's older
-source interface reads both at the start. No batch is added or removed, so the batch numbers continue, and no sink
-mistakes the next batch for an earlier one.
+source interface reads both entries at the start. No batch is added or removed, so the batch numbers continue, and no
+sink mistakes the next batch for an earlier batch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 
 def watch(files: CheckpointFiles, stamp: str, seconds: float) -> None:
-    """Watches the checkpoint for ``seconds``. Raises SqlError CHECKPOINT_IN_USE if it changes during that time."""
+    """Watches the checkpoint for ``seconds``. Raises SqlError CHECKPOINT_IN_USE if the checkpoint changes during that
+    time."""
     deadline = time.monotonic() + seconds
     while True:
         if stamp_of(files) != stamp:
@@ -89,8 +90,8 @@ def rewrite(files: CheckpointFiles, wanted: Rewrite, *, actor: str, watch_second
 def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntry:
     """The rewrite that undo would revert.
 
-    Raises SqlError if there is no rewrite, if the job has planned a batch since, or if another program has changed the
-    rewritten files.
+    Raises SqlError if there is no rewrite, if the job has planned a batch since the rewrite, or if another program has
+    changed the rewritten files.
     """
     entries = [entry for entry in read_journal(files) if entry.state != UNDONE]
     if not entries:
@@ -139,8 +140,8 @@ def _replace(files: CheckpointFiles, name: str, old: str, new: str) -> None:
 
 
 def _require_newest(files: CheckpointFiles, batch: int) -> None:
-    """Raises CHECKPOINT_IN_USE if the checkpoint has a later batch than ``batch``: the job was idle while the
-    checkpoint was watched, and has continued since."""
+    """Raises CHECKPOINT_IN_USE if the checkpoint has a later batch than ``batch``. In this case, the job was idle while
+    the checkpoint was watched, and has continued since then."""
     if max(files.batches("offsets"), default=batch) > batch or max(files.batches("commits"), default=batch) > batch:
         raise in_use(files.location)
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 EXACTLY, AT_MOST = "exactly", "at most"
-"""The values of :attr:`PlainConnector.offsets_count`: a range has exactly, or at most, as many records as offsets."""
+"""The values of :attr:`PlainConnector.offsets_count`. EXACTLY: a range has as many records as offsets. AT_MOST: a range
+may have fewer records than offsets."""
 
 RESOLVE_TIMEOUT_SECONDS = 8.0
 """The default time limit of a request, in seconds. An upstream that takes longer counts as unreachable."""
@@ -66,7 +67,7 @@ class UpstreamSplit:
     ``is_endless``: records are generated as they are read. Such a split has no lag and is never read to its end;
     ``end`` only limits the offsets that may be requested. All positions from ``end - slack`` to ``end`` denote the end
     of the log. ``is_empty``: the split has no record now, and its end is unknown, so every position that is at least
-    ``start`` is valid; ``incarnation`` is None if the split may still have records that cannot be read now.
+    ``start`` is valid. If the split may have records that cannot be read now, ``incarnation`` is None.
     ``has_open_start``: the position 0 is before every record, and stays valid when records are removed. ``term`` is the
     current term of the split's log; None if unknown.
     """
@@ -101,9 +102,9 @@ class Upstream:
 
     ``missing`` are the names in the options (such as topics) that do not exist upstream. If a name is missing,
     ``present`` are the existing names, as far as the upstream lists them. ``part`` is the noun for a missing object,
-    such as "topic"; ``remedy`` is the command that creates the object, with ``{name}`` for its name. ``sparse`` maps
-    a topic whose offsets do not count its records (compacted, transactional) to the reason; :meth:`Connector.look`
-    leaves it empty.
+    such as "topic"; ``remedy`` is the command that creates the object, with ``{name}`` for its name. ``sparse`` maps a
+    topic whose offsets do not count its records (compacted, transactional) to the reason; :meth:`Connector.look` leaves
+    ``sparse`` empty.
     """
 
     splits: Mapping[str, UpstreamSplit] = field(default_factory=dict)
@@ -144,8 +145,8 @@ class GroupOffsets:
 
     Splits without a committed offset are absent.
 
-    ``members`` is the group's current number of consumers; offsets may advance while it is above 0. If the group has
-    committed nothing, ``groups`` lists the existing groups.
+    ``members`` is the group's current number of consumers; offsets may advance while this number is above 0. If the
+    group has committed nothing, ``groups`` lists the existing groups.
     """
 
     offsets: Mapping[str, int] = field(default_factory=dict)
@@ -172,8 +173,8 @@ class UpstreamWatch(Protocol):
 class TermConnector(Protocol):
     """A connector whose upstream divides the writing of each split's log into numbered *terms* (Kafka: leader epochs).
 
-    If a log loses records, for example because the new leader lacks them, a term with a greater number begins, and the
-    lost offsets get other records.
+    If a log loses records, for example because the new leader does not have them, a term with a greater number begins,
+    and other records are written at the lost offsets.
     """
 
     def terms(
@@ -204,13 +205,13 @@ class NamingConnector(Protocol):
 
 @runtime_checkable
 class HoldingConnector(Protocol):
-    """A connector whose readers create an object upstream that keeps records until rw_sql has committed them, such as a
-    slot or a subscription. The object is removed after the source is dropped.
+    """A connector whose readers create an object upstream, such as a slot or a subscription. This object keeps records
+    until rw_sql has committed them. The object is removed after the source is dropped.
     """
 
     def release(self, options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
-        """Removes objects that a reader created upstream: the one that keeps the records (``slot``), and the one that
-        selects them (``publication``). May be called again.
+        """Removes objects that a reader created upstream: the object that keeps the records (``slot``), and the object
+        that selects the records (``publication``). The caller may repeat the call.
 
         Returns a notice for each object that a user must remove. Raises OSError if the call must be repeated.
         """
@@ -254,7 +255,7 @@ class PooledConnector(Protocol):
     def pooled_ends(
         self, options: Mapping[str, str], splits: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
-        """The end offsets of these splits, which may belong to several sources with this :meth:`pool_key`.
+        """The end offsets of these splits, which may be splits of several sources with the same :meth:`pool_key`.
 
         The result omits a split if its topic was deleted, if the user lacks the permission to read it, or if another
         broker is becoming its leader. If the split remains absent, the caller starts the reader of the split's source,
@@ -294,7 +295,7 @@ class Connector(Protocol):
         ...
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the options are consistent, without contacting the upstream. Raises INVALID_PROPERTY,
+        """Checks that the options are consistent, without contacting the upstream. Raises INVALID_PROPERTY or
         MISSING_PROPERTY."""
         ...
 
@@ -456,7 +457,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """The unread part of a split: offsets ``[start, end)``. ``is_whole``: it must be read in one batch."""
+    """The unread part of a split: offsets ``[start, end)``. ``is_whole``: one batch must read the whole part."""
 
     split: str
     start: int

@@ -1,7 +1,7 @@
 """A base for connectors that capture changes to a database.
 
 Spark does not read such a source. A :class:`~rw_sql.connectors.changes.ChangeReader` supplies the rows of each batch as
-Arrow tables (:mod:`rw_sql.runtime.ingest.change_feed`), and a thread writes them
+Arrow tables (:mod:`rw_sql.runtime.ingest.change_feed`), and a thread writes the rows
 (:mod:`rw_sql.runtime.jobs.batch_thread`).
 """
 

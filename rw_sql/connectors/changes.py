@@ -1,9 +1,9 @@
 """The interface of a connector that captures a database's changes: one reader for all tables of a source.
 
-A source has one split, the server's slot (MySQL: its binlog). A position is the end of a committed transaction, as an
-increasing integer; a reader at a position has read all transactions that end there or earlier. A batch never ends
-inside a transaction. While the reader streams changes, it reads each table's existing rows in chunks, in the order of
-the primary key. The reader emits chunks and changes in one sequence.
+A source has one split, the server's slot (MySQL: its binlog). A position is an increasing integer that denotes the end
+of a committed transaction. A reader at a position has read all transactions that end there or earlier. A batch never
+ends inside a transaction. While the reader streams changes, it reads each table's existing rows in chunks, in the order
+of the primary key. The reader emits chunks and changes in one sequence.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ INSERT, UPDATE, DELETE, SNAPSHOT, TRUNCATE = "c", "u", "d", "r", "t"
 """The values of the column ``op`` in :attr:`Taken.records`. SNAPSHOT marks an existing row that a snapshot read."""
 
 BATCH_BYTES = 128 << 20
-"""The size in bytes at which a batch of :meth:`ChangeReader.take` ends, even if it has fewer rows than requested. A
-single transaction may exceed it."""
+"""The size in bytes at which a batch of :meth:`ChangeReader.take` ends, even if the batch has fewer rows than
+requested. A single transaction may exceed this size."""
 
 
 KEY_ORDER = "key order"
-"""The trait of a table whose snapshot has begun: the collations of the key's columns when the chunk that ends at
-:attr:`TableProgress.next_key` was read. If the order of the keys has changed since then, the rows after that key are
-not the rows that are still unread."""
+"""The name of the trait that stores the order of the keys of a table whose snapshot has begun. The trait contains the
+collations that the key's columns had when the chunk that ends at :attr:`TableProgress.next_key` was read. If the order
+of the keys has changed since then, the rows after this key are not the rows that are still unread."""
 
 
 class CaptureError(SqlError):
@@ -109,7 +109,7 @@ class TableProgress:
 
     @property
     def key_order(self) -> str | None:
-        """The trait KEY_ORDER; None if it is not known."""
+        """The trait KEY_ORDER; None if the order of the keys is not known."""
         return self.traits.get(KEY_ORDER)
 
     def to_json(self) -> str:
@@ -142,8 +142,8 @@ class SchemaChange:
 
 
 def schema_change(table: str, before: Mapping[str, str], now: Mapping[str, str], position: int) -> SchemaChange | None:
-    """The change from the columns ``before`` to ``now`` (name → type); None if they are equal. If a column's type in
-    ``before`` is empty, every type counts as equal."""
+    """The change from the columns ``before`` to ``now`` (name → type); None if they are equal. A column whose type in
+    ``before`` is empty counts as unchanged, whatever its type in ``now`` is."""
     retyped = {column: kind for column, kind in now.items() if before.get(column, "") not in ("", kind)}
     added = {column: kind for column, kind in now.items() if column not in before}
     dropped = {column: kind for column, kind in before.items() if column not in now}
@@ -160,9 +160,9 @@ def schema_change(table: str, before: Mapping[str, str], now: Mapping[str, str],
 
 
 def has_other_order(next_key: str | None, order: str | None, key: Sequence[str], now: str) -> bool:
-    """True if a snapshot cannot continue after ``next_key`` because the order of the keys has changed: the key has the
-    same columns, but their collations were ``order`` when ``next_key`` was read, and are ``now`` now. False if
-    ``order`` is not known."""
+    """True if a snapshot cannot continue after ``next_key`` because the order of the keys has changed. This is the case
+    if the key has the same columns, but their present collations (``now``) differ from the collations when ``next_key``
+    was read (``order``). False if ``order`` is not known."""
     return next_key is not None and order not in (None, now) and list(json.loads(next_key)) == list(key)
 
 
@@ -276,7 +276,7 @@ class ChangeCount:
     """The number of transactions between two positions that changed a published table, and the number of changes in
     these transactions.
 
-    ``first_end`` is the position after the first transaction, None if there is none.
+    ``first_end`` is the position after the first of these transactions; None if there is no such transaction.
     """
 
     transactions: int
@@ -323,13 +323,14 @@ class ChangeReader(Protocol):
     def acknowledge(self, position: int) -> None:
         """Allows the server to discard the log up to this position.
 
-        The caller must have committed all changes up to this position. May be called again with the same position.
+        The caller must have committed all changes up to this position. The caller may repeat the call with the same
+        position.
         """
         ...
 
     def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
-        """Replaces the set of tables while the reader runs: new tables begin with their snapshot, removed tables are
-        no longer read.
+        """Replaces the set of tables while the reader runs. New tables begin with their snapshot, and removed tables
+        are no longer read.
 
         The progress of tables that are already being read stays unchanged. Raises CaptureError like :meth:`open`.
         """
@@ -354,7 +355,7 @@ class ChangeConnector(Protocol):
     upstream still has.
     """
     kept_text: str
-    """A clause for a notice, about the upstream's log while a source is paused."""
+    """A clause for a notice. The clause describes what happens to the upstream's log while a source is paused."""
     table_prefix: tuple[str, str]
     """The word for the first part of an upstream table's name, and an example of that part."""
 
@@ -381,7 +382,7 @@ class ChangeConnector(Protocol):
     def describe_table(
         self, options: Mapping[str, str], table: str, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> UpstreamTable:
-        """The columns and the key of ``schema.table``. Raises CaptureError if it is missing or unreadable."""
+        """The columns and the key of ``schema.table``. Raises CaptureError if the table is missing or unreadable."""
         ...
 
     def find_lacks(
@@ -413,8 +414,8 @@ class ChangeConnector(Protocol):
     ) -> Prepared:
         """Creates the slot and the publication if they are missing, and adds the tables to the publication.
 
-        May be called again. ``awaits_publication``: an earlier call created the publication and then failed, and
-        nothing has been read since. Raises CaptureError.
+        The caller may repeat the call. ``awaits_publication``: an earlier call created the publication and then failed,
+        and nothing has been read since. Raises CaptureError.
         """
         ...
 
@@ -439,7 +440,7 @@ class ChangeConnector(Protocol):
     def slot_details(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SlotDetails | None:
-        """The current state of the slot; None if it does not exist.
+        """The current state of the slot; None if the slot does not exist.
 
         Raises CaptureError if the server does not respond.
         """
@@ -457,7 +458,7 @@ class ChangeConnector(Protocol):
         """Counts the transactions that end after ``start`` and at or before ``end``. With ``only_first``, counts only
         the first of these transactions.
 
-        None if the upstream cannot count them, for example while the source is being read.
+        None if the upstream cannot count the transactions, for example while the source is being read.
         """
         ...
 

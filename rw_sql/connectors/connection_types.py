@@ -1,4 +1,4 @@
-"""The types of connections: which connectors use each type, and which options it accepts.
+"""Determines, for each type of connection, the connectors that use the type and the options that it accepts.
 
 A connector's spec marks the options that may be set in a connection.
 """
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 REGISTRY = "schema_registry"
-"""The connection type for schema registries: FORMAT … ENCODE … (…) refers to such a connection, WITH does not."""
+"""The connection type for schema registries. The clause FORMAT … ENCODE … (…), not WITH, refers to such a
+connection."""
 
 
 @cache
@@ -57,8 +58,8 @@ def connection_sink(kind: str) -> str:
 
 
 def place_of(kind: str, key: str) -> str | None:
-    """The hint for an option that this connection type does not have: where the option can be set, or the name that the
-    user probably meant; None if no hint applies."""
+    """The hint for an option that this connection type does not have. The hint names the place where the option can be
+    set, or the option that the user probably meant. None if no hint applies."""
     for other in connection_types():
         known = connection_spec(other).option(key)
         if known is not None and known.is_of_connection:

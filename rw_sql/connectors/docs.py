@@ -161,7 +161,7 @@ def all_pages() -> dict[str, str]:
 
 
 def write_pages(folder: Path) -> list[Path]:
-    """Writes all pages; returns the names of those that changed."""
+    """Writes all pages; returns the paths of the pages that changed."""
     changed = []
     for name, text in all_pages().items():
         path = folder / name

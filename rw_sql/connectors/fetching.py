@@ -1,4 +1,5 @@
-"""The interface of connectors that read small batches in this process, because Spark's reader is slow for them.
+"""The interface of connectors that read small batches in this process, because Spark's reader is slow for small
+batches.
 
 Such a connector returns a :class:`RecordFetcher` for each run of a source's reader. If the fetcher is a
 :class:`FollowingFetcher`, small batches need no streaming query either.
@@ -18,7 +19,8 @@ class RecordFetcher(Protocol):
     """Fetches small batches in this process, over connections that stay open. One thread fetches at a time."""
 
     def connect(self, splits: Sequence[str]) -> None:
-        """Opens the connections that the first fetch of these splits needs. Waits only a short time for them.
+        """Opens the connections that the first fetch of these splits needs. Waits only a short time for the
+        connections.
 
         Raises nothing if the upstream does not respond; the first fetch then connects, or reports the error.
         """
@@ -96,6 +98,7 @@ class PartlyStreamingConnector(Protocol):
     """A connector whose ``read_batch`` reads some records that its ``read_stream`` cannot read."""
 
     def unstreamable(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> Mapping[str, int]:
-        """For each split whose range ``[start, end)`` the stream may fail to read: the offset of the split's first
-        record that the stream cannot read, which may be before ``start``. Contacts the upstream."""
+        """Returns the splits whose range ``[start, end)`` the stream may fail to read. The result maps each of these
+        splits to the offset of the split's first record that the stream cannot read. This offset may be before
+        ``start``. Contacts the upstream."""
         ...

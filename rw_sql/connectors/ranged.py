@@ -54,9 +54,9 @@ class Encoding:
 class RangedConnector(PlainConnector):
     """See :class:`rw_sql.connectors.base.Connector` for the contract of each method.
 
-    ``offsets_per_record`` is the approximate number of offsets per record; it is above 1 for files, whose offsets
-    count bytes. ``has_small_batches`` is True if a small range of offsets means few records. ``poll_seconds`` is the
-    interval at which a reader checks growing splits for new records; None if splits never grow.
+    ``offsets_per_record`` is the approximate number of offsets per record; this number is above 1 for files, whose
+    offsets count bytes. ``has_small_batches`` is True if a small range of offsets means few records. ``poll_seconds``
+    is the interval at which a reader checks growing splits for new records; None if splits never grow.
     """
 
     offsets_per_record = 1
@@ -89,11 +89,11 @@ class RangedConnector(PlainConnector):
         return -(-sum(end - start for start, end in ranges.values()) // self.offsets_per_record)
 
     def end_of(self, state: SplitState) -> int | None:
-        """The end of the split if the state alone shows it, even if the split no longer exists; otherwise None."""
+        """The end of the split if the state alone shows the end; otherwise None. The split need not exist any more."""
         return None
 
     def is_finished(self, state: SplitState) -> bool:
-        """True if the split was read completely, even if it no longer exists."""
+        """True if the split was read completely. The split need not exist any more."""
         return False
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:

@@ -115,7 +115,7 @@ def snapshot_reader(name: str) -> SnapshotReader | None:
 
 
 def change_connector(name: str) -> ChangeConnector:
-    """The connector with that name. Raises TypeError if it does not capture changes."""
+    """The connector with that name. Raises TypeError if this connector does not capture changes."""
     found = connector(name)
     if not isinstance(found, ChangeConnector):
         raise TypeError(f"connector {name} does not capture changes")

@@ -38,11 +38,12 @@ rows.
 class SinkShape:
     """The rows that a sink writes.
 
-    ``type`` is append-only, upsert or debezium; ``encode`` is upper case, None without FORMAT.
+    ``type`` is append-only, upsert or debezium; ``encode`` is in upper case; it is None if the sink has no FORMAT
+    clause.
 
     ``schema`` is the schema of the rows, as Spark's JSON; ``keys`` are the columns of the primary key.
-    ``encode_options`` are the options of the ENCODE clause; ``key_encode`` is TEXT or BYTES, None for keys encoded like
-    values. ``deletes``: the rows may include deletes.
+    ``encode_options`` are the options of the ENCODE clause; ``key_encode`` is TEXT or BYTES; it is None if keys are
+    encoded like values. ``deletes``: the rows may include deletes.
     """
 
     name: str
@@ -64,10 +65,10 @@ class SinkShape:
 class SinkLook:
     """The state of a sink's target, as the target reports it.
 
-    At most one of these is set: ``error`` (the target does not respond), ``missing`` (an object that the options name
-    does not exist), ``misfit`` (the target cannot store these rows), ``doubt`` (the target may refuse most of these
-    rows, because of their types). ``hint`` is the remedy for ``missing``, ``misfit`` or ``doubt``. ``named`` is the
-    missing object's name as written in the options.
+    At most one of these fields is set: ``error`` (the target does not respond), ``missing`` (an object that the options
+    name does not exist), ``misfit`` (the target cannot store these rows), ``doubt`` (the target may refuse most of
+    these rows, because of their types). ``hint`` is the remedy for ``missing``, ``misfit`` or ``doubt``. ``named`` is
+    the missing object's name as written in the options.
 
     A ``doubt`` prevents CREATE SINK; existing sinks still run.
     """
@@ -138,8 +139,8 @@ class SinkWriter(Protocol):
         """Fences earlier runs, if the target supports it.
 
         Returns the number of this generation's last batch in the target (-1: none), or None if the target does not
-        store batch numbers. Sinks without batch numbers may repeat a batch after a crash. Raises SinkError;
-        TakenOverError if the target has the fence of a later run.
+        store batch numbers. Sinks without batch numbers may repeat a batch after a crash. Raises TakenOverError if the
+        target has the fence of a later run, and SinkError for other failures.
         """
         ...
 
@@ -148,9 +149,9 @@ class SinkWriter(Protocol):
 
         ``rows`` has the shape's columns and :data:`OP`. The changes take effect in the order of the rows.
 
-        After a crash, the method may be called again with the same batch; after RefusedRowsError, it is called again
-        without the refused rows. Raises SinkError if the target is unavailable, RefusedRowsError if it refuses rows,
-        and TargetUnfitError if it accepts no row at all.
+        After a crash, the method may be called again with the same batch; after RefusedRowsError, the method is called
+        again without the refused rows. Raises SinkError if the target is unavailable, RefusedRowsError if the target
+        refuses rows, and TargetUnfitError if the target accepts no row at all.
         """
         ...
 
@@ -171,8 +172,8 @@ class MarkingSink(Protocol):
     """A sink connector whose writers leave marks in the target, so that each batch is written once."""
 
     def marked_batch(self, options: Mapping[str, str], identity: str, generation: int) -> int | None:
-        """The number of the last batch of a sink's generation that the target contains; -1 if it contains none of this
-        generation.
+        """The number of the last batch of a sink's generation that the target contains; -1 if the target contains no
+        batch of this generation.
 
         None if the target does not exist or has no marks of the sink, which shows that the sink has not written to it.
         Raises SinkError if the target does not respond.
@@ -195,7 +196,7 @@ class SinkConnector(Protocol):
     def check_options(self, options: Mapping[str, str]) -> None:
         """Checks that the options are consistent.
 
-        Does not contact the target. Raises INVALID_PROPERTY, MISSING_PROPERTY.
+        Does not contact the target. Raises INVALID_PROPERTY or MISSING_PROPERTY.
         """
         ...
 
@@ -208,7 +209,7 @@ class SinkConnector(Protocol):
     ) -> SinkLook:
         """Checks whether the target can store rows of this shape.
 
-        Without a shape (for CREATE CONNECTION), it only checks whether the target responds.
+        Without a shape (for CREATE CONNECTION), the method only checks whether the target responds.
 
         Errors are returned, never raised. Writes nothing.
         """

@@ -38,7 +38,7 @@ class BatchOnly(PlainConnector):
         raise self._refused()
 
     def split_topic(self, split: str) -> str:
-        """The split itself, since it has no topic."""
+        """The split itself, because a split has no topic."""
         return split
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:

@@ -56,9 +56,9 @@ class LineReader(Protocol):
     ) -> DataFrame:
         """All current lines of the upstream as undecoded records (``value``, ``_rw_split``, ``_rw_offset``).
 
-        ``columns`` are the names of the fields; the fields of CSV files with a header line are reordered to match.
-        The caller uses this method instead of :meth:`SnapshotReader.read_snapshot` for CSV and JSON lines; the same
-        guarantees apply.
+        ``columns`` are the names of the fields; the fields of CSV files with a header line are reordered to match
+        ``columns``. The caller uses this method instead of :meth:`SnapshotReader.read_snapshot` for CSV and JSON lines;
+        the same guarantees apply.
         """
         ...
 
@@ -72,9 +72,9 @@ class ArrowReader(SnapshotReader, Protocol):
     ) -> pa.Table | None:
         """All current rows of the upstream, with exactly ``columns`` (name → type), in that order.
 
-        Returns None if there are more than ``most_rows`` rows or they need more than ``most_bytes`` of memory, or if
-        the result might differ from the result of :meth:`SnapshotReader.read_snapshot` in any value or error. The
-        caller then uses that method.
+        Returns None if there are more than ``most_rows`` rows, if the rows need more than ``most_bytes`` of memory, or
+        if the result might differ from the result of :meth:`SnapshotReader.read_snapshot` in any value or error. In all
+        these cases, the caller uses :meth:`SnapshotReader.read_snapshot`.
         """
         ...
 
@@ -117,7 +117,7 @@ class ColumnReader(ColumnChecker, Protocol):
     """A :class:`SnapshotReader` whose upstream has typed columns."""
 
     def row_estimate(self, options: Mapping[str, str]) -> int | None:
-        """The approximate number of rows; None if it cannot be determined quickly.
+        """The approximate number of rows; None if the number cannot be determined quickly.
 
         Raises nothing if the upstream does not respond.
         """

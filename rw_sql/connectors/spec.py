@@ -73,10 +73,10 @@ class OptionSpec:
     connection, if the two names differ; the spec of the connection's type then defines the option. ``is_alterable``:
     ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option.)
     ``is_address``: the value is a URL, whose part before ``?`` names the target. A change of this part is unsafe, even
-    if the option is alterable. ``default_port`` is the port of such a URL that has none. ``is_ignored``: the option is
-    accepted but has no effect. ``also`` are names of the option in other systems: they are not accepted, but a hint
-    suggests this option instead. ``instead`` are alternative options: only one of them may be set, and an ALTER that
-    sets this option removes the alternatives.
+    if the option is alterable. ``default_port`` is the port that applies if such a URL names no port. ``is_ignored``:
+    the option is accepted but has no effect. ``also`` are names of the option in other systems: they are not accepted,
+    but a hint suggests this option instead. ``instead`` are alternative options: only one of them may be set, and an
+    ALTER that sets this option removes the alternatives.
     """
 
     key: str
@@ -207,7 +207,7 @@ class ConnectorSpec:
         return next((option for pattern, option in self._patterns if pattern.fullmatch(key)), None)
 
     def value(self, options: Mapping[str, str], key: str) -> str | None:
-        """An option's value, or its default; None if it has neither."""
+        """An option's value, or its default; None if the option has neither."""
         if key in options:
             return options[key]
         found = self.option(key)
@@ -234,7 +234,7 @@ def find_option_errors(
     spans: Mapping[str, Span] | None = None,
     value_spans: Mapping[str, Span] | None = None,
 ) -> tuple[OptionError, ...]:
-    """All errors of a WITH list (without ``connector``): unknown keys first, then missing ones, then invalid values.
+    """All errors of a WITH list (without ``connector``): unknown keys first, then missing keys, then invalid values.
 
     ``spans`` and ``value_spans`` are the positions of the keys and values in the statement, for the caret of an
     error.
@@ -264,7 +264,8 @@ def check_option_values(
 
 
 def plain_keys(spec: ConnectorSpec, keys: Iterable[str]) -> frozenset[str]:
-    """The keys whose values an error message may show: neither secret options nor unknown keys similar to one."""
+    """The keys whose values an error message may show. These are the keys of options that are not secret, and unknown
+    keys that are similar only to keys of such options."""
     plain = set()
     for key in keys:
         meant = [known] if (known := spec.option(key)) else [spec.option(near) for near in spec.near(key)]
@@ -298,7 +299,7 @@ def check_format(
 
 
 def check_include(spec: ConnectorSpec, kind: str, span: Span | None = None) -> IncludeSpec:
-    """The spec of an INCLUDE column. Raises SqlError INVALID_DEFINITION if the connector has none of that kind."""
+    """The spec of an INCLUDE column. Raises SqlError INVALID_DEFINITION if the connector does not have this column."""
     found = spec.include.get(kind.lower())
     if found is None:
         raise SqlError(
@@ -341,8 +342,8 @@ def load_spec(name: str) -> ConnectorSpec:
 def parse_spec(text: str) -> ConnectorSpec:
     """Parses a spec from TOML text; third-party connectors use it. Raises ValueError for an invalid spec.
 
-    ``connection_of`` names the source connector whose connections a sink uses: the sink accepts all their options and
-    ignores those in ``ignored_of_connection``.
+    ``connection_of`` names the source connector whose connections a sink uses: the sink accepts all options of these
+    connections, and ignores the options in ``ignored_of_connection``.
     """
     table = tomllib.loads(text.removeprefix("\ufeff"))
     shared = load_spec(table["connection_of"]).options if "connection_of" in table else {}

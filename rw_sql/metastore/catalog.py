@@ -1,8 +1,8 @@
 """Reads ``catalog/NNNN_*.sql``: the metastore's tables as Delta schemas, and its views as templates.
 
-The files contain only CREATE TABLE, ALTER TABLE … ADD COLUMNS and CREATE VIEW, in Spark's SQL. This module reads
-them with a few simple rules instead of a SQL parser, so that opening a metastore needs neither the grammar nor
-Spark, and the text of a view reaches Spark unchanged.
+The files contain only CREATE TABLE, ALTER TABLE … ADD COLUMNS and CREATE VIEW, in Spark's SQL. This module reads these
+files with a few simple rules instead of a SQL parser, so that opening a metastore needs neither the grammar nor Spark,
+and the text of a view reaches Spark unchanged.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Migration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """All migrations. ``views`` has the newest SELECT of each view, which names the tables ``rw_catalog.<table>``."""
+    """All migrations. ``views`` has the newest SELECT of each view. The SELECT refers to each table as
+    ``rw_catalog.<table>``."""
 
     migrations: tuple[Migration, ...]
     views: Mapping[str, str] = field(default_factory=dict)

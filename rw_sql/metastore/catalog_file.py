@@ -33,7 +33,7 @@ class _File(msgspec.Struct, kw_only=True):
 
 
 def catalog_to_json(snapshot: Snapshot) -> str:
-    """The file's text, which people can read and which has the same order at each export."""
+    """The text of the file. The text is formatted for people, and each export writes the objects in the same order."""
     file = _File(
         epoch=snapshot.epoch,
         objects=[_public(snapshot.records[id_]) for id_ in sorted(snapshot.records)],

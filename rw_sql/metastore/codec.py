@@ -1,7 +1,8 @@
 """Converts records, changes and before-images to JSON and back.
 
 msgspec writes the fields of a dataclass in the order of their declaration, and checks the types of the values that it
-reads. Reading is strict: an unknown kind or field comes from a newer version, and the next write would lose it.
+reads. Reading is strict, because an unknown kind or field comes from a newer version of rw_sql, and the next write
+would remove it.
 """
 
 from __future__ import annotations
@@ -174,8 +175,8 @@ def before_from_json(text: str) -> BeforeImage:
 def apply_before(operation: OperationRecord) -> tuple[Change, ...]:
     """The changes that restore definitions, assignments and positions as they were before an operation.
 
-    Applied right after the operation, they restore the catalog's content, as a new epoch. Drops come first, so that a
-    name is free before the object that had the name is restored.
+    If these changes are applied right after the operation, the new epoch has the same content as the epoch before the
+    operation. Drops come first, so that a name is free before the object that had the name is restored.
     """
     return changes_back(before_from_json(operation.before))
 
@@ -188,7 +189,8 @@ def changes_back(before: BeforeImage) -> tuple[Change, ...]:
         if gone := tuple(split for split, epoch in splits.items() if epoch is None):
             changes.append(UnassignSplits(fragment=fragment, splits=gone))
         if back := tuple(split for split, epoch in splits.items() if epoch is not None):
-            # Unassign, then assign: the assignment gets this operation's epoch even if the split was never unassigned.
+            # Unassigns the splits first, so that the assignment gets this operation's epoch even if a split was never
+            # unassigned.
             changes += [UnassignSplits(fragment=fragment, splits=back), AssignSplits(fragment=fragment, splits=back)]
     for fragment, states in before.states.items():
         if gone := tuple(split for split, state in states.items() if state is None):

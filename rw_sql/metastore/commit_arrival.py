@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from rw_sql.metastore.table import StoredTable
 
 SETTLING_SECONDS = 10.0
-"""The time in seconds for which the log is read repeatedly, until it shows whether a commit arrived."""
+"""The maximum time, in seconds, for which the log is read repeatedly until the log shows whether a commit has
+arrived."""
 
 _LOOK_SECONDS = 0.2
 
 
 def has_arrived(log: StoredTable, row: dict[str, Any], error: Exception, seconds: float) -> bool:
     """True if the log contains a row although its append failed. Waits up to ``seconds`` until the store responds;
-    raises CommitUnknown if it does not."""
+    raises CommitUnknown if the store does not respond in this time."""
     ends_at = time.monotonic() + seconds
     while True:
         try:

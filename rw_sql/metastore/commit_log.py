@@ -1,5 +1,5 @@
-"""The commit files of a metastore table, read without delta-rs, which needs more time or requests to find new
-commits."""
+"""Reads the commit files of a metastore table without delta-rs, because delta-rs needs more time or more requests to
+find new commits."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Looks:
 
     @contextmanager
     def at_most_every(self, seconds: float) -> Iterator[None]:
-        """A context manager inside which, in this thread, a read looks for new commits only if the last look of the
-        process at the same table is ``seconds`` old. Writes always look."""
+        """A context manager for this thread. Inside the context, a read looks for new commits only if the last look of
+        the process at the same table is at least ``seconds`` old. A write always looks for new commits."""
         before = self._seconds
         self._of_thread.seconds = seconds
         try:
@@ -44,7 +44,8 @@ class Looks:
         self._valid_from = time.monotonic()
 
     def is_valid(self, looked_at: float) -> bool:
-        """True if this thread need not look at a table again after the look at ``looked_at`` (monotonic seconds)."""
+        """True if the last look at a table, at the time ``looked_at`` (monotonic seconds), is recent enough for this
+        thread."""
         return self._valid_from <= looked_at and time.monotonic() - looked_at < self._seconds
 
 
@@ -57,13 +58,14 @@ class LocalLog:
         self._listed_at = -1
 
     def newest(self, known: int, *, is_exact: bool = False) -> int:
-        """The newest version; ``known`` is one that exists. Takes two file system calls, a few microseconds."""
+        """The newest version; ``known`` is a version that exists. The method needs two file system calls, which take a
+        few microseconds."""
         listed_at = os.stat(self._directory).st_mtime_ns
         newest = max(self._newest, known)
         while os.path.exists(f"{self._directory}/{newest + 1:020d}.json"):
             newest += 1
         # The directory has changed for an unknown reason: the next version's file may have been created and cleaned up
-        # while this process slept. A listing shows it.
+        # while this process slept. A listing shows whether this has happened.
         if listed_at != self._listed_at:
             if newest == self._newest:
                 names = os.listdir(self._directory)
@@ -73,7 +75,7 @@ class LocalLog:
         return newest
 
     def text(self, version: int) -> str | None:
-        """The text of a commit; None if it was cleaned up."""
+        """The text of a commit; None if the commit was cleaned up."""
         try:
             return self._directory.joinpath(f"{version:020d}.json").read_text("utf-8")
         except FileNotFoundError:
@@ -83,9 +85,10 @@ class LocalLog:
 class StoreLog:
     """The log of a table in an object store. Thread-safe.
 
-    A look requests the file that the next commit would write, which is one request, and no listing, while nothing is
-    new. That file can be missing although there are newer ones: commits are cleaned up after minutes, by the clock of
-    another machine. Once a minute, and after each longer gap between two looks, the log must therefore be listed.
+    A look requests the file that the next commit would write. If there is no new commit, a look therefore takes one
+    request and no listing. The file can be missing although newer commit files exist, because commit files are removed
+    after a few minutes, as measured by the clock of another machine. Once a minute, and after each longer gap between
+    two looks, the log must therefore be listed.
 
     ``fetch`` returns a file's content. ``fetch`` raises FileNotFoundError if the file does not exist.
     """
@@ -98,12 +101,12 @@ class StoreLog:
         self._newest = -1
         self._texts: dict[int, str] = {}
         self._looked_at = self._refused_at = float("-inf")
-        # Times of both clocks, because the monotonic clock stands still while the machine sleeps, and the wall clock
-        # may be set.
+        # The times of both clocks are stored, because the monotonic clock stops while the machine sleeps, and the wall
+        # clock may be changed.
         self._listed_at = (float("-inf"), float("-inf"))
 
     def newest(self, known: int, *, is_exact: bool = False) -> int | None:
-        """The newest version; ``known`` is one that exists. None if the log must be listed first.
+        """The newest version; ``known`` is a version that exists. None if the log must be listed first.
 
         The answer may be as old as :class:`Looks` permits, unless ``is_exact``.
         """
@@ -145,7 +148,7 @@ class StoreLog:
             del self._texts[version]
 
     def text(self, version: int) -> str | None:
-        """The text of a commit that a look has found; None for others."""
+        """The text of a commit that a look has found; None for other commits."""
         return self._texts.get(version)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Lease:
     """The lease of a resource group: the process that runs the jobs of the group.
 
-    Process ids are valid on ``host``; ``process_start`` distinguishes a process from a later one with the same id.
+    Process ids are valid on ``host``; ``process_start`` distinguishes a process from a later process with the same id.
     ``applied_epoch`` is the last epoch that the owner's reconciler has applied. ``version`` is the owner's version of
     rw_sql; None for an owner whose version has no resource groups.
     """
@@ -37,13 +37,14 @@ class Lease:
 
     @property
     def let_go(self) -> int:
-        """The last epoch for which the owner has stopped every job that the catalog no longer assigns to this group."""
+        """The last epoch up to which the owner has stopped every job that the catalog no longer assigns to this
+        group."""
         return self.applied_epoch if self.let_go_epoch is None else self.let_go_epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of a job. Runs are numbered from 1 for each job; a later run fences all earlier ones."""
+    """One run of a job. Runs are numbered from 1 for each job; a later run fences all earlier runs."""
 
     job: str
     run: int
@@ -107,7 +108,7 @@ class Request:
     """A statement that a session without a JVM passes to the owner of a resource group.
 
     ``body``, ``progress`` and ``answer`` are JSON; ``body`` is None once the request is done. ``taken_by`` is the owner
-    that runs it.
+    that runs the statement.
     """
 
     request: str

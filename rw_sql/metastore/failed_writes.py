@@ -1,4 +1,4 @@
-"""The log lines about failed writes of the metastore that no caller sees, because a later write repeats them."""
+"""Logs failed writes of the metastore. A caller gets no error for such a write, because a later write repeats it."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ class FailedWrites:
             _log.warning("%s: %s", what, error)
 
     def forget(self) -> None:
-        """Logs all failures again."""
+        """Makes :meth:`warn` log every failure again, even if the cause is logged elsewhere."""
         self.is_explained = _never

@@ -78,12 +78,13 @@ class JobStore:
         self._lock = RLock()
         self._tables: dict[str, KeyedTable] = {}
         self._runs: tuple[Mapping[_Key, _Row], dict[str, dict[int, Run]]] | None = None
-        # The rows of noted positions, grouped by fragment, so that each of a thousand sources reads only its own rows.
+        # The rows of noted positions are grouped by fragment, so that each of a thousand sources reads only its own
+        # rows.
         self._noted: tuple[Mapping[_Key, _Row], dict[str, list[_Row]]] | None = None
         self._told: set[Event] = set()
         self.saying = RLock()
         """A lock that a thread holds while it computes and stores a status. A thread that takes the lock before it
-        reads a status therefore never reads one that is about to change."""
+        reads a status therefore never reads a status that is about to change."""
         self.requests = RequestStore(partial(self._open, "runtime_requests", ("request",), recent_requests))
 
     @contextmanager
@@ -120,7 +121,8 @@ class JobStore:
         return bool(self._leases().write(choose))
 
     def renew_lease(self, lease: Lease) -> bool:
-        """Replaces the holder's lease with a newer state of it; returns False if the lease was lost or released."""
+        """Replaces the holder's lease with a newer state of the lease; returns False if the lease was lost or
+        released."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_lease_row(lease)] if _is_held(_lease(present, lease.group), lease) else []
@@ -216,10 +218,10 @@ class JobStore:
     def note_positions(self, positions: Sequence[NotedPosition]) -> tuple[NotedPosition, ...]:
         """Records positions per fragment and split.
 
-        Returns the positions that were refused because a newer one is stored.
+        Returns the positions that were refused because a newer position is stored.
 
-        The order of positions is the order of their (epoch, run, log_version). A position that is already stored is not
-        written again.
+        Of two positions, the position with the greater (epoch, run, log_version) is newer. A position that is already
+        stored is not written again.
         """
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
@@ -269,7 +271,7 @@ class JobStore:
         self._change_locks(locks, is_released=True)
 
     def extend_locks(self, locks: Sequence[QuiesceLock], expires_ms: int) -> None:
-        """Sets a later end of quiesce locks."""
+        """Sets a later expiry time of quiesce locks."""
         self._change_locks(locks, expires_ms=expires_ms)
 
     def _change_locks(self, locks: Sequence[QuiesceLock], **values: bool | int) -> None:
@@ -303,8 +305,8 @@ class JobStore:
         return frozenset(operation for of_source, operation in rows if of_source == source_id)
 
     def rewind_stamp(self) -> tuple[object, ...]:
-        """A tuple that lets a caller detect changes. The caller compares the items by identity: an item is a different
-        object once a job has started, or once a rewind point or a completed REWIND has been recorded."""
+        """A tuple with which a caller can detect changes. The caller compares the items by identity: an item is a
+        different object once a job has started, or once a rewind point or a completed REWIND has been recorded."""
         return self._run_table().rows(), self._rewind_points().rows(), self._rewinds().rows()
 
     def drop_rewind_points(self, points: Sequence[RewindPoint]) -> None:

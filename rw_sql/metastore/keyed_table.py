@@ -26,7 +26,7 @@ class KeyedTable:
     incrementally.
 
     Upkeep *folds* the table: it replaces the content with the current rows if the removed rows outnumber the remaining
-    ones by more than ``worth_folding``. ``trim`` receives the current rows and returns those to keep.
+    rows by more than ``worth_folding``. ``trim`` receives the current rows and returns the rows to keep.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class KeyedTable:
         self._lock = RLock()
 
     def rows(self, *, is_exact: bool = False) -> Mapping[Key, Row]:
-        """The current rows. The returned mapping never changes; a later call may return a new one.
+        """The current rows. The returned mapping never changes; a later call may return a new mapping.
 
         In an object store, the rows may be as old as :class:`~rw_sql.metastore.commit_log.Looks` permits, unless
         ``is_exact``.
@@ -89,7 +89,7 @@ class KeyedTable:
 
     def _append(self, present: Mapping[Key, Row], chosen: Sequence[Row]) -> bool:
         """Commits the rows if the table has not changed since they were chosen."""
-        with self._table.lock:  # On an object store, a poll by another thread moves the handle too.
+        with self._table.lock:  # In an object store, a poll by another thread advances the handle too.
             before = self._version
             self._table.advance(before)
             if self._table.version != before:

@@ -1,4 +1,5 @@
-"""Checks the path or URI of a warehouse. Does not import delta-rs, because a light installation lacks it."""
+"""Checks the path or URI of a warehouse. The module does not import delta-rs, because a light installation does not
+contain delta-rs."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ def catalog_folder(warehouse: str) -> str:
 def absolute_path(path: str | Path) -> Path:
     """Converts a local path to an absolute one, without ``~`` and symbolic links.
 
-    Raises SqlError FILE_UNREADABLE if the path is relative and the current folder was deleted, or if it begins with
-    ``~`` and the user has no home folder.
+    Raises SqlError FILE_UNREADABLE if the path is relative and the current folder was deleted, or if the path begins
+    with ``~`` and the user has no home folder.
     """
     try:
         expanded = Path(path).expanduser()
@@ -40,7 +41,8 @@ def absolute_path(path: str | Path) -> Path:
 
 
 def require_folder(path: str) -> None:
-    """Raises SqlError FILE_UNREADABLE if a file is at a local path, or at the path of a folder that contains it.
+    """Raises SqlError FILE_UNREADABLE if there is a file instead of a folder at a local path or at one of its parent
+    paths.
 
     Without this check, the file system's error would look like the error of a store that does not respond.
     """

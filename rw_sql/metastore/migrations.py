@@ -47,8 +47,8 @@ def migrate(directory: str, catalog: Catalog) -> None:
 def require_format(directory: str, catalog: Catalog) -> None:
     """Checks that the warehouse has the catalog's newest format. Writes nothing.
 
-    Raises SqlError METASTORE_IS_NEWER if the warehouse has a newer format, and NOT_SUPPORTED if it must be migrated
-    first.
+    Raises SqlError METASTORE_IS_NEWER if the warehouse has a newer format, and NOT_SUPPORTED if the warehouse must be
+    migrated first.
     """
     seen = StoredTable(join(directory, "migrations")).transaction(_APPLIED)
     if seen > catalog.number:

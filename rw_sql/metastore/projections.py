@@ -114,7 +114,7 @@ def fold_rows(projection: Projection, table: pa.Table) -> pa.Table | None:
     kept = newest_rows(table, KEYS[projection], "epoch")
     if projection != "objects":
         fragments, epochs = kept.column("fragment").to_pylist(), kept.column("epoch").to_pylist()
-        newest = dict(zip(fragments, epochs, strict=True))  # Rows are sorted by epoch: the last one applies.
+        newest = dict(zip(fragments, epochs, strict=True))  # The rows are sorted by epoch, so the last row applies.
         marks = kept.column("is_assigned" if projection == "fragment_splits" else "state").to_pylist()
         is_kept = [
             mark not in (None, False) or newest[f] == at for mark, f, at in zip(marks, fragments, epochs, strict=True)

@@ -26,10 +26,10 @@ class SourceRecord:
     :mod:`rw_sql.model.backfill_ranges`. ``snapshot`` is the epoch of the statement that made the tables of a change
     data capture source repeat their snapshots; 0 if there was none. ``added_columns`` are (name, id): objects with a
     lower id were created before the column and do not see it. ``resource_group`` is the group whose owner runs its job.
-    ``group_since`` is the epoch of the statement that put the source into this group; 0 if it was created there.
-    ``keeps_reader``: the shared reader of a change data capture source runs even if nothing reads the source, because
-    the upstream keeps its log until the reader acknowledges it. The operation after which no object reads the source
-    sets this field, if the upstream has a slot.
+    ``group_since`` is the epoch of the statement that moved the source to this group; 0 if the source was created in
+    this group. ``keeps_reader``: the shared reader of a change data capture source runs even if nothing reads the
+    source, because the upstream keeps its log until the reader acknowledges it. The operation after which no object
+    reads the source sets this field, if the upstream has a slot.
     """
 
     id: int
@@ -105,11 +105,11 @@ class MaterializedViewRecord:
     :mod:`rw_sql.model.backfill_ranges`. A source whose log the view reads from the beginning has no history.
     ``backfill_rate_limit`` is the maximum number of backfill records per second (None: no limit; 0: backfill is
     stopped). ``kept_generation`` is the previously used generation, whose table and checkpoint are kept too; 0 means
-    the view's current generation minus one. ``last_generation`` is the highest generation that ever existed, if it
-    differs from the view's. If the view's current query is newer than the view, ``sees`` was the first unused id when
-    the view got this query; columns added later are invisible to the query. ``parallelism`` is the number of partitions
-    of its query's state; this number never changes within a generation. ``resource_group`` and ``group_since`` are as
-    in :class:`SourceRecord`.
+    the view's current generation minus one. ``last_generation`` is the highest generation that ever existed, if this
+    generation differs from the view's current generation. If a statement replaced the view's query, ``sees`` is the
+    first id that was unused when the view got its current query. Columns that were added later are invisible to the
+    query. ``parallelism`` is the number of partitions of its query's state; this number never changes within a
+    generation. ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
     """
 
     id: int
@@ -142,7 +142,7 @@ new row is ignored. IF_NOT_NULL: only those new values that are not null replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecord(MaterializedViewRecord):
-    """A table with a connector: consists of a source and of rows made from its records.
+    """A table with a connector. The table consists of a source and of rows that are made from the source's records.
 
     The job of a table works like the job of a view.
 
@@ -150,14 +150,14 @@ class TableRecord(MaterializedViewRecord):
     name and cannot be dropped without the table; None after DROP CONNECTOR. ``inputs`` is that source, or empty;
     ``query`` computes the table's columns from a row of the source. ``primary_key`` are the columns that identify a
     row; ``keys`` are the same columns if rows are replaced, and empty if rows are only appended. ``conflict`` is
-    OVERWRITE, IGNORE or IF_NOT_NULL. An inserted row is ignored if its ``version_columns`` are older than those of the
-    existing row with its key. ``added_columns`` are (name, id): objects with a lower id were created before the column
-    and do not see it. ``dropped_columns`` are columns that remain only in the table's files; ``dropped_fields`` are
-    fields that remain only in the source's log. ``stored_names`` has a pair (name, name in the files) for each renamed
-    column, because renaming does not rewrite files. A table of a change data capture source (``FROM source TABLE
-    'name'``) has no ``source_id``; its only input is that source. The table ignores changes before ``live_from``, the
-    source's position at the table's creation. ``live_from`` consists of the epoch of the statement that set the
-    position, the position, and the first hour (since 1970) of the log that can contain later changes.
+    OVERWRITE, IGNORE or IF_NOT_NULL. An inserted row is ignored if its values of ``version_columns`` are older than the
+    values of the existing row with the same key. ``added_columns`` are (name, id): objects with a lower id were created
+    before the column and do not see it. ``dropped_columns`` are columns that remain only in the table's files;
+    ``dropped_fields`` are fields that remain only in the source's log. ``stored_names`` has a pair (name, name in the
+    files) for each renamed column, because renaming does not rewrite files. A table of a change data capture source
+    (``FROM source TABLE 'name'``) has no ``source_id``; its only input is that source. The table ignores changes before
+    ``live_from``, the source's position at the table's creation. ``live_from`` consists of the epoch of the statement
+    that set the position, the position, and the first hour (since 1970) of the log that can contain later changes.
     """
 
     source_id: int | None = None
@@ -198,11 +198,12 @@ class SinkRecord:
     """A sink. ``definition`` is its canonical CREATE SINK statement; the other fields are derived from it.
 
     ``inputs`` are the ids of the objects that it reads. ``query`` is Spark SQL over them; empty if the sink writes one
-    input unchanged. ``replaces``: later rows of a key replace earlier ones, because the query aggregates. ``schema`` is
-    the schema of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the columns of
-    its primary key. ``starts`` has a pair (input id, version of the input's table after which the sink begins) for each
-    input that the sink does not read from the beginning. A paused sink keeps its positions. ``parallelism`` is the
-    number of partitions of its query's state. ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
+    input unchanged. ``replaces``: later rows of a key replace earlier rows of the key, because the query aggregates.
+    ``schema`` is the schema of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the
+    columns of its primary key. ``starts`` has a pair (input id, version of the input's table after which the sink
+    begins) for each input that the sink does not read from the beginning. A paused sink keeps its positions.
+    ``parallelism`` is the number of partitions of its query's state. ``resource_group`` and ``group_since`` are as in
+    :class:`SourceRecord`.
     """
 
     id: int
@@ -244,8 +245,8 @@ class ConnectionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretRecord:
-    """A secret. ``definition`` is its CREATE SECRET statement without the value; ``backend`` is where the value is
-    stored.
+    """A secret. ``definition`` is its CREATE SECRET statement without the value; ``backend`` names the place where the
+    value is stored.
 
     ``sealed`` is the encrypted value if the backend is ``meta``; None for other backends. ``repr`` omits ``sealed``.
     """
@@ -315,9 +316,9 @@ class RebuildRecord:
     """The rebuild of a view: a second table, which replaces the view's table as soon as the second table has caught up.
 
     ``histories`` are the backfills of the new table, as in :class:`MaterializedViewRecord`. ``created_at_ms`` is 0 in
-    the records of older versions, which did not record it. ``view`` is the view's new record if the query of the view,
-    or of a view that it reads, changes; None if the rebuild repeats the same query. ``parallelism`` is the number of
-    state partitions of the new table's query; 0 means the same number as the view's.
+    the records of older versions of rw_sql, which did not record the time of creation. ``view`` is the view's new
+    record if the query of the view, or of a view that it reads, changes; None if the rebuild repeats the same query.
+    ``parallelism`` is the number of state partitions of the new table's query; 0 means the same number as the view's.
     """
 
     id: int
@@ -446,7 +447,7 @@ class Operation:
     """A statement that changes the catalog, before its commit. ``statement`` is its canonical form without secrets.
 
     ``kind`` is the statement's name (``CREATE SOURCE``, ``UNSAFE SET``, ``RESET SOURCE SPLITS``); ``objects`` are the
-    names of all affected objects, dependents included. ``plan`` is the output of EXPLAIN. ``prediction`` is the
+    names of all affected objects, including dependents. ``plan`` is the output of EXPLAIN. ``prediction`` is the
     predicted effect as JSON, which is later compared with the actual effect.
     """
 
@@ -466,7 +467,7 @@ class OperationRecord:
     """A committed operation, as read from the table ``operations``. ``changes`` and ``before`` are JSON; times are in
     milliseconds.
 
-    ``outcome`` is None until one is recorded, then 'applied', 'committed' or 'failed: …'.
+    ``outcome`` is 'applied', 'committed' or 'failed: …'; None if no outcome is recorded yet.
     """
 
     epoch: int

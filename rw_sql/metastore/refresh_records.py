@@ -17,7 +17,7 @@ class RefreshRecord:
     """The refresh state of a table. Only refreshable tables have one.
 
     ``refresh`` counts the refreshes started so far; ``interval_s`` is the interval of automatic refreshes.
-    ``triggered_ms`` is the start of the last refresh, ``succeeded_ms`` the end of the last successful one, and
+    ``triggered_ms`` is the start of the last refresh, ``succeeded_ms`` the end of the last successful refresh, and
     ``failure`` the error of the last refresh. While the state is FINISHING, ``chunks`` chunks with ``rows`` rows in
     total are merged. Each chunk is a batch of the table's job; the batch of the first chunk has the number
     ``first_batch``.

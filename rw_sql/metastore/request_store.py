@@ -37,7 +37,7 @@ class RequestStore:
         self._table().write(lambda present: [] if (request.request,) in present else [row])
 
     def find(self, name: str) -> Request | None:
-        """The request with the given name; None if it is not stored, or was answered long ago."""
+        """The request with the given name; None if the request is not stored, or was answered long ago."""
         row = self._table().rows().get((name,))
         return None if row is None else msgspec.convert(row, Request)
 
@@ -48,7 +48,7 @@ class RequestStore:
         return tuple(msgspec.convert(row, Request) for row in sorted(found, key=lambda row: row["seq"]))
 
     def change(self, request: Request, later: Request) -> bool:
-        """Replaces ``request`` by ``later``; returns False if the stored request has another state than ``request``.
+        """Replaces ``request`` with ``later``; returns False if the stored request has another state than ``request``.
 
         The text of a statement is not stored for long: a request that is done or withdrawn has no ``body``, and
         :meth:`tidy` removes its earlier rows, which contain the text.

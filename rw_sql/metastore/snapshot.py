@@ -206,7 +206,7 @@ class Snapshot:
         return self.stored.get(fragment, _NO_STATES)
 
     def object_epoch(self, id: int) -> int:
-        """The epoch of the object's last change, including its drop; 0 if it never existed."""
+        """The epoch of the object's last change, including its drop; 0 if the object never existed."""
         return self.object_epochs.get(id, 0)
 
     def fragment_epoch(self, fragment: str) -> int:

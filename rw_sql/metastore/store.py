@@ -94,8 +94,8 @@ class Metastore:
         """Opens the metastore of a warehouse (a path or URI). Creates or migrates the metastore first if necessary.
 
         Completes projections that a crashed process left incomplete. For a URI, the object store's options come from
-        the environment. With ``only_reads``, nothing is written, and a warehouse that must be migrated first raises
-        NOT_SUPPORTED. Raises SqlError METASTORE_IS_NEWER if a newer version of rw_sql wrote the warehouse, and
+        the environment. With ``only_reads``, nothing is written, and SqlError NOT_SUPPORTED is raised if the warehouse
+        must be migrated first. Raises SqlError METASTORE_IS_NEWER if a newer version of rw_sql wrote the warehouse, and
         INVALID_PARAMETER for a path that Delta cannot address.
         """
         catalog = catalog or load_catalog()
@@ -190,8 +190,8 @@ class Metastore:
             on_append()
             for event in tuple(self._told):
                 event.set()
-        # Called without the lock: if no thread can be started, both tasks run here, and another thread that is updating
-        # a projection may need the lock.
+        # The tasks are scheduled without the lock. If no thread can be started, both tasks run here, and another thread
+        # that is updating a projection may need the lock.
         self._projecting_later.schedule()
         if self._operations.is_upkeep_due(before):
             self._turns.schedule()
@@ -200,7 +200,7 @@ class Metastore:
     @contextmanager
     def telling(self, event: Event) -> Iterator[None]:
         """A context manager inside which each commit through this object sets ``event``, so that a waiting caller can
-        poll less often. Commits of other processes do not set it; only polling finds them."""
+        poll less often. Commits of other processes do not set ``event``; only polling finds such commits."""
         self._told.add(event)
         try:
             yield
@@ -243,7 +243,7 @@ class Metastore:
         self.flush_projections()
         self._outcomes.flush()
         if with_upkeep:
-            # Writing an outcome may start upkeep: wait for it afterwards.
+            # Writing an outcome may start upkeep, so this method waits for upkeep afterwards.
             self._turns.flush()
 
     def flush_projections(self) -> None:
@@ -259,7 +259,7 @@ class Metastore:
         """Writes the pending outcomes."""
         rows: list[dict[str, Any]] = []
         while self._pending:
-            with suppress(IndexError):  # Another thread writes it.
+            with suppress(IndexError):  # Another thread writes the outcome.
                 rows.append(self._pending.popleft())
         if not rows:
             return
@@ -293,7 +293,8 @@ class Metastore:
         limit: int | None = None,
         since: int | None = None,
     ) -> tuple[OperationRecord, ...]:
-        """Operations with their outcomes, latest first. With ``object_name``, only those that affect this object.
+        """Operations with their outcomes, latest first. With ``object_name``, only the operations that affect this
+        object.
 
         ``since`` is the first epoch to return.
         """
@@ -336,19 +337,19 @@ class Metastore:
     def _append(self, entries: list[dict[str, Any]], based_on: int | None) -> int:
         """Appends rows to the log and returns the version before the append.
 
-        With ``based_on``, appends only if this snapshot's epoch is still the last one.
+        With ``based_on``, appends only if this snapshot's epoch is still the last epoch.
         """
         table = self._operations
         rows = pa.Table.from_pylist(entries, table.schema)
         transaction = None if based_on is None else (_EPOCH, based_on + 1)
         while True:
-            # Takes the table's lock: on an object store, a poll by another thread moves the handle too.
+            # Takes the table's lock, because in an object store, a poll by another thread advances the handle too.
             with table.lock:
                 table.refresh()
                 newest = table.transaction(_EPOCH)
                 if based_on is not None and newest != based_on:
                     if newest > based_on and is_in_log(table, entries[0]):
-                        # The next refresh reads the operations of others that follow it.
+                        # The next refresh reads the operations of other processes that follow this row.
                         return table.version - 1 if newest == based_on + 1 else self._seen[0] - 1
                     raise ConcurrentCommit(newest, based_on)
                 before = table.version
@@ -461,8 +462,8 @@ class Metastore:
                 except CommitConflict:
                     continue
                 if table.is_upkeep_due(before):
-                    # Holds the table's lock: folding replaces all rows, so without the lock it would fail as long as
-                    # other commits keep arriving.
+                    # Holds the table's lock, because folding replaces all rows. Without the lock, folding would fail as
+                    # long as other commits keep arriving.
                     table.upkeep(lambda rows: fold_rows(projection, rows))
 
     def _project_or_warn(self) -> None:

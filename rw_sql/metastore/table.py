@@ -1,4 +1,4 @@
-"""A Delta table of the metastore: appends with compare-and-set, incremental reads, and upkeep that the writers do."""
+"""A Delta table of the metastore: appends with compare-and-set, incremental reads, and upkeep by the writers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _WRITER = WriterProperties(compression="ZSTD", compression_level=1)
 
 
 class CommitConflict(Exception):  # noqa: N818 - not an error: the caller retries
-    """The table has a newer version than the one on which the commit was based. The commit wrote nothing."""
+    """The table has a newer version than the version on which the commit was based. The commit wrote nothing."""
 
 
 def join(directory: str, name: str) -> str:
@@ -58,7 +58,7 @@ def is_table(uri: str) -> bool:
     """True if there is a Delta table at the path or URI ``uri``.
 
     ``DeltaTable.is_deltatable`` blocks all threads of the process until the store responds or, after three minutes, its
-    client gives up. Opening the table does not block them, but takes more time on a local path.
+    client gives up. Opening the table does not block other threads, but takes more time on a local path.
     """
     if "://" not in uri:
         return DeltaTable.is_deltatable(uri)
@@ -153,7 +153,7 @@ class StoredTable:
         return self._listed_version() if newest is None else newest
 
     def _listed_version(self) -> int:
-        """The newest version, to which the handle advances by a listing."""
+        """Lists the log, advances the handle to the newest version, and returns this version."""
         began = time.monotonic()
         with self.lock:
             self._update()
@@ -219,7 +219,7 @@ class StoredTable:
                     raise CommitConflict(self.uri) from error
                 raise
             if transaction is not None and self.version == before + 1:
-                # The handle then need not read the log for the transaction that was just written.
+                # The handle then does not need to read the log to find the transaction that was just written.
                 self._transactions = {(transaction[0], before + 1): transaction[1]}
             if self._read_version != before or self.version != before + 1:
                 return
@@ -227,7 +227,7 @@ class StoredTable:
                 self._read |= added
                 self._read_version = before + 1
             elif not self.is_local and not overwrite:
-                # The commit is not fetched from the object store; the handle knows its files.
+                # The commit is not read from the object store, because the handle already has the list of its files.
                 self._read = self._files()
                 self._read_version = before + 1
 
@@ -356,8 +356,8 @@ class StoredTable:
     def _added(self, since: int, until: int) -> set[str] | None:
         """The files that the commits in ``(since, until]`` added, if these commits removed no files.
 
-        None if the commits do not contain this information, or are not known here; the caller must then use the
-        handle.
+        None if a commit removed files, if the content of a commit is not available, or if there are too many commits;
+        the caller must then use the handle.
         """
         if since < 0 or until - since > UPKEEP_EVERY:
             return None
@@ -391,8 +391,8 @@ class StoredTable:
         names = sorted(f"{self.uri}/{name}" for name in files)
 
         def read(name: str) -> pa.Table:
-            # One ParquetFile each: read_table builds a dataset, which is three times slower for a single row and
-            # requires every file to have every column.
+            # Each file is opened as a ParquetFile, because read_table builds a dataset, which is three times slower for
+            # a single row and requires every file to have every column.
             found = pq.ParquetFile(self._opened(name)).read(columns=columns)
             return _conformed(found, schema)
 
@@ -404,8 +404,8 @@ class StoredTable:
     def _opened(self, name: str) -> pa.NativeFile | pa.BufferReader:
         """One of the table's files, open for reading.
 
-        In an object store, fsspec fetches it with one request. delta-rs's own file system needs three requests, and
-        blocks all threads of the process while it waits for the store.
+        In an object store, fsspec fetches the file with one request. delta-rs's own file system needs three requests,
+        and blocks all threads of the process while it waits for the store.
         """
         if self.is_local:
             return pa.OSFile(name)
@@ -419,8 +419,8 @@ class StoredTable:
 
 
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Adds the schema's columns that are missing from the table, because files written before a column was added lack
-    it."""
+    """Adds the schema's columns that are missing from the table, because files that were written before a column was
+    added do not contain the column."""
     columns: list[Any] = [
         table.column(f.name).cast(f.type) if f.name in table.column_names else pa.nulls(table.num_rows, f.type)
         for f in schema

@@ -34,9 +34,9 @@ class SplitHistory:
 
     If ``start`` is after the reader's position, ``end`` equals ``start``, and rows with offsets below ``start`` are not
     live. ``since`` is the epoch of the statement that set the split's position. Rows of a run that continued from an
-    older position are never live. ``is_guarded``: if a run continued from the position set at ``since``, only its rows
-    with an offset of at least ``start`` are live. ``term`` is as in :class:`~rw_sql.connectors.base.SplitState`, for
-    the position ``end``.
+    older position are never live. ``is_guarded``: of the rows that a run wrote after it continued from the position set
+    at ``since``, only the rows with an offset of at least ``start`` are live. ``term`` is the term of the position
+    ``end``, as in :class:`~rw_sql.connectors.base.SplitState`.
     """
 
     split: str
@@ -154,7 +154,7 @@ def _group(key: tuple[Any, ...], members: list[SplitHistory]) -> dict[str, Any]:
 
 
 def _closed(numbers: Sequence[int | str]) -> list[int | str | list[int]]:
-    """Encodes ascending numbers, with consecutive numbers as [first, last].
+    """Encodes ascending numbers. A sequence of consecutive numbers becomes [first, last].
 
     Strings, which stand for names without a number, are returned unchanged.
     """
@@ -237,10 +237,10 @@ def plan_portions(
     """The chunks of a history that are not ``done``.
 
     Offsets are read from the log if it contains them, otherwise from the upstream. The log may contain several rows for
-    an offset. In this case, the newest of the rows that the log had when the view was created is read. Earlier rows are
-    not read, because the upstream may have lost their records. Later rows are live. Offsets in ``replaced`` are not
-    read (:func:`reread_ranges`). ``readings`` are the pieces that the log ever had, if some of its rows have been
-    deleted.
+    an offset. In this case, the backfill reads the newest of the rows that the log contained when the view was created.
+    Earlier rows are not read, because the upstream may have lost their records. Later rows are live. Offsets in
+    ``replaced`` are not read (:func:`reread_ranges`). If some rows of the log have been deleted, ``readings`` are all
+    pieces that the log has ever had.
     """
     from_log: list[BackfillChunk] = []
     from_upstream: list[BackfillChunk] = []
@@ -268,11 +268,13 @@ def plan_portions(
 def reread_ranges(
     history: History, pieces: Mapping[str, tuple[LogPiece, ...]], done: Mapping[str, Spans]
 ) -> tuple[BackfillChunk, ...]:
-    """The offsets of a history, not ``done``, that the source has read again since, in a greater term.
+    """The offsets of a history that are not ``done`` and that the source has read again, in a greater term, since the
+    view was created.
 
     The new rows are live. If the upstream has lost the records of the history at these offsets, the new rows replace
-    these records. Otherwise, the new rows repeat them, as the preview of the statement that moved the source back has
-    shown. Each range has the ``term`` in which the upstream had the records of the history. Ranges may overlap.
+    these records. Otherwise, the new rows repeat these records, as the preview of the statement that moved the source
+    back has shown. Each range has the ``term`` in which the upstream had the records of the history. Ranges may
+    overlap.
     """
     found: list[BackfillChunk] = []
     for split in history.splits:
@@ -296,8 +298,8 @@ def _left(split: SplitHistory, done: Mapping[str, Spans]) -> Spans:
 def _parted(
     history: History, split: SplitHistory, pieces: Mapping[str, tuple[LogPiece, ...]]
 ) -> tuple[tuple[LogPiece, ...], tuple[LogPiece, ...]]:
-    """The pieces of a split's incarnation that the log had when the view was created, and the pieces that it got
-    later."""
+    """The pieces of a split's incarnation that the log had when the view was created, and the pieces that were added to
+    the log later."""
     own = [
         piece
         for piece in pieces.get(split.split, ())

@@ -57,7 +57,8 @@ CHANGE_COLUMN = ("_rw_op", "BIGINT")
 """
 
 UNCHANGED_COLUMN = ("_rw_unchanged", "ARRAY<STRING>")
-"""An extra column in the log of a source whose records may omit unchanged values: the paths of the omitted values.
+"""An extra column in the log of a source whose records may omit unchanged values. The column contains the paths of the
+omitted values.
 
 Each path is a column or a part of a struct, as :func:`unchanged_path` writes it. ``""`` marks a row whose key changed.
 NULL if the record has all values.
@@ -79,16 +80,16 @@ change.
 """
 
 INDEX_COLUMN = ("_rw_index", "BIGINT")
-"""An extra column in the log of a source whose records may share an offset: the order of the records with the same
-offset.
+"""An extra column in the log of a source whose records may share an offset. The column contains the order of the
+records with the same offset.
 
-The records of change data capture sources and of files may share an offset. The column is NULL in files that are older
-than it.
+The records of change data capture sources and of files may share an offset. The column is NULL in files that were
+written before the column existed.
 """
 
 UNKNOWN_COLUMN = ("_rw_unknown", "ARRAY<STRING>")
-"""An extra column in a table whose records may omit unchanged values: the paths of omitted values that no earlier
-record provided."""
+"""An extra column in a table whose records may omit unchanged values. The column contains the paths of omitted values
+that no earlier record provided."""
 
 HIDDEN_COLUMNS = (
     ("_rw_split", "STRING"),
@@ -184,7 +185,7 @@ def connection_definition(definition: str) -> CreateConnection:
 
 @lru_cache(maxsize=4_096)
 def secret_definition(definition: str) -> CreateSecret:
-    """Parses a secret's canonical definition, which lacks the value."""
+    """Parses a secret's canonical definition, which does not contain the secret's value."""
     statement = parse_statement(definition)
     if not isinstance(statement, CreateSecret):
         raise TypeError(f"the catalog holds {type(statement).__name__} as a secret's definition")
@@ -192,7 +193,7 @@ def secret_definition(definition: str) -> CreateSecret:
 
 
 def secret_options(definition: str) -> Mapping[str, str]:
-    """The options of a secret's definition: where its value is stored."""
+    """The options of a secret's definition. They state where the secret's value is stored."""
     return {option.key: option_text(option.value) for option in secret_definition(definition).options}
 
 
@@ -340,7 +341,7 @@ def has_schema(statement: CreateSource | CreateTable) -> bool:
 
 
 def stored_schema(statement: CreateSource | CreateTable, *, of_key: bool = False) -> str | None:
-    """The schema that was fixed when the object was created; None without one."""
+    """The schema that was fixed when the object was created; None if no schema was fixed."""
     return encode_options(statement).get(KEY_SCHEMA if of_key else SCHEMA)
 
 
@@ -370,7 +371,7 @@ def key_encode(statement: CreateSource | CreateTable) -> str:
 
 
 def log_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
-    """All columns of a source's log with their Spark types, the hidden ones last."""
+    """All columns of a source's log with their Spark types, the hidden columns last."""
     changes = (CHANGE_COLUMN,) if has_changes(statement) else ()
     unchanged = (UNCHANGED_COLUMN,) if has_unchanged(statement) else ()
     index = (INDEX_COLUMN,) if has_index(statement) else ()

@@ -1,6 +1,7 @@
 """The jobs that a catalog requires, computed without side effects.
 
-The reconciler compares them with the running jobs; EXPLAIN compares the required jobs before and after a statement.
+The reconciler compares the required jobs with the running jobs; EXPLAIN compares the required jobs before and after a
+statement.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class KeyedRows:
 
     @property
     def is_overwritten(self) -> bool:
-        """True if each record just replaces the row with its key."""
+        """True if each record replaces the row with the same key, regardless of the values in this row."""
         return self.conflict == OVERWRITE and not self.version_columns
 
 
@@ -190,7 +191,8 @@ class ViewSpec:
         return strategy == SIGNED or follows
 
     def reader_of(self, source_id: int) -> ReaderSpec | None:
-        """The view's direct reader of a source; None if it reads the source's log, or does not read the source."""
+        """The view's direct reader of a source; None if the view reads the source's log, or does not read the
+        source."""
         return next((reader for reader in self.readers if reader.source_id == source_id), None)
 
 
@@ -199,8 +201,8 @@ class SinkSpec:
     """The job of a sink. ``identity`` is the sink's unique name in targets that record their writers.
 
     ``replaces``: a later row of the sink's query replaces an earlier row with the same values in the key columns of
-    ``shape``. ``starts`` has a pair (input id, version after which the sink begins) for each input that it does not
-    read from the beginning.
+    ``shape``. ``starts`` has a pair (input id, version after which the sink begins) for each input that the sink does
+    not read from the beginning.
     """
 
     job: str
@@ -231,8 +233,8 @@ class RefreshSpec:
 
     Only this job writes the table's rows. The refresh state in the catalog determines what the job does next.
 
-    ``keys`` are the table's primary key. The table's name and upstream are not part of the spec; the job reads them
-    from the catalog when it needs them, so that changing them does not restart the job.
+    ``keys`` are the table's primary key. The table's name and upstream are not part of the spec; the job reads the name
+    and the upstream from the catalog when it needs them, so that changing them does not restart the job.
     """
 
     job: str
@@ -268,7 +270,8 @@ def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]
 
 
 def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
-    """The shared reader that a source should run now; None if nothing reads the source, it is paused, or its rate is 0.
+    """The shared reader that a source should run now; None if nothing reads the source, or if the source is paused or
+    has the rate 0.
 
     Also None for a source that is not shared.
     """
@@ -406,7 +409,7 @@ def _stored_names(view: MaterializedViewRecord, columns: tuple[str, ...]) -> tup
 
 
 def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:
-    """The job of a sink; None while it is paused."""
+    """The job of a sink; None while the sink is paused."""
     if sink.is_paused:
         return None
     return SinkSpec(

@@ -1,4 +1,5 @@
-"""The flow of data: connections, sources, tables, views and sinks, and which object reads which."""
+"""The flow of data: the connections, sources, tables, views and sinks, and the objects that each of them reads or
+uses."""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ def find_in_lineage(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def lineage_of(snapshot: Snapshot, of: int | None = None) -> Lineage:
-    """The lineage of all objects. With ``of``, it contains only that object, its inputs and its dependents, including
-    indirect ones."""
+    """The lineage of all objects. With ``of``, the lineage contains only that object, its inputs and its dependents,
+    including indirect inputs and dependents."""
     known = {record.id: record for kind in KINDS for record in snapshot.all(kind)}
     edges = [
         (read, reader) for read in sorted(known) for reader in sorted(snapshot.readers.get(read, ())) if reader in known

@@ -111,7 +111,8 @@ def require_schema(snapshot: Snapshot, name: Name) -> None:
 
 
 def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
-    """The source with the given name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The source with the given name. If there is none, raises SqlError UNDEFINED_OBJECT, whose hint may suggest a
+    similar name."""
     record = snapshot.find("source", object_name(name))
     if not isinstance(record, SourceRecord):
         raise undefined(snapshot, "source", name)
@@ -119,7 +120,8 @@ def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
 
 
 def find_table(snapshot: Snapshot, name: Name) -> TableRecord:
-    """The table with the given name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The table with the given name. If there is none, raises SqlError UNDEFINED_OBJECT, whose hint may suggest a
+    similar name."""
     record = snapshot.find("table", object_name(name))
     if record is None:
         raise undefined(snapshot, "table", name)
@@ -153,7 +155,8 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
 
 
 def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
-    """The materialized view with the given name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The materialized view with the given name. If there is none, raises SqlError UNDEFINED_OBJECT, whose hint may
+    suggest a similar name."""
     record = snapshot.find("materialized_view", object_name(name))
     if not isinstance(record, MaterializedViewRecord):
         raise undefined(snapshot, "materialized_view", name)
@@ -161,7 +164,8 @@ def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
 
 
 def find_sink(snapshot: Snapshot, name: Name) -> SinkRecord:
-    """The sink with the given name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The sink with the given name. If there is none, raises SqlError UNDEFINED_OBJECT, whose hint may suggest a
+    similar name."""
     record = snapshot.find("sink", object_name(name))
     if not isinstance(record, SinkRecord):
         raise undefined(snapshot, "sink", name)
@@ -169,7 +173,8 @@ def find_sink(snapshot: Snapshot, name: Name) -> SinkRecord:
 
 
 def find_connection(snapshot: Snapshot, name: Name) -> ConnectionRecord:
-    """The connection with the given name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The connection with the given name. If there is none, raises SqlError UNDEFINED_OBJECT, whose hint may suggest a
+    similar name."""
     record = snapshot.find("connection", object_name(name))
     if record is None:
         raise undefined(snapshot, "connection", name)
@@ -177,7 +182,8 @@ def find_connection(snapshot: Snapshot, name: Name) -> ConnectionRecord:
 
 
 def find_secret(snapshot: Snapshot, name: Name) -> SecretRecord:
-    """The secret with the given name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The secret with the given name. If there is none, raises SqlError UNDEFINED_OBJECT, whose hint may suggest a
+    similar name."""
     record = snapshot.find("secret", object_name(name))
     if record is None:
         raise undefined(snapshot, "secret", name)
@@ -194,8 +200,8 @@ def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def find_operation(records: Iterable[OperationRecord], number: int, span: Span | None, listing: str) -> OperationRecord:
-    """The operation with the given number. Raises SqlError UNDEFINED_OPERATION, whose hint contains ``listing``, the
-    statement that lists the operations."""
+    """The operation with the given number. If there is none, raises SqlError UNDEFINED_OPERATION, whose hint contains
+    ``listing``, the statement that lists the operations."""
     for record in records:
         if record.epoch == number:
             return record
@@ -264,7 +270,7 @@ def undefined_relation(snapshot: Snapshot, name: Name, listing: str) -> SqlError
 
 
 def in_other_schemas(snapshot: Snapshot, known: Iterable[str], name: Name) -> str | None:
-    """The hint for a name that exists only in other schemas; None if it exists in no schema."""
+    """The hint for a name that exists only in other schemas; None if the name exists in no schema."""
     found = [key for key in known if key != name.key and bare_name(snapshot, key) == name.last]
     if not found:
         return None
@@ -366,7 +372,7 @@ def require_free(snapshot: Snapshot, name: Name, *, renamed: str | None = None) 
 
 
 def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
-    """Like :func:`require_free`, for a name that no object has in exactly the same spelling."""
+    """Like :func:`require_free`, if it is known that no object has the name in exactly the same spelling."""
     _require_fit(name)
     suffix = next((end for end in (ERRORS, REJECTED) if name.last.lower().endswith(end)), None)
     if suffix is not None:

@@ -84,7 +84,8 @@ def read_offsets(text: str, path: str) -> OffsetsText:
 
 
 def write_offsets(form: str, offsets: Mapping[str, int], *, group: str | None = None) -> str:
-    """Writes next offsets in the given format and order. The result ends with a newline.
+    """Writes offsets in the given format, in the order of ``offsets``. Each offset is the next record to read of a
+    split. The result ends with a newline.
 
     ``group`` adds a group column to the CSV. Raises ValueError for an unknown format and, except for ``map``, for a
     split whose id is not ``topic:partition``.

@@ -16,8 +16,8 @@ Spans = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadIncarnation:
-    """The offsets that were read from one incarnation of a split. ``reached`` is the offset after the last one that was
-    read.
+    """The offsets that were read from one incarnation of a split. ``reached`` is the offset that follows the last
+    offset that was read.
 
     ``cluster`` and ``incarnation`` identify the incarnation, as in a split state; None if unknown.
     """
@@ -30,11 +30,12 @@ class ReadIncarnation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncarnationReads:
-    """The offsets that were read from one incarnation of a split, also by readings that did not know its identity.
+    """The offsets that were read from one incarnation of a split. They include the offsets of readings that did not
+    know the identity of the incarnation.
 
     ``spans`` and ``reached`` include all readings that may have read this incarnation. ``certain_spans`` and
-    ``certain_reached`` leave out the readings that may as well have read another known incarnation; ``certain_reached``
-    is None if no other reading is left.
+    ``certain_reached`` exclude the readings that may have read another known incarnation instead. If no reading
+    remains, ``certain_reached`` is None.
     """
 
     spans: Spans
@@ -53,11 +54,11 @@ class LogPiece:
     """Offsets ``[start, end)`` of one incarnation of a split. In this piece, the log contains each of these offsets
     exactly once.
 
-    The runs ``first_run`` to ``last_run`` wrote its rows; each continued where the previous run ended. A new piece
-    begins where a statement set the position. ``version`` is the version of the log with the first of these rows (-1:
-    unknown, because an earlier version of rw_sql wrote the file of ranges). ``epoch`` is the epoch at which the run
-    that wrote this row started. ``term`` is a term (Kafka: leader epoch) in which the upstream had all records of the
-    piece; None if unknown.
+    The runs ``first_run`` to ``last_run`` wrote the rows of the piece; each of these runs continued where the previous
+    run ended. A new piece begins where a statement set the position. ``version`` is the version of the log that added
+    the first row of the piece (-1: unknown, because an earlier version of rw_sql wrote the file of ranges). ``epoch``
+    is the epoch at which the run that wrote this first row started. ``term`` is a term (Kafka: leader epoch) in which
+    the upstream had all records of the piece; None if unknown.
     """
 
     first_run: int
@@ -98,8 +99,8 @@ def reads_of(
     """The offsets that were read from the incarnation of a split with this identity; None if there are none.
 
     ``lives`` are the incarnations of the split, as :func:`with_read` orders them. The same incarnation may occur in
-    ``lives`` several times, with and without its identity, because brokers may not report the identity at all times. An
-    unknown identity is taken from the newest reading that matches.
+    ``lives`` several times, with and without its identity, because brokers may not report the identity at all times. If
+    ``cluster`` or ``incarnation`` is unknown, the value of the newest matching reading is used.
     """
     for life in reversed(lives):
         if same_incarnation(life.cluster, life.incarnation, cluster, incarnation):
@@ -128,8 +129,9 @@ def reads_of(
 
 
 def _was_replaced(life: ReadIncarnation, later: ReadIncarnation, cluster: str | None) -> bool:
-    """True if a reading without a known incarnation cannot have read the newest incarnation in ``cluster``, because a
-    ``later`` reading read an incarnation that the newest one has replaced."""
+    """True if the reading ``life``, whose incarnation is unknown, cannot have read the newest incarnation in
+    ``cluster``. The reason is that the reading ``later`` read, after ``life``, an incarnation that the newest
+    incarnation has replaced."""
     return not life.incarnation and cluster is not None and life.cluster == later.cluster == cluster
 
 
@@ -160,8 +162,8 @@ def _continues(last: LogPiece, read: LogPiece) -> bool:
         return False
     if last.last_run > read.first_run:
         return False
-    # One run checks at each change of the term that the upstream still has the records that it has read. Between two
-    # runs, a statement may have set the position after the end of records that the upstream has lost.
+    # At each change of the term, a run checks that the upstream still has the records that the run has read. Between
+    # two runs, a statement may have set the position after the end of records that the upstream has lost.
     return last.last_run == read.first_run or last.term == read.term or None in (last.term, read.term)
 
 

@@ -45,8 +45,8 @@ class SecretReference:
     """A reference to a secret as the value of an option. ``is_file``: the option's value is the path of a file with the
     secret's value.
 
-    ``epoch`` is the epoch of the secret's last change. A new value therefore makes the references unequal, which
-    restarts the jobs that use the secret.
+    ``epoch`` is the epoch of the secret's last change. After a change of the secret's value, a reference therefore
+    differs from the earlier references, which restarts the jobs that use the secret.
     """
 
     id: int
@@ -66,7 +66,7 @@ def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> Pl
     """The options of a source or sink: first the options of its connection, then its own options, then the options of
     its schema registry.
 
-    Raises SqlError if options of a connection and the statement's own overlap.
+    Raises SqlError if the statement sets an option that its connection sets too.
     """
     return (*connector_options(snapshot, statement), *registry_options(snapshot, statement))
 
@@ -88,8 +88,8 @@ def registry_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -
 def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str, str] | None = None) -> PlannedOptions:
     """The options of a WITH list.
 
-    Options of its connection come first, with their names replaced according to ``names``. Raises SqlError if the two
-    overlap.
+    The options of the list's connection come first, with their names replaced according to ``names``. Raises SqlError
+    if the list sets an option that the connection sets too.
     """
     connection = connection_of(snapshot, options)
     shared = () if connection is None else options_given(snapshot, connection, names or {})
@@ -162,7 +162,7 @@ def _planned(snapshot: Snapshot, options: Iterable[Option]) -> Iterable[tuple[st
 
 
 def connection_of(snapshot: Snapshot, options: Iterable[Option]) -> ConnectionRecord | None:
-    """The connection that a WITH list references, or None. Raises SqlError if it does not exist."""
+    """The connection that a WITH list references, or None. Raises SqlError if this connection does not exist."""
     for option in options:
         if option.key == "connection" and isinstance(option.value, ConnectionValue):
             return find_connection(snapshot, option.value.connection)

@@ -25,11 +25,11 @@ STREAMING_PARALLELISM = "streaming_parallelism"
 
 IDLE_SECONDS = 60
 """The default of ``idle_job_timeout``, in seconds. An idle job that polls for this long uses about as much CPU as
-stopping it and starting it again."""
+stopping the job and starting it again."""
 
 IDLE_JOB_TIMEOUT = "idle_job_timeout"
-"""The name of the system parameter that determines how long a job must have no new input before it rests, which means
-that it has no query."""
+"""The name of the system parameter that determines how long a job must have no new input before the job rests. A job at
+rest has no query."""
 
 MOST_PARALLELISM = 10_000
 """The maximum number of partitions of a query's state."""
@@ -188,7 +188,7 @@ SYSTEM_PARAMETERS = {
         ),
     )
 }
-"""The system parameters: stored in the metastore, valid for every session of the warehouse."""
+"""The system parameters, which are stored in the metastore and are valid for every session of the warehouse."""
 
 SESSION_PARAMETERS = {
     parameter.name: parameter
@@ -240,7 +240,7 @@ SESSION_PARAMETERS = {
         ),
     )
 }
-"""The session parameters: valid until the session ends."""
+"""The session parameters, which are valid until the session ends."""
 
 
 def idle_job_seconds(snapshot: Snapshot) -> float | None:

@@ -18,7 +18,7 @@ def pauses_of(snapshot: Snapshot, source_id: int) -> tuple[PauseRecord, ...]:
 
 
 def is_suspended(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """True if no reader of the source may run, because it is paused or its rate is 0."""
+    """True if no reader of the source may run, because the source is paused or has the rate 0."""
     return bool(pauses_of(snapshot, source.id)) or is_throttled(source)
 
 

@@ -1,4 +1,4 @@
-"""Rebuilds of views: a view's record after its rebuild, and how long the old rows are kept."""
+"""Rebuilds of views: the record of a view after its rebuild, and the time for which the old rows are kept."""
 
 from __future__ import annotations
 

@@ -24,15 +24,15 @@ REFRESH = "REFRESH TABLE"
 """The kind of the operation that starts a refresh."""
 
 STAGED, FINISHED, GIVEN_UP = "REFRESH STAGED", "REFRESH FINISHED", "REFRESH GIVEN UP"
-"""The kinds of the operations that record the progress of a refresh: loading is complete; merging is complete; the
-refresh failed without changing the table."""
+"""The kinds of the operations that record the progress of a refresh. STAGED: loading is complete. FINISHED: merging is
+complete. GIVEN_UP: the refresh failed without changing the table."""
 
 KILLED = "the process that loaded the upstream's rows ended: the table is unchanged"
 """The reason for the failure of a refresh whose process ended during the loading phase."""
 
 
 def refresh_of(snapshot: Snapshot, table_id: int) -> RefreshRecord | None:
-    """The refresh state of a table; None if it is not refreshable."""
+    """The refresh state of a table; None if the table is not refreshable."""
     return next((record for record in snapshot.all("refresh") if record.table_id == table_id), None)
 
 
@@ -99,8 +99,8 @@ def triggered(record: RefreshRecord, now_ms: int) -> Operation:
 def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: int) -> bool:
     """True if ``refresh_interval_sec`` has passed since the table's last refresh began, or since the table was created.
 
-    False while the table's source is paused. A refresh is also due if the last one seems to have begun more than one
-    interval in the future, because the clock has then been set back.
+    False while the table's source is paused. A refresh is also due if the recorded start of the last refresh is more
+    than one interval in the future. In this case, the clock was set back.
     """
     if record.status != IDLE or record.interval_s is None:
         return False

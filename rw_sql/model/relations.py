@@ -37,8 +37,8 @@ def relation_of(record: ObjectRecord) -> Relation:
 
 
 def seen_columns(record: ObjectRecord, by: ObjectRecord) -> tuple[tuple[str, str], ...]:
-    """The columns of a relation that are visible to another object: all except those added after the object got its
-    query."""
+    """The columns of a relation that are visible to another object: all columns except the columns that were added
+    after the object got its query."""
     until = max(by.id, by.sees) if isinstance(by, MaterializedViewRecord) else by.id
     later = (
         {name for name, since in record.added_columns if since > until}
@@ -56,7 +56,7 @@ def changes_rows(record: ObjectRecord | None) -> bool:
 
 
 def kept_watermark(record: MaterializedViewRecord) -> tuple[str, str] | None:
-    """The watermark for reading a table or view. Only append-only tables have one."""
+    """The watermark for reading a table or view. Only append-only tables have a watermark for reading."""
     return source_watermark(table_definition(record.definition)) if isinstance(record, TableRecord) else None
 
 

@@ -69,9 +69,9 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
 
 
 def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
-    """An earlier record of an object, with the object's present ``keeps_reader`` and the epoch at which it joined its
-    present group. Raises ValueError if the object was in another group at the time of the record, because restoring the
-    record would move the job without the consent of the other group's owner."""
+    """An earlier record of an object, with the object's present ``keeps_reader`` and the epoch at which the object
+    joined its present group. Raises ValueError if the record has another group than the object has now. Restoring such
+    a record would move the object's job to the other group without the consent of that group's owner."""
     present = snapshot.get(record.id)
     if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):
         return record

@@ -25,7 +25,8 @@ direct reader (``false``)."""
 
 
 def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:
-    """True if a definition creates a shared source. Raises SqlError if the connector does not support it."""
+    """True if a definition creates a shared source. Raises SqlError if the property ``shared`` has a value that the
+    source does not support."""
     for option in statement.options:
         if option.key == SHARED:
             is_shared = option_text(option.value).strip().lower() == "true"
@@ -72,7 +73,7 @@ def with_sharing(statement: CreateSource, kind: Connector, *, is_shared: bool) -
 
 
 def refuse_sharing(name: str, options: tuple[Option | OptionKey, ...]) -> None:
-    """Raises SqlError if a statement would change the property."""
+    """Raises SqlError if the options of a statement would change the property ``shared``."""
     for option in options:
         if option.key == SHARED:
             raise SqlError(

@@ -1,4 +1,5 @@
-"""Derives the shape of a sink's output from the sink's definition: columns, keys, and how changes are written."""
+"""Derives the shape of a sink's output from the sink's definition: the columns, the keys, and the form in which changes
+are written."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ UNREAD = "no view reads the source yet: each view begins at scan.startup.mode wh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """One reader of a source. ``fragment`` has its splits and positions; ``job`` runs it.
+    """One reader of a source. ``fragment`` is the fragment with the reader's splits and positions; ``job`` is the job
+    that runs the reader.
 
     ``view`` is the view to which a direct reader belongs; None for the shared reader.
     """
@@ -73,7 +74,7 @@ def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
 def only_fragment(snapshot: Snapshot, source: SourceRecord, span: Span) -> str:
     """The fragment that has the positions of a source.
 
-    Raises SqlError if there is none, or if there are several, whose positions may differ.
+    Raises SqlError if there is no such fragment, or if there are several fragments, whose positions may differ.
     """
     readers = readers_of(snapshot, source)
     if len(readers) != 1:

@@ -78,8 +78,8 @@ def still_asked(
 def at_offset(upstream: UpstreamSplit, offset: int) -> SplitState:
     """The position ``offset`` in a split, with the identity that the upstream now reports for the split.
 
-    The position gets the split's current term if it is not after the end of the split's log. Otherwise, the records
-    between that end and the position do not exist yet and may be written in a later term.
+    The position gets the split's current term if the position is not after the end of the split's log. Otherwise, the
+    records between that end and the position do not exist yet and may be written in a later term.
     """
     return SplitState(
         split=upstream.split,

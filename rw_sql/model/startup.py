@@ -1,5 +1,5 @@
-"""Where a source begins to read: its startup options, and the ends that its splits had when it was created. Views begin
-at these ends if ``scan.startup.mode`` is ``latest``."""
+"""Determines where a source begins to read, from its startup options and from the ends that its splits had when the
+source was created. Views begin at these ends if ``scan.startup.mode`` is ``latest``."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def without_startup(options: PlannedOptions) -> dict[str, str]:
 def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str:
     """The end offsets that the splits have when a source is created, as the source's record stores them.
 
-    Empty for connectors without startup modes, such as the connectors that read files: for 100,000 files, the value
-    would be long.
+    The value is empty for connectors without startup modes, such as the connectors that read files. For 100,000 files,
+    the value would be long.
     """
     kind = connector(kind_name)
     if kind.spec.option(MODE) is None:
@@ -48,10 +48,11 @@ def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str
 
 
 def births_in_doubt(source: SourceRecord, now: Mapping[str, UpstreamSplit]) -> dict[str, SplitState]:
-    """Maps each split whose log may have lost records since the source was created to the end of the log at that time.
+    """The splits whose logs may have lost records since the source was created. Each of these splits is mapped to the
+    end that its log had when the source was created.
 
     A log may have lost records if its term is greater now. If :meth:`TermConnector.diverged` finds a first lost offset
-    in such a log, the records that now have this offset or a later one were written after the source was created.
+    in such a log, the records that now have this offset or a later offset were written after the source was created.
     """
     born = History.from_text(source.birth).splits if source.birth else ()
     return {

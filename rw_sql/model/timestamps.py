@@ -71,7 +71,7 @@ def _refuse(message: str, span: Span) -> SqlError:
 def interval_milliseconds(text: str, span: Span) -> int:
     """The length of ``1 day 2 hours``, ``90 min``, ``01:30:00`` or ``PT90M`` in milliseconds.
 
-    Raises SqlError INVALID_OPTION for zero, for months and years (their length varies), and for anything else.
+    Raises SqlError INVALID_OPTION for zero, for months and years (their length varies), and for any other text.
     """
     total = _interval(text)
     if not total:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
 
 _LATER = ("_rw_batch", INDEX_COLUMN[0])
-"""The hidden columns that logs of older versions lack."""
+"""The hidden columns that are missing in logs that older versions of rw_sql created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

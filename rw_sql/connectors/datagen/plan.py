@@ -1,4 +1,4 @@
-"""Converts a datagen source's options and columns to a row plan: how to generate each field."""
+"""Converts a datagen source's options and columns to a row plan, which describes how to generate each field."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _NUMBERS = ("INTEGER", "NUMERIC", "REAL", "DOUBLE")
 def plan_rows(spec: ConnectorSpec, options: Mapping[str, str], columns: Mapping[str, str] | None) -> RowPlan:
     """The plan of a source's rows. Raises SqlError if options and columns do not match.
 
-    A column of type BYTEA contains the whole row and is not a field. Without other columns, the fields are those that
-    the options name, with types inferred from the options.
+    A column of type BYTEA contains the whole row and is not a field. If there are no other columns, the options name
+    the fields, and the types of the fields are inferred from the options.
     """
     shown = {name: kind for name, kind in (columns or {}).items() if kind != "BYTEA"}
     if shown:

@@ -74,7 +74,7 @@ class RowPlan:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def split_total(self, index: int) -> int | None:
-        """The number of rows in one split; None if it is unlimited."""
+        """The number of rows in one split; None if the number is unlimited."""
         return None if self.total is None else max(0, -((index - self.total) // self.splits))
 
 

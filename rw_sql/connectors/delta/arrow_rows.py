@@ -23,7 +23,7 @@ versions before 3 used the Julian calendar."""
 _DAYS = (-141_427, 2_932_896)
 _MICROS = (-141_427 * 86_400_000_000, 253_402_300_799_999_999)
 """The first and the last date or time that Arrow may read: 15 October 1582, the first day of the Gregorian calendar,
-and the end of the year 9999. Spark may convert earlier times, and a table cannot contain later ones."""
+and the end of the year 9999. Spark may convert earlier times, and a table cannot contain later times."""
 
 _BATCH_ROWS, _BATCH_BYTES = 65_536, 16 << 20
 """The maximum number of rows that are decoded at once, and their approximate maximum size in bytes."""
@@ -54,9 +54,9 @@ def is_readable(kind: pa.DataType) -> bool:
 def rows_of(path: str, columns: Mapping[str, pa.DataType], *, most_rows: int, most_bytes: int) -> pa.Table | None:
     """The rows of the newest version of a table, with the columns ``columns`` (name → type) in that order.
 
-    Returns None if the table lacks a column or has another type for it. Also returns None if the files alone do not
-    determine the table's rows, because the table has partition columns or a feature that readers must support, or if
-    :func:`rows_of_files` returns None.
+    Returns None if the table lacks a column or has another type for a column. Also returns None if the files alone do
+    not determine the table's rows, because the table has partition columns or a feature that readers must support, or
+    if :func:`rows_of_files` returns None.
     """
     try:
         table = DeltaTable(path)
@@ -76,9 +76,9 @@ def rows_of_files(
 ) -> pa.Table | None:
     """The rows of local Parquet files, with the columns ``columns`` (name → type) in that order.
 
-    Returns None if a file is not local or cannot be read, or if there are more than ``most_rows`` rows or they need
-    more than ``most_bytes`` of memory. Also returns None if a column is missing, has another type, or has times that
-    Spark may convert or refuse.
+    Returns None if a file is not local or cannot be read, if there are more than ``most_rows`` rows, or if the rows
+    need more than ``most_bytes`` of memory. Also returns None if a column is missing, has another type, or has times
+    that Spark may convert or refuse.
     """
     schema = pa.schema(list(columns.items()))
     if not all(is_readable(field.type) for field in schema):
@@ -89,7 +89,8 @@ def rows_of_files(
         for file in files:
             if not file.startswith("/"):
                 return None
-            # Not as mapped memory: if a mapped file is cut while it is read, the system ends the process.
+            # The file is not memory-mapped. If a memory-mapped file is truncated while it is read, the operating system
+            # ends the process.
             with pq.ParquetFile(file) as opened:
                 rows_left -= opened.metadata.num_rows
                 if rows_left < 0 or not _is_as_declared(opened, schema):

@@ -27,7 +27,7 @@ class AppendedFile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
     """One commit. ``changes`` names the operation, such as MERGE, that changed existing rows; it is empty if the commit
-    changed none."""
+    changed no existing rows."""
 
     version: int
     appended: tuple[AppendedFile, ...] = ()
@@ -35,7 +35,7 @@ class TableCommit:
 
 
 def read_commit(table: str, version: int) -> TableCommit | None:
-    """Reads a commit; None if it does not exist or was already cleaned up. Raises OSError."""
+    """Reads a commit; None if the commit does not exist or was already cleaned up. Raises OSError."""
     try:
         files, path = fsspec.core.url_to_fs(
             f"{table.rstrip('/')}/_delta_log/{version:020d}.json", use_listings_cache=False

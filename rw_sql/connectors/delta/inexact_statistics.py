@@ -1,10 +1,11 @@
 """Keeps wrong minimum and maximum values out of the statistics of Delta tables. Because of wrong values, a reader would
-skip files that contain rows that it needs.
+skip files that contain rows that the reader needs.
 
 - *Floating-point columns*: delta-rs computes the minimum and the maximum of a column without its NaN values. For Spark,
   NaN is greater than every number.
 - *Decimals of more than 15 digits*: delta-rs writes their minimum and maximum as floating-point numbers of 64 bits,
-  which store only the first 15 digits exactly. For decimals without decimal places, it writes 64-bit integers at most.
+  which store only the first 15 digits exactly. For decimals without decimal places, delta-rs writes integers of at most
+  64 bits.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ EXACT_DIGITS = 15
 
 @lru_cache(maxsize=256)
 def without_inexact_min_max(schema: pa.Schema, *, is_compaction: bool = False) -> dict[str, Any]:
-    """The arguments with which delta-rs writes rows without statistics of the columns for which they could be wrong;
-    empty if there are no such columns. ``is_compaction``: for the files that a compaction writes.
+    """The arguments that make delta-rs omit the statistics of the columns whose statistics could be wrong; empty if
+    there are no such columns. ``is_compaction``: the arguments are for the files that a compaction writes.
 
     delta-rs accepts settings only for columns that are not inside a structure. If a structure contains such a column,
     no structure has statistics.

@@ -69,8 +69,8 @@ def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | N
     """The rows of a version (None: the newest), read directly from the table's Parquet files.
 
     Returns None if there are too many files or partitions, if a file is not local, or if delta-rs does not find the
-    version. Also returns None if the Parquet files and integer partition values alone do not determine the rows:
-    because of deletion vectors, renamed columns, or partition columns of other types.
+    version. Also returns None if the Parquet files and integer partition values alone do not determine the rows,
+    because the table has deletion vectors, renamed columns, or partition columns of other types.
     """
     try:
         table = DeltaTable(path, version=version)

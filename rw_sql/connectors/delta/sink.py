@@ -2,8 +2,9 @@
 
 A batch's commit carries two application transactions (Delta protocol, "Transaction Identifiers"). The first, named by
 the sink's identity, has the value ``run × 2³² + batch + 1`` and fences earlier runs. The second, named by the sink's
-identity and the generation, has the batch's number. Delta keeps both for the lifetime of the table, regardless of log
-cleanup and other writers, unless a table property limits their retention. The sink refuses tables with that property.
+identity and the generation, has the batch's number. Delta keeps both transactions for the lifetime of the table,
+regardless of log cleanup and other writers, unless a table property limits the retention of transactions. The sink
+refuses tables with that property.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ _VIOLATED = "failed validation check"
 """The text in delta-rs's error when rows violate a constraint."""
 
 _CAST_ERROR = "Cast error: "
-"""The text in delta-rs's exception, whose class varies, if values do not fit the table's current types."""
+"""The text in the exception that delta-rs raises if values do not fit the table's current types. The class of this
+exception varies."""
 
 _REFUSED_COMMIT = re.compile(r"append-only|[Uu]nsupported table features")
 """The texts in delta-rs's CommitFailedError if the table does not accept the sink's commits at all. Any other text
@@ -303,7 +305,7 @@ class DeltaWriter:
 
     def _merge(self, rows: pa.Table, marks: list[deltalake.Transaction], batch: int) -> None:
         self._require_turn(batch)
-        # Parentheses: needed, because DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
+        # The parentheses are needed, because DataFusion's parser binds AND more tightly than IS NOT DISTINCT FROM.
         matched = " AND ".join(f"(t.{_quoted(key)} IS NOT DISTINCT FROM s.{_quoted(key)})" for key in self._shape.keys)
         columns = {_quoted(name): f"s.{_quoted(name)}" for name in self._schema.names}
         (
@@ -387,7 +389,7 @@ def _in_sql(location: str) -> str:
 
 
 def _property(properties: Mapping[str, str | None], name: str) -> str | None:
-    """The value of a table property, whose name may have any case; None if it is not set."""
+    """The value of a table property, whose name may have any case; None if the property is not set."""
     return next((value for key, value in properties.items() if key.casefold() == name.casefold()), None)
 
 

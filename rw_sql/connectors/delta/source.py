@@ -185,7 +185,8 @@ class DeltaConnector(RangedConnector):
     def read_arrow(
         self, options: Mapping[str, str], columns: Mapping[str, pa.DataType], *, most_rows: int, most_bytes: int
     ) -> pa.Table | None:
-        """The current table, if it is small. See :class:`rw_sql.connectors.snapshots.ArrowReader`."""
+        """All rows of the current table, if the table is small. See
+        :class:`rw_sql.connectors.snapshots.ArrowReader`."""
         from rw_sql.connectors.delta.arrow_rows import rows_of
 
         return rows_of(_path(options), columns, most_rows=most_rows, most_bytes=most_bytes)

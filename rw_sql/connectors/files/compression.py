@@ -89,8 +89,8 @@ class _Shared(io.RawIOBase):
 
 
 class _Guarded(io.RawIOBase):
-    """The decompressed content of a file. Raises CompressedError for invalid content; if reading the compressed file
-    itself fails, raises that error."""
+    """The decompressed content of a file. Raises CompressedError for invalid content. If the compressed file itself
+    cannot be read, raises the error of that read."""
 
     def __init__(self, file: _Shared, name: str) -> None:
         self._file = file

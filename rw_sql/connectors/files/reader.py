@@ -128,7 +128,8 @@ class FileReader(DataSourceReader):
         size = file_store.incarnation_size(life)
         # One byte more than the known size shows that the file was replaced, without reading all of a large file.
         data = filesystem.cat_file(full, start=0, end=size + 1) if size else filesystem.cat_file(full)
-        # Requested after the data: the file may have been replaced since its version was determined.
+        # The version is requested after the data, because the file may have been replaced since its version was
+        # determined.
         found = self._store.find(path)
         _require_same(path, found.incarnation, life)
         if len(data) != found.size:
@@ -235,8 +236,8 @@ def _require_same(path: str, now: str, known: str | None) -> None:
 def dealt(pieces: Sequence[Piece], tasks: int, is_cuttable: Callable[[str], bool]) -> list[list[Piece]]:
     """Groups the pieces, without reordering them, into at most ``tasks`` parts of similar size.
 
-    A long piece is split if ``is_cuttable`` allows it for its file. A fixed number of bytes is added to the size of
-    each piece, because opening a file takes time. A small total size gives few parts.
+    A long piece is split if ``is_cuttable`` returns True for the file of the piece. A fixed number of bytes is added to
+    the size of each piece, because opening a file takes time. If the total size is small, there are few parts.
     """
     weights = [end - start + _BYTES_PER_FILE for _, start, end, _ in pieces]
     count = min(tasks, -(-sum(weights) // BYTES_PER_TASK)) or 1
@@ -303,7 +304,7 @@ def _read_by_tasks(spark: SparkSession, options: dict[str, str]) -> DataFrame:
 
 
 def _read_here(spark: SparkSession, options: dict[str, str], pieces: Sequence[Piece]) -> DataFrame | None:
-    """Reads the records in this process; None if they need too much memory."""
+    """Reads the records in this process; None if the records need too much memory."""
     wanted = StructType.fromDDL(_schema(options["row"]))
     if not isinstance(wanted, StructType):
         raise TypeError("a list of columns is a struct")

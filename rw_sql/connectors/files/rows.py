@@ -200,9 +200,10 @@ def _unquoted(field: bytes) -> bytes:
 def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter: str) -> list[bytes]:
     """Lines with their fields reordered. Fields keep their text and their quotes.
 
-    ``order`` and ``count`` are from :func:`column_order` and :func:`width_of`. A line is returned malformed, so that
-    decoding it fails, if its number of fields differs from the header's or :func:`fields_of` finds no fields. If the
-    header has none of the columns, all lines are returned malformed, because the file has other columns or no header.
+    ``order`` and ``count`` are from :func:`column_order` and :func:`width_of`. If a line has another number of fields
+    than the header, or if :func:`fields_of` finds no fields in it, the line is returned malformed, so that decoding the
+    line fails. If the header has none of the columns, all lines are returned malformed, because the file has other
+    columns or no header.
     """
     made = []
     separator = delimiter.encode()

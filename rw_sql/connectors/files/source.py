@@ -1,4 +1,5 @@
-"""Files as a source: a split is a file, named by its path below the root; an offset counts its bytes.
+"""Files as a source. A split is a file; the name of the split is the file's path below the root. An offset counts the
+bytes of the file.
 
 ``posix_fs``, ``s3``, ``gcs`` and ``azblob`` differ only in where the files are stored.
 """
@@ -52,7 +53,7 @@ class FileConnector(RangedConnector):
 
     @abstractmethod
     def store(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> FileStore:
-        """The store of the files. Does not contact it."""
+        """The store of the files. Does not contact the store."""
 
     def faults(self) -> tuple[type[Exception], ...]:
         """The exceptions that the store's client raises if it cannot list files."""

@@ -82,7 +82,8 @@ class FileStore:
         return _remote_file(path, self.filesystem().info(self.full_path(path)))
 
     def _local_files(self) -> Iterator[FoundFile]:
-        # scandir instead of pathlib: with 100,000 files each object costs time, and scandir yields entries one by one.
+        # Uses scandir instead of pathlib, because scandir yields the entries one by one, and with 100,000 files, each
+        # object of pathlib costs time.
         waiting = [""]
         while waiting:
             folder = waiting.pop()

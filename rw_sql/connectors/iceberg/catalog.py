@@ -30,7 +30,7 @@ _LIMITS = {
     "tcp_user_timeout": "60000",
 }
 """The libpq parameters that end a connection to a catalog's database if the server no longer responds, unless the URL
-sets them. Without them, a statement could wait for hours."""
+sets them. Without these parameters, a statement could wait for hours."""
 
 
 class TableMissingError(Exception):
@@ -107,7 +107,7 @@ def place_of(options: Mapping[str, str]) -> str:
 
 
 def load_table(spec: ConnectorSpec, options: Mapping[str, str]) -> Table:
-    """Loads the table as it is now. Raises TableMissingError, CatalogError."""
+    """Loads the table as it is now. Raises TableMissingError or CatalogError."""
     from pyiceberg import exceptions
 
     try:

@@ -59,9 +59,9 @@ def snapshots(table: Table, start: int, end: int) -> tuple[TableSnapshot, ...]:
         first = snapshot
         if _sequence(snapshot) < end:
             found.append(_made(snapshot))
-    # The chain of snapshots is incomplete: its oldest snapshot had a parent that has expired and may have
-    # been one of the requested snapshots. Some writers then omit the parent's id, so that the snapshot looks
-    # like the table's first one.
+    # The chain of snapshots is incomplete: its oldest snapshot had a parent that has expired and may have been one of
+    # the requested snapshots. Some writers then omit the parent's id, so that the snapshot looks like the table's first
+    # snapshot.
     if first is not None and _sequence(first) > start:
         raise HistoryLostError(_sequence(first))
     return tuple(reversed(found))
@@ -92,7 +92,7 @@ def snapshot_before(table: Table, end: int) -> TableSnapshot | None:
 
 def first_since(table: Table, milliseconds: int) -> int:
     """The sequence number of the first snapshot that was committed at or after ``milliseconds``; the table's end if
-    there is none."""
+    there is no such snapshot."""
     found = end_of(table)
     for snapshot in _ancestors(table):
         if snapshot.timestamp_ms < milliseconds:

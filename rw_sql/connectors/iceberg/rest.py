@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from requests import Session
 
 ANSWER_SECONDS = 60.0
-"""The maximum wait in seconds for a connection, and again for the next bytes of a response."""
+"""The maximum time, in seconds, to wait for a connection. The same limit applies to each wait for the next bytes of a
+response."""
 
 
 class _Limited(HTTPAdapter):

@@ -1,8 +1,8 @@
 """The Iceberg sink: writes to a user's table, each batch exactly once.
 
 One commit contains a batch's rows and its number. The number is stored in the snapshot's summary and in a table
-property, which remains when the snapshot expires. A run begins by committing an empty snapshot. A concurrent commit
-of an earlier run then fails, because it is based on an older snapshot (Iceberg's REST specification,
+property, which remains when the snapshot expires. A run begins by committing an empty snapshot. A concurrent commit of
+an earlier run then fails, because this commit is based on an older snapshot (Iceberg's REST specification,
 "assert-ref-snapshot-id").
 """
 
@@ -227,7 +227,7 @@ class IcebergWriter:
             except (OverflowError, UnicodeDecodeError) as error:
                 if self._omits_all_bounds or attempt == _ATTEMPTS:
                     raise SinkError(self._told(error)) from error
-                # A delete rewrites a file of the table that has values that Python cannot represent.
+                # A delete rewrites a file of the table, and the file has values that Python cannot represent.
                 self._omits_all_bounds = True
             except (exceptions.CommitFailedException, exceptions.ValidationException) as error:
                 if attempt == _ATTEMPTS:
@@ -244,15 +244,15 @@ class IcebergWriter:
     def _forbid_retries(self) -> None:
         """Makes a commit fail if another writer has committed in between.
 
-        By default pyiceberg rebases the commit onto the newest snapshot, which would let an earlier run's commit pass
+        By default, pyiceberg rebases the commit onto the newest snapshot. A commit of an earlier run would then pass
         the fence. The method changes the table's property for retries in this process only, not in the stored table.
         """
         properties = {**self._table.metadata.properties, _RETRIES: "0"}
         self._table.metadata = self._table.metadata.model_copy(update={"properties": properties})
 
     def _omit_bounds(self) -> None:
-        """Makes a commit write its files without the least and greatest value of the columns whose values Python cannot
-        represent, because pyiceberg could not read these bounds from a file.
+        """Makes a commit write its files without the bounds (the minimum and the maximum) of the columns whose values
+        Python cannot represent, because pyiceberg could not read these bounds from a file.
 
         If a file to be rewritten has such values, the bounds of all columns of texts, dates or times are left out. The
         method changes the table's properties only in this process, as :meth:`_forbid_retries` does.
@@ -298,8 +298,9 @@ class IcebergWriter:
         return [field.name for field in self._table.schema().fields if field.required and field.name in given]
 
     def _require_values(self, rows: pa.Table) -> None:
-        """Raises RefusedRowsError for keys that Python cannot represent. For rows to be written, also raises it for
-        such values of partition columns, and for nulls in a NOT NULL column.
+        """Raises RefusedRowsError for keys that Python cannot represent. For rows to be written, also raises
+        RefusedRowsError for values of partition columns that Python cannot represent, and for nulls in a NOT NULL
+        column.
 
         pyiceberg must compare keys and values of partition columns. Python cannot represent dates and times outside the
         years 1 to 9999 and strings that are not UTF-8.
@@ -344,7 +345,8 @@ class IcebergWriter:
 
 
 def _done(marks: Mapping[str, int], generation: int) -> int:
-    """The last batch of a generation, from the table property with a sink's runs and batches; -1 if there is none."""
+    """The last batch of a generation, from the table property with a sink's runs and batches; -1 if there is no
+    batch."""
     return marks["batch"] if marks["generation"] == generation else -1
 
 

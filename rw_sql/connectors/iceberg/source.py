@@ -257,7 +257,7 @@ class IcebergConnector(RangedConnector):
         return catalog.table_name(options) if written.strip() in ("", "0") else written
 
     def _table(self, options: Mapping[str, str], incarnation: str | None = None) -> Table:
-        """Loads the table. Raises OSError if it is missing, was recreated, or cannot be read."""
+        """Loads the table. Raises OSError if the table is missing, was recreated, or cannot be read."""
         try:
             table = catalog.load_table(self.spec, options)
         except (catalog.TableMissingError, catalog.CatalogError) as error:

@@ -43,7 +43,8 @@ _SESSION = (
     # Otherwise the text would be in the database's encoding, or in the encoding that the role's settings name.
     "SET client_encoding = 'UTF8'",
 )
-"""The statements that set the text form of values, so that it does not depend on settings of the server and role."""
+"""The statements that set the text form of values, so that the text form does not depend on settings of the server and
+role."""
 
 _LIMITS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 _WITH_TRANSACTION_TIMEOUT = 170_000
@@ -315,8 +316,8 @@ def _typed(text: Column, kind: DataType, misfit: Column) -> Column:
 
 
 def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
-    """Two expressions: one converts a string to a value; the other is true if the string is valid, and is None if every
-    string is valid."""
+    """Two expressions. The first expression converts a string to a value. The second expression is true if the string
+    is valid; it is None if every string is valid."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import (
         ArrayType,
@@ -351,8 +352,8 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
         case FloatType() | DoubleType():
             fits = fits & ((f.abs(value) != float("inf")) | text.rlike(_INFINITY))
         case DecimalType():
-            # Spark rounds. PostgreSQL writes an exponent only for a float, so a string with an exponent is compared as
-            # a float.
+            # Spark would round a number with too many decimal places. PostgreSQL writes an exponent only for a float,
+            # so a string with an exponent is compared as a float.
             is_rounded = text.rlike(f"[.][0-9]{{{kind.scale}}}[0-9]*[1-9]")
             is_same = value.cast("double") == text.try_cast("double")
             fits = fits & f.when(text.rlike("[eE]"), is_same).otherwise(~is_rounded)
@@ -415,10 +416,11 @@ def _nested(text: Column, kind: DataType) -> tuple[Column, Column]:
 
 
 def _has_all_digits(text: Column, whole: Column, word: str, options: Mapping[str, str]) -> Column:
-    """True if Spark rounds no decimal of the JSON in ``whole`` to the scale of its type in ``word``.
+    """True if Spark can read all decimals of the JSON in ``whole`` without rounding. ``word`` is the type, which
+    contains the scale of each decimal.
 
-    Reads the decimals again with the largest scale for which their type has room, and compares. In JSON, PostgreSQL
-    writes decimals without an exponent.
+    Reads the decimals again with the largest scale for which their type has room, and compares the two results. In
+    JSON, PostgreSQL writes decimals without an exponent.
     """
     from pyspark.sql import functions as f
 

@@ -50,7 +50,7 @@ WHERE i.indrelid = %s::regclass AND c.relname = %s
 
 
 def fault_of(error: psycopg.Error) -> Fault:
-    """Classifies an error. An SQLSTATE that this module does not know comes from a trigger or a function that refuses a
+    """Classifies an error. An SQLSTATE that this module does not list comes from a trigger or a function that refuses a
     row.
 
     Errors without an SQLSTATE come from the client: an unsupported value, or a broken connection.
@@ -88,7 +88,7 @@ def _column(
 ) -> str | None:
     found = _COLUMN.search(error.diag.context or "")
     if found is not None:
-        # The name is not quoted, and the value follows it.
+        # In the message, the name of the column is not quoted, and the value follows the name.
         named = [name for name in columns if found[1].startswith((f"{name}: ", f"{name}, null")) or found[1] == name]
         return max(named, key=len, default=None)
     name = error.diag.constraint_name

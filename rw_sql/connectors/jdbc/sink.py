@@ -1,4 +1,5 @@
-"""The JDBC sink: a PostgreSQL table, one transaction per batch. :mod:`rw_sql.connectors.jdbc.writer` writes it."""
+"""The JDBC sink: writes to a PostgreSQL table, with one transaction per batch. :mod:`rw_sql.connectors.jdbc.writer`
+contains the writer."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class JdbcSink:
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks that the server responds and the table has the columns, the key and the privileges."""
+        """Checks that the server responds, that the table has the columns and the key, and that the user has the
+        privileges."""
         import psycopg
 
         try:

@@ -48,7 +48,7 @@ _ESTIMATE_LOCK_MS = 2_000
 """The maximum time in milliseconds for which an estimate waits for a lock."""
 
 _PLAIN_TABLES = ("r", "p")
-"""The kinds of relations that have pages: tables, partitioned or not."""
+"""The kinds of relations that have pages: ordinary tables and partitioned tables."""
 
 LEAST_PAGES = 512
 """The minimum number of pages in a part. For 4 MiB or less, one reader is faster than two."""
@@ -70,7 +70,8 @@ class JdbcConnector(BatchOnly):
         conninfo(options)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """Checks that the server responds and the table exists and may be read. There are no splits."""
+        """Checks that the server responds, that the table exists, and that the user may read it. The result has no
+        splits."""
         import psycopg
 
         try:

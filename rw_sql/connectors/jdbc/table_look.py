@@ -125,7 +125,8 @@ def _problems_of_key(connection: Connection[Any], name: str, quoted: str, shape:
 
 
 def _missing_rights(connection: Connection[Any], name: str, quoted: str, shape: SinkShape) -> Iterator[SinkLook]:
-    """The privileges that the user lacks. All but DELETE may be granted on the table or on its columns."""
+    """The privileges that the user lacks. Every privilege except DELETE may be granted on the table or on its
+    columns."""
     columns = list(shape.columns)
     needed: list[tuple[str, list[str]]] = [("INSERT", columns)]
     if shape.type == UPSERT:

@@ -59,7 +59,8 @@ class PostgresColumn:
 
 
 def columns_of(connection: Connection[Any], table: str) -> dict[str, PostgresColumn]:
-    """The columns of a table or view, in its order. ``table`` is the quoted name. Raises psycopg.Error."""
+    """The columns of a table or view, in the order in which the table or view has them. ``table`` is the quoted name.
+    Raises psycopg.Error."""
     return {
         name: PostgresColumn(
             name=spelled,

@@ -30,9 +30,9 @@ _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10
 """With these settings, the failure of a server's machine is detected after a minute; the default is two hours."""
 
 _UNANSWERED_SECONDS, _MOST_UNANSWERED_SECONDS = 60, 900
-"""The limits in seconds of the time for which sent packets may stay unconfirmed. Keepalives do not help in this case,
-because none are sent while packets are unconfirmed. Without the limits, the operating system would send the packets
-again for about a quarter of an hour."""
+"""The lowest and the highest limit, in seconds, of the time for which sent packets may stay unconfirmed. Keepalives do
+not replace this limit, because the operating system sends no keepalives while packets are unconfirmed. Without the
+limit, the operating system would send the packets again for about a quarter of an hour."""
 
 _WITH_USER_TIMEOUT = 120_000
 """The first version of libpq with ``tcp_user_timeout``."""
@@ -108,7 +108,8 @@ def limits(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
-    """Connects to the server that the options name, with text in UTF-8. Raises psycopg.Error."""
+    """Connects to the server that the options name. On this connection, text is encoded in UTF-8. Raises
+    psycopg.Error."""
     import psycopg
 
     made: dict[str, Any] = {

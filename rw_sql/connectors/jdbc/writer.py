@@ -53,7 +53,8 @@ _CHANGED, _GONE = "rw_sql_batch", "rw_sql_deletes"
 
 _MOST_SECONDS = 86400
 _CANCEL_SECONDS = 2.0
-"""The time limit in seconds for the server to accept a cancellation, and again for the statement to end."""
+"""The maximum time, in seconds, until the server accepts a cancellation. The same limit applies to the time until the
+cancelled statement has ended."""
 
 
 class JdbcWriter:
@@ -98,7 +99,7 @@ class JdbcWriter:
             try:
                 self._transact(rows)
             except psycopg.errors.CardinalityViolation:
-                # The table considers some keys equal, such as strings in a collation that ignores case.
+                # The table considers some different keys equal, such as strings in a collation that ignores case.
                 self._has_equal_keys = True
                 self._transact(rows)
         except psycopg.Error as error:
@@ -130,7 +131,7 @@ class JdbcWriter:
         raise RefusedRowsError(found) if found else SinkError(text) from error
 
     def _remedy_of(self, error: psycopg.Error) -> str:
-        """The option to change, if a statement took longer than its timeout."""
+        """A hint about the option to change, if a statement took longer than its timeout; otherwise empty."""
         import psycopg
 
         if not isinstance(error, psycopg.errors.QueryCanceled) or "timeout" not in str(error):

@@ -24,7 +24,7 @@ Answers: TypeAlias = "tuple[dict[K, V], dict[K, str]]"
 result."""
 
 REFUSED_GRACE_SECONDS = 3.0
-"""The seconds for which requests are retried while all brokers refuse connections, because they may be restarting."""
+"""Requests are retried for this number of seconds while all brokers refuse connections, as restarting brokers do."""
 
 _CONNECTING = {"reconnect.backoff.max.ms": 1000}
 """Without this setting, a client may notice only after 10 seconds that the brokers accept connections again."""
@@ -245,10 +245,10 @@ class BrokerAdmin:
             self._admin.poll(_RETRY_SECONDS)
 
     def offsets(self, partitions: Iterable[tuple[str, int]], *whens: int) -> tuple[dict[tuple[str, int], int], ...]:
-        """The offsets per partition at each of ``whens``: :data:`EARLIEST`, :data:`LATEST`, or milliseconds since 1970.
+        """The offsets per partition at each of ``whens``, which are :data:`EARLIEST`, :data:`LATEST`, or ms since 1970.
 
-        A time after the last record gives -1. All requests run concurrently. Errors that a change of leader causes
-        are retried until the deadline. Raises BrokerError.
+        The result for a time after the last record is -1. All requests run concurrently. Errors that a change of leader
+        causes are retried until the deadline. Raises BrokerError.
         """
         return tuple(
             {part: result.offset for part, result in found.items()} for found in self._found(partitions, whens)
@@ -345,7 +345,7 @@ class BrokerAdmin:
     def _refresh_leaders(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Reads the leaders of the partitions' topics again.
 
-        librdkafka caches leaders for 15 minutes, even if ListOffsets reports that they are no longer valid.
+        librdkafka caches leaders for 15 minutes, even if ListOffsets reports that a cached leader is not valid.
         """
         for topic in {topic for topic, _ in partitions}:
             # If this fails, the next request reports the problem.

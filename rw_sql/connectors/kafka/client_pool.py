@@ -36,7 +36,8 @@ Properties = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept(Generic[C]):
-    """A client, with the times at which it was made and last returned to the pool (``time.monotonic()``)."""
+    """A client, with the time at which the client was made and the time at which it was last returned to the pool
+    (``time.monotonic()``)."""
 
     client: C
     properties: Properties
@@ -74,7 +75,8 @@ class ClientPool(Generic[C]):
             try:
                 found = ask(kept.client)
             except BaseException as error:
-                # After any exception, including Ctrl-C, this code must close the client: no other code would.
+                # After any exception, including Ctrl-C, this code must close the client, because no other code closes
+                # it.
                 self._end(kept.client)
                 if not isinstance(error, BrokerError) or time.monotonic() - started > _STALE_SECONDS:
                     raise

@@ -37,10 +37,10 @@ request, so a call for many missing topics requests only a few of them, chosen a
 def quick_ends(
     properties: Mapping[str, str], partitions: Collection[Part], *, timeout: float, is_read_committed: bool
 ) -> dict[Part, int] | None:
-    """The ends of the partitions, without those that do not exist or may not be read.
+    """The ends of the partitions. The result omits partitions that do not exist or that the user may not read.
 
-    Returns None if the administrative client should read them instead: if the brokers do not respond within a second,
-    or report any other error.
+    Returns None if the brokers do not respond within a second, or if they report any other error. The caller then uses
+    the administrative client to read the ends.
     """
     level = "read_committed" if is_read_committed else "read_uncommitted"
     try:
@@ -70,8 +70,8 @@ def _ends(consumer: Consumer, partitions: Collection[Part], timeout: float) -> d
             missing.add(answer.topic)
     with suppress(ck.KafkaException):
         for topic in random.sample(sorted(missing), min(len(missing), _MOST_ASKED)):
-            # Without this request, librdkafka would report until the client is closed that the topic does not exist,
-            # even once the topic was created.
+            # Without this request, librdkafka would continue to report that the topic does not exist, even after the
+            # topic was created, until the client is closed.
             consumer.list_topics(topic, timeout=timeout)
     return found
 

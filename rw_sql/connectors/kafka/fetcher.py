@@ -41,8 +41,9 @@ _WAIT = 0.05
 
 _FETCH_WAIT_MS = 50
 """The time in milliseconds after which the broker responds to a fetch request although it has no records. This time is
-the interval between two requests of a consumer that has read all its partitions to their ends. The end of a range that
-has a transaction marker instead of a record is noticed with a delay of up to this time."""
+the interval between two requests of a consumer that has read all its partitions to their ends. If the last offset of a
+range has a transaction marker instead of a record, the consumer notices the end of the range with a delay of up to this
+time."""
 
 
 _Part = tuple[str, int]
@@ -55,8 +56,8 @@ class _GivenUpError(Exception):
 
 @dataclass(slots=True)
 class _Received:
-    """The messages that a consumer has delivered and no fetch has returned yet, in the order of each partition's
-    offsets.
+    """The messages that a consumer has delivered and that no fetch has returned yet. The messages of each partition are
+    in the order of their offsets.
 
     ``starts`` are the offsets of the first records of the next fetch, by partition. Records at or after the offsets in
     ``limits`` are not kept.
@@ -92,7 +93,7 @@ class _Received:
             self.ends[part] = max(end, self.ends.get(part, 0))
 
     def take(self, wanted: Mapping[_Part, tuple[int, int]]) -> list[Message]:
-        """Takes the delivered records of the ranges; keeps the records after them."""
+        """Takes the delivered records of the ranges, and keeps the records after the ranges."""
         taken: list[Message] = []
         left: list[Message] = []
         for message in self.messages:
@@ -118,7 +119,7 @@ class KafkaFetcher:
     terms: Mapping[str, int] = field(default_factory=dict)
     _consumer: Consumer | None = None
     _received: _Received | None = None
-    """The messages of the followed partitions; None while the fetcher does not follow any."""
+    """The messages of the followed partitions; None while the fetcher does not follow any partitions."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_closing: bool = False
 
@@ -140,7 +141,7 @@ class KafkaFetcher:
     def connect(self, splits: Sequence[str]) -> None:
         """Connects to a broker of one of the splits, so that the first fetch is faster.
 
-        Errors and slow responses are ignored; the first fetch reports them.
+        Errors and slow responses are ignored, because the first fetch reports them.
         """
         if self.with_headers:
             return  # fetch does not use a consumer for records with headers.
@@ -216,7 +217,8 @@ class KafkaFetcher:
         self._open().assign([ck.TopicPartition(*part, start) for part, start in starts.items()])
 
     def _poll(self, received: _Received, seconds: float) -> bool:
-        """Receives the messages that are there, or waits for the first one; returns False if there were none."""
+        """Receives the messages that have arrived, or waits for the first message; returns False if no message
+        arrives."""
         consumer = self._open()
         # Requesting several messages would block until all have arrived or the time is over.
         first = consumer.poll(seconds)

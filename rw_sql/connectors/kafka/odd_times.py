@@ -1,9 +1,9 @@
 """Reads records with timestamps that Spark's reader cannot represent.
 
 A producer may write a timestamp in nanoseconds. Spark's reader converts the timestamp of each record to microseconds,
-whether or not a query selects it, and fails if the number of microseconds has more than 64 bits. Records from the first
-such record of a partition on are therefore read with librdkafka, in Spark's Python processes. The timestamps of such
-records are NULL.
+whether or not a query selects it, and fails if the number of microseconds has more than 64 bits. From the first such
+record of a partition on, all records of the partition are therefore read with librdkafka, in Spark's Python processes.
+A timestamp that Spark's reader cannot represent becomes NULL.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FIRST_MS = (2**63 - 1) // 1000 + 1
-"""The first timestamp that Spark's reader cannot represent. A broker reports the first record of a partition with this
-timestamp or a later one."""
+"""The first timestamp that Spark's reader cannot represent. A broker can report the first record of a partition that
+has this timestamp or a later timestamp."""
 
 _PART_OFFSETS = 100_000
 _AT_ONCE = 5_000
@@ -37,7 +37,8 @@ _SILENT_SECONDS = 60.0
 def cut(
     ranges: Mapping[str, tuple[int, int]], odd: Mapping[str, int]
 ) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
-    """The ranges before and after the first records with such a timestamp. ``odd`` are the offsets of these records."""
+    """Divides each range at its first record with a timestamp that Spark's reader cannot represent, and returns the
+    parts before and after these records. ``odd`` are the offsets of these records."""
     before: dict[str, tuple[int, int]] = {}
     after: dict[str, tuple[int, int]] = {}
     for split, (start, end) in ranges.items():
@@ -57,7 +58,8 @@ def require_none(
     *,
     is_read_committed: bool,
 ) -> None:
-    """Raises UnreadableRecordError if one of these records is in a range, because Spark's reader would fail at it.
+    """Raises UnreadableRecordError if a range contains a record with a timestamp that Spark's reader cannot represent,
+    because the reader would fail at this record. ``odd`` is as in :func:`cut`.
 
     ``properties`` are librdkafka's. ``reader`` is the object that needs Spark's reader, as named in the message.
     """
@@ -101,14 +103,14 @@ class KafkaPartReader:
     is_read_committed: bool
 
     def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:
-        """Reads exactly the records of one part. Raises OSError if the brokers do not deliver them."""
+        """Reads exactly the records of one part. Raises OSError if the brokers do not deliver the records."""
         from rw_sql.connectors.kafka.fetcher import table_of
 
         yield from map(table_of, self._messages(options, part))
 
     def first_odd(self, options: Mapping[str, str], part: Any) -> int | None:
         """The offset of the part's first record with a timestamp that Spark's reader cannot represent. Reads the part
-        up to this record; raises OSError if the brokers do not deliver it."""
+        up to this record; raises OSError if the brokers do not deliver the record."""
         with closing(self._messages(options, part)) as found:
             messages = (message for some in found for message in some)
             return next((message.offset() for message in messages if message.timestamp()[1] >= FIRST_MS), None)

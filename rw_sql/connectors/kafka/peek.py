@@ -36,7 +36,7 @@ _MOST_TIMES = 64
 
 Tails = dict[tuple[str, int], int]
 Lives = dict[str, tuple[str | None, str | None]]
-"""The cluster and the id of each topic; None if the brokers do not report them."""
+"""The cluster and the id of each topic. A cluster or id that the brokers do not report is None."""
 
 _MOST_TOLD = 64
 _TOLD: dict[tuple[frozenset[Any], ...], frozenset[str]] = {}

@@ -1,8 +1,8 @@
 """Converts a Kafka source's options to the options of librdkafka and of Spark's reader (the Java client).
 
-RisingWave's ``properties.*`` are librdkafka's names. ``sources/kafka.toml`` names the equivalent in the Java client for
-most of them. This module combines the options for login, trust and keys, because the Java client takes them as one JAAS
-line and as PEM stores.
+RisingWave's ``properties.*`` are librdkafka's names. For most of these names, ``sources/kafka.toml`` contains the
+equivalent name in the Java client. This module combines the options for login, trust and keys, because the Java client
+accepts these options only as one JAAS line and as PEM stores.
 """
 
 from __future__ import annotations

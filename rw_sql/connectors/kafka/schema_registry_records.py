@@ -151,7 +151,8 @@ class RegisteredRecords:
     def numbered(self, rows: pa.Table) -> Iterator[tuple[int, tuple[bytes | None, bytes | None]]]:
         """The records (key, value) of a batch, each with the index of its row.
 
-        Raises RefusedRowsError, and SinkError if a registry that was created again refuses the schemas.
+        Raises RefusedRowsError for rows that the encoding cannot represent. Raises SinkError if a registry that was
+        created again refuses the schemas.
         """
         self._register_if_due()
         shape = self._shape

@@ -1,7 +1,7 @@
 """Keeps a Kafka client's secrets out of Spark's options, logs and pages.
 
 Options passed to the JVM contain references instead of secret values. Kafka's ``DirectoryConfigProvider`` resolves
-them from files that only this user can read.
+these references from files that only this user can read.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ class KafkaSink:
         self._check_idempotence(options)
 
     def _check_idempotence(self, options: Mapping[str, str]) -> None:
-        """Refuses options that conflict with librdkafka's idempotent producer, because records could then be
-        reordered or lost."""
+        """If the idempotent producer of librdkafka is enabled, refuses options that conflict with it. With such
+        options, records could be reordered or lost."""
         if (self.spec.value(options, "properties.enable.idempotence") or "").lower() != "true":
             return
         bounds = (
@@ -273,7 +273,8 @@ class KafkaWriter:
             made = list(self._registered.numbered(rows))
         else:
             made = list(numbered_records(rows, self._shape, now_ms=int(time.time() * 1000)))
-        # Checked before sending: otherwise earlier records would be duplicated when the batch is written again.
+        # The sizes are checked before sending. Otherwise, earlier records would be duplicated when the batch is written
+        # again.
         self._require_small(made)
         self._send(made)
         if self._were_refused_together(made):
@@ -293,7 +294,7 @@ class KafkaWriter:
 
     def _were_refused_together(self, made: list[tuple[int, _Record]]) -> bool:
         """True if some records may have been refused only because they were sent together with a record that is too
-        large or invalid: brokers then refuse them all."""
+        large or invalid. In this case, brokers refuse all records that were sent together."""
         if not (self._refused or self._unsent) or self._properties.get("batch.num.messages") == 1:
             return False
         limit = self._most_bytes

@@ -122,8 +122,8 @@ class KafkaConnector(PlainConnector):
     def diverged(
         self, options: Mapping[str, str], states: Mapping[str, SplitState], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
-        """Compares each position with the offset at which, according to the partition's leader, the records of the
-        position's epoch end."""
+        """The leader of each partition reports the offset at which the records of the position's epoch end. The method
+        compares this offset with the position."""
         from rw_sql.connectors.kafka.admin import BrokerError
         from rw_sql.connectors.kafka.truncation import diverged
 
@@ -329,8 +329,8 @@ class KafkaConnector(PlainConnector):
     ) -> DataFrame:
         """Spark's own batch reader for exactly these offsets. The jars of :meth:`spark_packages` must be loaded.
 
-        If a partition has a timestamp that Spark cannot represent, Spark's reader is not used for the records of the
-        partition from the first such record on.
+        If a partition has a record with a timestamp that Spark cannot represent, the first such record and all later
+        records of the partition are read without Spark's reader.
         """
         odd = self.unstreamable(options, ranges)
         if with_headers:
@@ -362,8 +362,9 @@ class KafkaConnector(PlainConnector):
         return reduce(lambda left, right: left.unionByName(right), frames)
 
     def unstreamable(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        """For each partition, the first record with a timestamp that Spark cannot represent, unless it comes after the
-        range. Empty if the brokers do not respond: the reader then reports the reason."""
+        """For each partition, the first record with a timestamp that Spark cannot represent, unless this record comes
+        after the range. The result is empty if the brokers do not respond, because Spark's reader then reports the
+        reason."""
         parts = {kafka_reader.split_parts(split): split for split in ranges}
         try:
             (found,) = self._pooled(

@@ -36,7 +36,8 @@ KEPT_CONSUMERS = 512
 Creating a consumer delays a batch by 50 ms per partition; a cached consumer takes about 200 kB of memory.
 """
 
-# The contexts for which keep_consumers has run; it runs once per JVM, because each call to the JVM costs time.
+# The contexts for which keep_consumers has run. The function runs once per JVM, because each call to the JVM costs
+# time.
 _keeps: WeakSet[SparkContext] = WeakSet()
 _columns: WeakKeyDictionary[SparkContext, dict[bool, tuple[Column, ...]]] = WeakKeyDictionary()
 
@@ -63,8 +64,8 @@ def keep_consumers(spark: SparkSession) -> None:
     session: Any = spark
     if spark.sparkContext in _keeps:
         return
-    # Passes the whole name in one call: given each part separately, Java would look in every jar for a class of that
-    # name.
+    # Passes the whole name in one call. If each part of the name were passed separately, Java would look in every jar
+    # for a class with the name of the part.
     settings = getattr(session._jvm, "org.apache.spark.SparkEnv").get().conf()
     if not settings.contains(CONSUMER_CACHE):
         settings.set(CONSUMER_CACHE, str(KEPT_CONSUMERS))

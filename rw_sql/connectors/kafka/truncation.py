@@ -2,7 +2,7 @@
 
 Each leader of a partition has an epoch, which is stored with the records that it writes. A leader that was elected
 although it lacked records (an unclean election), or whose disk lost records, continues the log with other records at
-the same offsets. A broker reports the offset at which the records of an earlier epoch end now. If a reader has reached
+the same offsets. A broker reports the offset at which the records of an earlier epoch now end. If a reader has reached
 a higher position in that epoch, the log no longer contains the last records that the reader has read.
 """
 
@@ -34,7 +34,8 @@ _RETRY_SECONDS = 0.02
 def diverged(
     properties: Mapping[str, str], positions: Mapping[Part, tuple[int, int]], *, timeout: float
 ) -> dict[Part, int]:
-    """The partitions in whose log the records of the position's epoch end before the position.
+    """The partitions whose log has lost records before the position. In such a log, the records of the position's epoch
+    end before the position.
 
     ``positions`` maps each partition to the next offset to read and a leader epoch during which the log contained the
     record before that offset. The result maps a partition to the first offset whose record was lost. Partitions whose
@@ -55,7 +56,8 @@ def _check(consumer: Consumer, positions: Mapping[Part, tuple[int, int]], timeou
         for topic in {topic for topic, _ in positions}:
             consumer.list_topics(topic, timeout=timeout)
         consumer.assign([ck.TopicPartition(*part, offset) for part, (offset, _) in positions.items()])
-        # Only a seek makes librdkafka compare epochs. After the seek, it returns no records that it fetched before.
+        # Only a seek makes librdkafka compare epochs. After the seek, librdkafka returns no records that it fetched
+        # earlier.
         for part, (offset, epoch) in positions.items():
             _seek(consumer, ck.TopicPartition(*part, offset, leader_epoch=epoch), deadline)
         waiting = set(positions)
@@ -97,7 +99,8 @@ def _note(message: Message, waiting: set[Part], found: dict[Part, int]) -> None:
         return
     if fault is not None and (cut := _TRUNCATED.search(fault.str())) is not None and part in waiting:
         found[part] = int(cut[1])
-    # Any other error concerns the position, for example a removed offset; the reader reports it when it starts again.
+    # Any other error concerns the position, for example a removed offset; the reader reports the error when the reader
+    # starts again.
     waiting.discard(part)
 
 

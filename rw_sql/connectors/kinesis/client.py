@@ -258,7 +258,7 @@ def _one_line(error: Exception) -> str:
 
 
 def stream_of(address: Address, name: str, timeout: float) -> Stream:
-    """A stream and its shards. Raises StreamMissingError, KinesisError."""
+    """A stream and its shards. Raises StreamMissingError or KinesisError."""
     found = request(address, "describe_stream_summary", timeout, StreamName=name)["StreamDescriptionSummary"]
     shards: dict[str, Shard] = {}
     page = request(address, "list_shards", timeout, StreamName=name)
@@ -291,7 +291,7 @@ def stream_names(address: Address, timeout: float) -> tuple[str, ...]:
 
 
 def iterator(address: Address, stream: str, shard: str, kind: str, timeout: float, **given: Any) -> str:
-    """An iterator of a shard. Raises StreamMissingError, NotANumberError, KinesisError."""
+    """An iterator of a shard. Raises StreamMissingError, NotANumberError or KinesisError."""
     found = request(
         address,
         "get_shard_iterator",
@@ -321,7 +321,7 @@ def iterator_at(address: Address, stream: str, shard: Shard, offset: int, timeou
 
 
 def next_page(address: Address, at: str, limit: int, timeout: float) -> Page:
-    """The next records of an iterator. Raises IteratorExpiredError, KinesisError."""
+    """The next records of an iterator. Raises IteratorExpiredError or KinesisError."""
     found = request(address, "get_records", timeout, ShardIterator=at, Limit=limit)
     records = tuple(
         RawRecord(

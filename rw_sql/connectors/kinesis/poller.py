@@ -1,7 +1,7 @@
 """Finds the next ranges of a run by reading their records, because Kinesis does not list sequence numbers.
 
-The records are kept in this process for the batch that gets their range. If the process has dropped them by then, the
-batch reads them again.
+This process keeps the records until a batch with their range reads them. If the process has dropped the records before
+this batch, the batch reads them from Kinesis again.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Poller:
     """Reads the shards of one run. Implements
     :class:`rw_sql.connectors.support.records.range_stream.Stretches`. One thread at a time uses a poller.
 
-    A shard is read after its parents have been read completely, because the records of a partition key are in the
-    parents before they are in the shard.
+    A shard is read after its parents have been read completely, because the parents contain the earlier records of a
+    partition key.
     """
 
     max_records: int
@@ -146,8 +146,8 @@ class Poller:
         return page
 
     def _kept(self, address: Address, name: str, stream: Stream, shard: Shard, start: int, page: Page) -> list[Stretch]:
-        """Keeps a page's new records for the batch that gets their range. Returns the range; an empty list if the page
-        has no new record and the shard has not ended."""
+        """Keeps a page's new records for the batch with their range. Returns this range; returns an empty list if the
+        page has no new record and the shard has not ended."""
         records = [record for record in page.records if record.number >= start]
         has_ended = page.next is None or (not shard.is_open and not page.records and page.behind_ms == 0)
         end = ENDED if has_ended else records[-1].number + 1 if records else start

@@ -68,7 +68,8 @@ def read_range(
             at = records[-1].number + 1
             yield table_of(shard, records)
         is_passed = is_passed or any(record.number >= end for record in page.records)
-    # A position is one more than the number of the last record, or the number of the next record.
+    # The end of a range is one more than the number of the last record in the range, or the number of the first record
+    # after the range.
     if end != ENDED and at != end and not is_passed:
         raise RangeLostError(f"EXPIRED {split}: record {end - 1} was removed before it was read")
 

@@ -72,7 +72,7 @@ class _Tails:
 
     def note_end(self, address: Address, stream: Stream, shard: str, end: int, at: float) -> None:
         """Remembers that at the time ``at``, in seconds since 1970, the shard had no record with the number ``end`` or
-        a greater one."""
+        a greater number."""
         key = (address, stream.arn, stream.created, shard)
         with self._lock:
             if len(self._ends) >= _KEPT:
@@ -210,7 +210,7 @@ def _last_within(
     no record is younger than the first of the two ages.
 
     A shard returns 2 MB per second, so all records of an hour could not be read within the time limit. If the first
-    page does not reach the newest record, its age is therefore found by bisection.
+    page does not reach the newest record, the age of the newest record is therefore found by bisection.
     """
     younger, older = ages
     last, is_end = _first_page(address, name, shard, now - older, deadline)
@@ -227,8 +227,8 @@ def _last_within(
 
 
 def _first_page(address: Address, name: str, shard: Shard, seconds: float, deadline: float) -> tuple[int | None, bool]:
-    """The last record of the first page that contains records from ``seconds`` (since 1970) or later, and whether that
-    is the shard's newest record."""
+    """The last record of the first page that contains records from ``seconds`` (since 1970) or later, and True if this
+    record is the shard's newest record."""
     next_at: str | None = _at_time(address, name, shard, seconds, deadline)
     while next_at is not None:
         page = next_page(address, next_at, AT_ONCE, _left(deadline))

@@ -151,7 +151,7 @@ class KinesisConnector(RangedConnector):
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
         """For each shard, the sequence number of the first record at or after ``milliseconds``; the shard's end if
-        there is none.
+        there is no such record.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if the stream does not exist.
         """
@@ -237,7 +237,8 @@ class KinesisConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The records of these ranges. Spark's processes read them again unless this process still has all of them."""
+        """The records of these ranges. If this process does not have all of these records in memory any more, Spark's
+        processes read them again."""
         import pyarrow as pa
 
         from rw_sql.connectors.kinesis import reader

@@ -131,14 +131,15 @@ class Session:
             return self._first + len(self._messages)
 
     def table(self, start: int, end: int) -> pa.Table | None:
-        """The messages ``[start, end)``; None if this session lacks some of them."""
+        """The messages ``[start, end)``; None if this session lacks some of these messages."""
         with self._lock:
             if start < self._first or end > self._first + len(self._messages):
                 return None
             return _table(start, self._messages[start - self._first : end - self._first])
 
     def acknowledge(self, offset: int) -> None:
-        """Acknowledges the messages before ``offset``. The caller must have committed them. May be called again."""
+        """Acknowledges the messages before ``offset``. The caller must have committed these messages. The caller may
+        repeat the call."""
         with self._lock:
             done = self._messages[: max(0, offset - self._first)]
             del self._messages[: len(done)]

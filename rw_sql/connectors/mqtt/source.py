@@ -57,8 +57,8 @@ class MqttConnector(RangedConnector):
                 raise OptionError(MISSING_PROPERTY, f'missing property "{other}"', key=one, hint=f"{one} needs {other}")
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with a generated client identifier if they have none. The broker finds the session by this
-        identifier."""
+        """The options, with a generated client identifier if the options contain no client identifier. The broker finds
+        the session by this identifier."""
         prefix = options.get("client_prefix") or "rw_sql"
         return {**options, "client_id": options.get("client_id") or f"{prefix}_{unique}"}
 
@@ -105,7 +105,8 @@ class MqttConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The messages that this process has received. Raises OSError if it has not received all of them."""
+        """The messages that this process has received. Raises OSError if this process has not received all messages of
+        the ranges."""
         from rw_sql.connectors.mqtt.session import SESSIONS
         from rw_sql.connectors.support.records.record_columns import RECORD_SCHEMA
 
@@ -120,8 +121,8 @@ class MqttConnector(RangedConnector):
 
 
 def _client_id(options: Mapping[str, str]) -> str:
-    """The client's identifier. CREATE stores one in the definition of a source. Options without one, such as those of a
-    connection, get one that is made from the broker and the topics."""
+    """The client's identifier. CREATE stores an identifier in the definition of a source. If the options have no
+    identifier, such as the options of a connection, the function makes an identifier from the broker and the topics."""
     if (given := options.get("client_id")) is not None:
         return given
     read = f"{options.get('url')} {options.get('topic')}"

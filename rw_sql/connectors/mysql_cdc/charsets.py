@@ -76,7 +76,8 @@ class Charsets:
                 raise ValueError(f"has the character set {name}, which rw_sql does not support")
 
             return refuse
-        # Uses the server's own conversion of all 256 bytes: its latin1 is neither ISO 8859-1 nor Python's cp1252.
+        # Uses the server's own conversion of all 256 bytes, because the server's latin1 is neither ISO 8859-1 nor
+        # Python's cp1252.
         every = "".join(f"{byte:02x}" for byte in range(256))
         ((converted,),) = rows_of(self._sql(), f"SELECT HEX(CONVERT(CONVERT(x'{every}' USING {name}) USING utf32))")
         table = dict(enumerate(bytes.fromhex(converted).decode("utf-32-be")))

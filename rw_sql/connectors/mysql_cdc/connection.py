@@ -1,6 +1,7 @@
 """Connections to the server that a source's options name.
 
-Every session writes values in the same form: UTC, utf8mb4, and no SQL mode that changes what a SELECT returns.
+Every session writes values in the same form: UTC, utf8mb4, and no SQL mode that changes the values that a SELECT
+returns.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def named_rows(connection: Connection[Any], query: str) -> list[dict[str, Any]]:
 
 
 def first_of(connection: Connection[Any], queries: Sequence[str]) -> list[dict[str, Any]]:
-    """:func:`named_rows` of the first statement whose syntax the server knows."""
+    """The result of :func:`named_rows` for the first statement whose syntax the server accepts."""
     for query in queries[:-1]:
         try:
             return named_rows(connection, query)
@@ -148,7 +149,7 @@ def _decoded(value: Any) -> Any:
 
 
 def code_of(error: Exception) -> int:
-    """The number that the server or the client gave to an error; 0 if it gave none."""
+    """The number that the server or the client gave to an error; 0 if the error has no number."""
     code = error.args[0] if error.args else 0
     return code if isinstance(code, int) else 0
 
@@ -183,6 +184,6 @@ def literal(text: str) -> str:
 
 
 def parts_of(table: str) -> tuple[str, str] | None:
-    """Database and name of ``db.table``, whose parts may be in backticks or double quotes; None if it is not such a
-    name."""
+    """Database and name of ``db.table``, whose parts may be in backticks or double quotes; None if the string is not
+    such a name."""
     return two_parts(table, '`"')

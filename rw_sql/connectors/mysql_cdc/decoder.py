@@ -148,7 +148,7 @@ def decode_rows(
     touched: dict[str, int] | None,
 ) -> int:
     """Adds the rows of an event to ``into``; returns their number. If ``touched`` is given, adds the keys of the rows
-    to it, each with ``position``.
+    to ``touched``, each with ``position``.
 
     Raises CaptureError for a row that cannot be read.
     """

@@ -304,8 +304,8 @@ def parse_rows(kind: int, body: bytes) -> RowsPart:
 
 
 def uncompressed(data: bytes) -> bytes:
-    """Decompresses data that ``log_bin_compress`` compressed: one byte with the size of the length, the length, and
-    zlib data.
+    """Decompresses data that ``log_bin_compress`` compressed. The data consists of one byte with the size of the
+    length, the length, and zlib data.
     """
     if not data[0] & 0x80 or data[0] & 0x70:
         raise BrokenEventError("an unknown compression")
@@ -331,15 +331,15 @@ def parse_rotate(body: bytes) -> tuple[str, int]:
 
 
 def parse_xa_prepare(body: bytes) -> tuple[bool, bytes]:
-    """Parses an event with XA PREPARE: True if the event also commits the transaction (ONE PHASE), and the xid: format,
-    gtrid, bqual."""
+    """Parses an event with XA PREPARE. Returns True if the event also commits the transaction (ONE PHASE), and the xid,
+    which consists of format, gtrid and bqual."""
     form, first, second = struct.unpack_from("<III", body, 1)
     data = body[13 : 13 + first + second]
     return bool(body[0]), xid_key(form, data[:first], data[first:])
 
 
 def xid_key(form: int, gtrid: bytes, bqual: bytes) -> bytes:
-    """An xid in the one form in which the reader compares the xids of events and of statements."""
+    """Converts an xid to the form in which the reader compares the xids of events with the xids of statements."""
     return b"%d:%s:%s" % (form, gtrid.hex().encode(), bqual.hex().encode())
 
 

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 def require_readable(connection: Connection[Any], table: CatalogTable, progress: TableProgress) -> None:
-    """Raises CaptureError if the table's rows cannot be captured: if it has no primary key, if the key with which its
-    rows were read has changed, or if the log does not contain all changes to its rows. Raises pymysql.Error."""
+    """Raises CaptureError if the table's rows cannot be captured: if the table has no primary key, if the key with
+    which its rows were read has changed, or if the log does not contain all changes to its rows. Raises
+    pymysql.Error."""
     name = progress.table
     if not table.key:
         raise CaptureError(

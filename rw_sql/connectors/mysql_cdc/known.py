@@ -64,7 +64,8 @@ class KnownTables:
     def table(
         self, name: str, found: TableMap, progress: TableProgress, position: int
     ) -> tuple[KnownTable, dict[str, str]]:
-        """The table, and its columns with their types as the server writes them. Raises CaptureError, pymysql.Error."""
+        """The table, and its columns with their types as the server writes them. Raises CaptureError or
+        pymysql.Error."""
         known = self._known.get(name)
         if known is not None and known[0] == found.signature:
             return known[1], known[2]

@@ -27,8 +27,8 @@ _SUFFIX = re.compile(r".*\.([0-9]+)")
 def number_of(sequence: int, at: int, step: int = 0) -> int:
     """The number of a position. Raises CaptureError for a file that has no number.
 
-    A position above 4 GiB becomes the beginning of the next file, because a transaction that ends there is the last one
-    of its file.
+    A position above 4 GiB becomes the beginning of the next file, because a transaction that ends there is the last
+    transaction of its file.
     """
     if at >= _POSITIONS:
         sequence, at = sequence + 1, FIRST

@@ -167,7 +167,8 @@ class MysqlReader:
         return self._catalog
 
     def _start(self, facts: Facts) -> None:
-        """Starts the stream at the reader's position, or before XA transactions that may be committed after it."""
+        """Starts the stream at the reader's position. If XA transactions that began earlier may be committed after this
+        position, starts the stream before these transactions."""
         self._backlog.clear()
         self._maps.clear()
         sequence, at, _ = parts_of(min((self._position, *self._prepared)))
@@ -211,8 +212,7 @@ class MysqlReader:
             raise missing_table(self._sql(), self._options, name)
         require_readable(self._sql(), table, progress)
         if progress.identity is None:
-            # The table's rows until now come from the snapshot; earlier events under this name in the log may belong to
-            # an older table.
+            # The snapshot contains the table's present rows. Earlier events of this name may belong to an older table.
             begin = self._position if progress.is_done else max(facts.end, self._position)
             mark = Mark(begin=begin)
             if facts.is_mariadb and not progress.is_done:
@@ -233,7 +233,7 @@ class MysqlReader:
         return replace(progress, key_columns=table.key, rows_estimated=estimated)
 
     def _check_log(self) -> None:
-        """Waits for the first event, and checks that the log file is the one that earlier runs read."""
+        """Waits for the first event, and checks that the log file is the same file that earlier runs read."""
         assert self._stream is not None
         sequence, _, _ = parts_of(min((self._position, *self._prepared)))
         deadline = time.monotonic() + self._timeout

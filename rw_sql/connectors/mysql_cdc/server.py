@@ -32,7 +32,8 @@ def gone(message: str) -> CaptureError:
 
 
 STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
-"""The statements that show the log's end: the first is for MySQL from 8.2 on; MySQL 8.4 lacks the second."""
+"""The statements that show the log's end. MySQL supports the first statement from 8.2 on, and does not support the
+second statement from 8.4 on."""
 
 _VARIABLES = (
     "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'server_uuid', 'server_id', 'log_bin', 'binlog_format', "
@@ -111,7 +112,7 @@ def read_facts(options: Mapping[str, str], timeout: float) -> Facts:
 
 
 def facts_over(connection: Connection[Any]) -> Facts:
-    """Like :func:`read_facts`, over an open connection. Raises pymysql.Error, CaptureError."""
+    """Like :func:`read_facts`, over an open connection. Raises pymysql.Error or CaptureError."""
     settings = settings_of(connection)
     try:
         (status, *_) = first_of(connection, STATUS) or [{}]

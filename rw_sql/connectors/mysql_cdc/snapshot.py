@@ -110,7 +110,8 @@ class Chunk:
 class _Job:
     """A table whose snapshot is being read. A chunk with a position below ``least`` is too old. ``sent`` counts the
     chunks that were read but not emitted yet; ``begun`` is the stream's position when the current chunk was started.
-    ``order`` is the order of the keys in which ``next_key`` is the last key that was read; None if it is not known."""
+    ``order`` is the order of the keys in which ``next_key`` is the last key that was read; None if this order is not
+    known."""
 
     progress: TableProgress
     next_key: str | None
@@ -178,8 +179,8 @@ class SnapshotThread:
             return job is not None and (job.begun is not None or job.sent > 0)
 
     def first(self) -> Chunk | None:
-        """The oldest chunk that is not emitted yet; None if there is none. If there is none because an error has ended
-        the thread, raises that CaptureError."""
+        """The oldest chunk that is not emitted yet; None if there is no such chunk. If there is no such chunk because
+        an error has ended the thread, raises this error, a CaptureError."""
         with self._changed:
             if self._ready:
                 return self._ready[0]

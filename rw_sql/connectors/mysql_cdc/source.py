@@ -96,8 +96,8 @@ class MysqlCdcConnector(ChangeBase):
         return other_server(before.cluster or "", now.cluster or "")
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with a number for ``server.id`` if it is missing. The server distinguishes this reader from its
-        replicas by that number."""
+        """The options, with a number for ``server.id`` if this option is missing. The server distinguishes this reader
+        from its replicas by that number."""
         return {"server.id": str(_LEAST_ID | (zlib.crc32(unique.encode()) % _LEAST_ID))} | dict(options)
 
     def change_reader(self, options: Mapping[str, str]) -> MysqlReader:
@@ -135,7 +135,7 @@ class MysqlCdcConnector(ChangeBase):
         awaits_publication: bool = False,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Prepared:
-        """Creates nothing on the server. Raises CaptureError if it has no log."""
+        """Creates nothing on the server. Raises CaptureError if the server has no binary log."""
         facts = read_facts(options, timeout)
         if not facts.logs:
             raise CaptureError(

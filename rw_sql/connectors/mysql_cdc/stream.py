@@ -73,7 +73,8 @@ class _Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """The tables whose changes are requested, as (database, table) in the log's spelling, and the databases."""
+    """The tables whose changes are requested, as (database, table) in the log's spelling, and the source's
+    databases."""
 
     tables: frozenset[tuple[str, str]] = _NO_TABLES
     databases: frozenset[str] = frozenset()

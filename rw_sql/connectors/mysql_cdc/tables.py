@@ -87,7 +87,8 @@ class CatalogTable:
 
     @property
     def key_order(self) -> str:
-        """The collations of the key's columns, in the order of the key; empty for a column without text."""
+        """The collations of the key's columns, in the order of the key. The collation of a column without text is
+        empty."""
         collations = {column.name: column.collation or "" for column in self.columns}
         return ",".join(collations.get(name, "") for name in self.key)
 
@@ -105,8 +106,8 @@ def named(table: str) -> tuple[str, str]:
 
 
 def find_table(connection: Connection[Any], table: str) -> CatalogTable | None:
-    """The table; None if it does not exist, or if the user has no privilege on it. Raises pymysql.Error,
-    CaptureError.
+    """The table; None if the table does not exist, or if the user has no privilege on the table. Raises pymysql.Error
+    or CaptureError.
     """
     database, name = named(table)
     found = rows_of(connection, _TABLE, [database, name])
@@ -166,16 +167,16 @@ def _checked_as_json(connection: Connection[Any], database: str, name: str) -> t
 def cascades_of(connection: Connection[Any], table: CatalogTable) -> tuple[str, ...]:
     """The foreign keys whose actions change the table's rows without an entry in the log. Raises pymysql.Error.
 
-    MariaDB shows the foreign keys in ``information_schema`` only to users who may write to the table. SHOW CREATE TABLE
-    needs no more than SELECT.
+    MariaDB shows the foreign keys in ``information_schema`` only to users who may write to the table. The function
+    therefore uses SHOW CREATE TABLE, which needs only the privilege SELECT.
     """
     rows = rows_of(connection, f"SHOW CREATE TABLE {table.quoted}")
     return tuple(cascades_in(str(rows[0][1])))
 
 
 def cascades_in(definition: str) -> Iterator[str]:
-    """The names of the foreign keys in the text of a CREATE TABLE that have an action CASCADE, SET NULL or SET
-    DEFAULT."""
+    """The names of the foreign keys that have an action CASCADE, SET NULL or SET DEFAULT in the text of a CREATE
+    TABLE."""
     words = _DEFINITION.findall(definition)
     name = ""
     for at, word in enumerate(words):
@@ -250,7 +251,8 @@ _TEXTS = ("char", "varchar", "enum", "set", "date", "datetime", "timestamp", "ti
 
 
 def constant_default(column: CatalogColumn, *, is_mariadb: bool) -> str | None:
-    """A default's text if it is a constant. MariaDB quotes constants, MySQL marks expressions in EXTRA."""
+    """The text of a column's default if the default is a constant; otherwise None. MariaDB quotes constants, MySQL
+    marks expressions in EXTRA."""
     if column.default is None or column.default == "NULL":
         return None
     if is_mariadb:
@@ -262,7 +264,7 @@ def constant_default(column: CatalogColumn, *, is_mariadb: bool) -> str | None:
 
 
 def describe(connection: Connection[Any], options: Mapping[str, str], table: str) -> UpstreamTable:
-    """See :meth:`rw_sql.connectors.changes.ChangeConnector.describe_table`. Raises pymysql.Error, CaptureError."""
+    """See :meth:`rw_sql.connectors.changes.ChangeConnector.describe_table`. Raises pymysql.Error or CaptureError."""
     other = other_database(options, table)
     if other is not None:
         raise other

@@ -1,4 +1,5 @@
-"""MySQL's and MariaDB's types: rw_sql's type for each, and the declared types that its values fit.
+"""The types of MySQL and MariaDB. For each type, this module determines the corresponding rw_sql type, and the declared
+types that the values of the type fit.
 
 Every type has a text form, so a column of any type can be declared CHARACTER VARYING.
 """
@@ -89,8 +90,8 @@ class MysqlType:
 
 
 def type_of(data_type: str, column_type: str, precision: int | None, scale: int | None, *, is_json: bool) -> MysqlType:
-    """The type of a column, from ``information_schema``. ``is_json``: a text column whose values MariaDB checks to be
-    JSON."""
+    """The type of a column, from ``information_schema``. ``is_json``: the column is a text column, and MariaDB checks
+    that its values are JSON."""
     name, written = data_type.lower(), column_type.lower()
     if is_json:
         return MysqlType(name="json", canonical="JSONB", family=JSON)

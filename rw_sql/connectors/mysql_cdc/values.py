@@ -261,9 +261,9 @@ def _string(meta: bytes, data_type: str, decode: Callable[[bytes], str] | None) 
 
 
 def _inet6(part: bytes) -> str:
-    """An address in MariaDB's form, which differs from RFC 5952: the first longest run of zero groups is omitted even
-    if it is a single group, and the last four bytes are an IPv4 address after exactly six zero
-    groups, or after five and ``ffff``."""
+    """The text of an address in MariaDB's form, which differs from RFC 5952. The first longest run of zero groups is
+    omitted, even if the run is a single group. The last four bytes are written as an IPv4 address if they follow
+    exactly six zero groups, or five zero groups and ``ffff``."""
     groups = struct.unpack(">8H", part)
     start, length = -1, 0
     for at in range(8):
@@ -281,8 +281,8 @@ def _inet6(part: bytes) -> str:
 
 
 def select_of(quoted: str, column_type: str, family: str) -> str:
-    """The expression that selects a column with all its digits: from a plain FLOAT, MySQL would return only six
-    digits."""
+    """The expression that selects a column with all its digits. If the expression were only the name of a FLOAT column,
+    MySQL would return only six digits."""
     if family == FLOAT:
         return f"({quoted} + 0e0)"
     return f"({quoted} + 0)" if family == BIT or "zerofill" in column_type.lower() else quoted

@@ -149,7 +149,7 @@ async def _connected(address: Address) -> Client:
                 # nats-py need not reconnect: the pool replaces a client that fails, and the read of a range starts
                 # again.
                 allow_reconnect=False,
-                # By default, nats-py would retry a single server forever. With 1, it tries twice.
+                # By default, nats-py would retry a single server forever. With the value 1, nats-py tries twice.
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
                 connect_timeout=_CONNECT_SECONDS,
@@ -176,9 +176,9 @@ headers, total size. The expression has the same groups as the two expressions o
 def _client_class() -> type[Client]:
     """A subclass of nats-py's client that accepts subjects and headers of any bytes.
 
-    Servers forward subjects and headers without a check. If nats-py's own client cannot decode them, it stops reading,
-    and no request over the connection gets a response. A subject may also contain whitespace other than spaces, tabs
-    and ends of lines.
+    Servers forward subjects and headers without a check. If nats-py's own client cannot decode a subject or a header,
+    the client stops reading, and no request over the connection gets a response. A subject may also contain whitespace
+    other than spaces, tabs and ends of lines.
     """
     from nats.aio.client import Client
     from nats.protocol import parser
@@ -256,7 +256,8 @@ POOL: ConnectionPool[Address, NatsClient] = ConnectionPool(
 class StreamInfo:
     """A stream at one moment.
 
-    The stream's messages have sequence numbers in ``[first, end)``; ``deleted`` of these numbers have no message.
+    The stream's messages have sequence numbers in ``[first, end)``. ``deleted`` is the number of these sequence numbers
+    that have no message.
 
     ``created`` is the time of the stream's creation, as the server writes it. ``most_per_subject`` is the maximum
     number of messages kept per subject; 0 means no limit. ``is_copy``: the stream copies messages from other streams,

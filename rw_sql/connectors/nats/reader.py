@@ -60,7 +60,7 @@ class RangeLostError(NatsError):
 
 
 class CopyBehindError(NatsError):
-    """The server's copy of the stream lacks messages that the leader has. A later read may find them."""
+    """The server's copy of the stream lacks messages that the leader has. A later read may find these messages."""
 
 
 class TooLargeError(Exception):
@@ -139,7 +139,7 @@ def first_at(address: Address, stream: str, milliseconds: int, timeout: float) -
 
 
 def time_of(address: Address, stream: str, sequence: int, timeout: float) -> int | None:
-    """The time of a message in milliseconds since 1970; None if it does not exist."""
+    """The time of a message in milliseconds since 1970; None if the message does not exist."""
 
     async def ask(nc: Client) -> Mapping[str, Any] | None:
         return await _message_at_leader(nc, stream, {"seq": sequence}, timeout)
@@ -216,7 +216,7 @@ class _Found:
                 await pull.close()
 
     async def _opened(self, nc: Client, subject: str) -> _Pull:
-        """Opens a consumer of the messages with a subject. Raises FilterRefusedError, NatsError."""
+        """Opens a consumer of the messages with a subject. Raises FilterRefusedError or NatsError."""
         pull = _Pull(nc, self.wanted.stream, self._note, subject)
         await pull.open({"deliver_policy": "by_start_sequence", "opt_start_seq": self.wanted.start})
         return pull
@@ -293,7 +293,7 @@ class _Pull:
         self.last = 0
 
     async def open(self, config: Mapping[str, Any]) -> None:
-        """Creates the consumer. Raises StreamMissingError, NatsError."""
+        """Creates the consumer. Raises StreamMissingError or NatsError."""
         # The server removes a consumer that gets no request for this time, even if this process is killed.
         request = {
             "stream_name": self._stream,

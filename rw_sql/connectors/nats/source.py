@@ -313,7 +313,7 @@ class NatsPartReader:
         yield self._table(options, part, None)
 
     def few(self, options: Mapping[str, str], parts: Sequence[tuple[str, int, int, str | None]]) -> pa.Table | None:
-        """The messages of all parts; None if they are too large for one process."""
+        """The messages of all parts; None if the messages are too large for one process."""
         import pyarrow as pa
 
         from rw_sql.connectors.nats import reader
@@ -432,7 +432,7 @@ def _subjects(infos: Sequence[StreamInfo]) -> tuple[str, ...]:
 
 
 def _sparse_reason(info: StreamInfo, subjects: tuple[str, ...]) -> str:
-    """The reason why offsets do not count the records; empty if they do."""
+    """The reason why offsets do not count the records; empty if offsets count the records."""
     others = [each for each in info.subjects if not any(is_covered(each, subject) for subject in subjects)]
     if others or ((info.is_copy or not info.subjects) and ">" not in subjects):
         return "messages of other subjects have offsets too"

@@ -54,8 +54,9 @@ LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attn
 WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
 """
 """Queries the columns of a table with their numbers, which are never reused. For each column, also queries the
-transaction that last altered it, whether rows from before the column have a constant that is only in the catalog, and
-the id of the default. (It does not query the defaults' texts: in some versions, such a query waits for locks.)"""
+transaction that last altered the column, whether the rows that are older than the column have a constant that is only
+in the catalog, and the id of the default. (It does not query the defaults' texts: in some versions, such a query waits
+for locks.)"""
 
 _WITH_CONSTANTS = 110_000
 """The first version with ``atthasmissing``."""
@@ -78,7 +79,7 @@ def followed(
     except psycopg.errors.LockNotAvailable:
         if not progress.traits:
             raise
-        return progress, None  # Maintenance of one table must not stop the others; the next check compares the same.
+        return progress, None  # Maintenance of one table must not stop the others; the next check compares again.
 
 
 def _followed(
@@ -179,7 +180,7 @@ def _require_always_logged(
     ]
     for each in rewritten:
         if each.alter is None or any((altered - int(each.alter)) % (1 << 32) < 1 << 31 for altered in alters):
-            continue  # The ALTER TABLE, or a later one, also changed a column.
+            continue  # The ALTER TABLE, or a later ALTER TABLE, also changed a column.
         has_same_method = progress.traits.get(each.key, "").split("/")[-1] == each.others.split("/")[-1]
         if has_same_method and each.has_other_toast(progress.traits) and not each.is_empty:
             raise CaptureError(
@@ -262,12 +263,12 @@ def _replaced_columns(
     position: int,
 ) -> SchemaChange | None:
     """The columns that were dropped and added again, whose names were exchanged, or whose values an ``ALTER COLUMN …
-    TYPE … USING`` computed. Such a command changes the values in existing rows, but the stream may not contain the new
-    values.
+    TYPE … USING`` computed. Each of these changes replaces the values in existing rows, but the stream may not contain
+    the new values.
 
-    Replaced columns with the same type as before count as dropped and added, others as columns whose type changed. If
-    the rows were rewritten, every column that was altered counts as replaced, because the catalog does not contain
-    which of the alterations rewrote them.
+    Replaced columns with the same type as before count as dropped and added. All other replaced columns count as
+    columns whose type changed. If the rows were rewritten, every column that was altered counts as replaced, because
+    the catalog does not show which alteration rewrote the rows.
     """
     replaced: dict[str, str] = {}
     altered_columns: dict[str, str] = {}
@@ -308,7 +309,8 @@ def _replaced_columns(
 
 
 def _constant(trait: str | None) -> str | None:
-    """The id of the default of a column whose constant is only in the catalog, from the column's trait."""
+    """The id of a column's default, from the trait of the column. The trait contains the id only if the column has a
+    constant that is only in the catalog."""
     return None if trait is None else next(iter(trait.split("/")[2:]), None)
 
 
@@ -325,8 +327,8 @@ def _has_new_values(
         return storage.has_other_toast(progress.traits)
     if storage.has_other_toast(progress.traits):
         return True
-    # Without a TOAST table, the rows show it: ALTER TABLE writes all of them, but VACUUM FULL keeps their xmin. Rows
-    # that were written later are in the stream.
+    # Without a TOAST table, the xmin of the rows shows which command rewrote them: ALTER TABLE writes all rows with its
+    # own xmin, but VACUUM FULL keeps the earlier xmin. Rows that were written later are in the stream.
     last = str(1 << 32)
     return _has_rows_before(connection, table, storage, storage.rewritten, last, is_older=False) and not (
         _has_rows_before(connection, table, storage, storage.rewritten, "0")
@@ -354,8 +356,8 @@ def _partition_traits(
     for each in partitions:
         attached, _, content, _ = known.get(each.key, ["", "", "", ""])
         is_new = attached != each.attached
-        # No transaction can write to a partition before the one that created it has attached it. An older transaction
-        # can write to it afterwards.
+        # No transaction can write to a partition before the transaction that created the partition has attached it.
+        # Afterwards, an older transaction can write to the partition.
         is_older = each.created != each.attached
         storage = each.storage
         if is_new and _has_rows_before(connection, table, storage, each.attached, each.command, is_older=is_older):

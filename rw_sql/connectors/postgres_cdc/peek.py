@@ -93,7 +93,7 @@ _FEW = 500
 
 def next_commit(options: Mapping[str, str], position: int, timeout: float) -> int | None:
     """The time in milliseconds since 1970 of the first transaction after ``position``; None if the server does not
-    report it in time.
+    report this time quickly enough.
 
     While a reader uses the slot, PostgreSQL itself reports how long ago the last acknowledged change was written.
     """

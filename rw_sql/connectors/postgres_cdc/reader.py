@@ -62,7 +62,8 @@ _CHECK_SECONDS = 10.0
 <rw_sql.connectors.postgres_cdc.followed>`)."""
 
 _LOCK_SECONDS = 2
-"""The maximum time in seconds that the check of a table waits for a lock. The table is then checked again later."""
+"""The maximum time in seconds that the check of a table waits for a lock. If the check gets no lock in this time, the
+table is checked again later."""
 
 _CHECK_SHARE = 20
 """The interval between two checks is at least this many times the duration of a check, which may be long for a source
@@ -77,8 +78,8 @@ _LONGEST_WAIT = 0.2
 _UNREADABLE: dict[tuple[str, ...], int] = {}
 """For each slot, the end of the last group of transactions that could not be decoded.
 
-Up to this position, the next readers return transactions one by one. All transactions before the unreadable one are
-then committed, and SKIP skips only the unreadable one.
+Up to this position, the next readers return transactions one by one. All transactions before the unreadable transaction
+are then committed, and SKIP skips only the unreadable transaction.
 """
 
 _CHUNK_ORDINALS = 1 << 32

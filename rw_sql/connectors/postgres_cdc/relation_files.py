@@ -57,10 +57,10 @@ SELECT part.attached::text, part.command::text,
     {_STORAGE}
 FROM part, {_STORAGE_TABLES} WHERE c.oid = part.id AND c.relkind = 'r'
 """
-"""Queries the partitions of a table that contain rows. Each partition comes with the last transaction that attached the
-partition or one of the partitioned tables above it, and with the transaction that created the partition. The
-transaction that created the partition is found as the one that wrote the row of a system column in the catalog, because
-no later command changes this row."""
+"""Queries the partitions of a table that store rows themselves, which are the partitions that are not partitioned
+further. Each partition comes with the last transaction that attached the partition or one of the partitioned tables
+above it, and with the transaction that created the partition. The query finds the transaction that created the
+partition from the row of a system column in the catalog, because no later command changes this row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class Storage:
     ``altered`` is the transaction that last changed the relation's row in the catalog; ``rewritten`` is the oldest such
     transaction of the relation, its TOAST table and the index of its primary key. All commands that rewrite the rows
     change these three rows, and few later commands change all of them. ``others`` are the TOAST table, the file of the
-    index, and the access method. ``alter`` is the transaction that created the TOAST table, if it also wrote the index.
-    ``is_empty``: the file has no rows. Also False before :func:`with_sizes` reads the size, or if the relation is
-    locked.
+    index, and the access method. ``alter`` is the transaction that created the TOAST table, if this transaction also
+    wrote the index. ``is_empty``: the file has no rows. ``is_empty`` is also False before :func:`with_sizes` reads the
+    size, or if the relation is locked.
     """
 
     oid: int
@@ -92,17 +92,17 @@ class Storage:
         return f"storage {self.oid}"
 
     def is_moved(self, traits: Mapping[str, str]) -> bool:
-        """True if the rows are the same as the rows in ``traits`` and were only moved to another tablespace: the index
-        has not changed."""
+        """True if the rows are the same as the rows in ``traits`` and were only moved to another tablespace. A move
+        does not change the index."""
         return self.key in traits and traits[self.key].split("/")[1] == self.others.split("/")[1]
 
     def has_other_toast(self, traits: Mapping[str, str]) -> bool:
-        """True if the relation's TOAST table differs from the one in ``traits``. An ALTER TABLE that rewrites the rows
-        creates a new TOAST table, but VACUUM FULL, CLUSTER and TRUNCATE do not."""
+        """True if the relation's TOAST table differs from the TOAST table in ``traits``. An ALTER TABLE that rewrites
+        the rows creates a new TOAST table, but VACUUM FULL, CLUSTER and TRUNCATE do not."""
         return self.key in traits and traits[self.key].split("/")[0] != self.others.split("/")[0]
 
     def rewriter(self, traits: Mapping[str, str]) -> str:
-        """The transaction that last rewrote the rows, or a later one."""
+        """The transaction that last rewrote the rows, or a later transaction."""
         return self.rewritten if self.key in traits else self.altered
 
 
@@ -130,7 +130,7 @@ class Partition:
         return f"{self.attached}/{self.storage.file}/{'empty' if self.storage.is_empty else 'rows'}/{self.name}"
 
     def is_rewritten(self, traits: Mapping[str, str]) -> bool:
-        """True if the file of the partition's rows differs from the one in ``traits``; False if ``traits`` do not
+        """True if the file of the partition's rows differs from the file in ``traits``; False if ``traits`` do not
         contain the partition."""
         attached, file, _, _ = traits.get(self.key, "///").split("/", 3)
         return attached == self.attached and file != self.storage.file
@@ -143,8 +143,8 @@ def own_storage(connection: Connection[Any], oid: int) -> Storage:
 
 
 def partitions_of(connection: Connection[Any], oid: int) -> tuple[Partition, ...]:
-    """The partitions with rows of a partitioned table, and whether each is empty; a partition that stays locked counts
-    as not empty. Raises psycopg.Error."""
+    """The partitions of a table that store rows themselves, and whether each of them is empty. A partition that stays
+    locked counts as not empty. Raises psycopg.Error."""
     rows = connection.execute(_PARTITIONS.encode(), [oid]).fetchall()
     stores = [Storage(*stored) for _, _, _, *stored in rows]
     before, *_ = connection.execute(b"SHOW lock_timeout").fetchone() or ("0",)
@@ -162,7 +162,8 @@ def partitions_of(connection: Connection[Any], oid: int) -> tuple[Partition, ...
 
 
 def with_sizes(connection: Connection[Any], stores: Sequence[Storage]) -> list[Storage]:
-    """The relations with ``is_empty``. Waits for locks; raises psycopg.Error if that takes too long."""
+    """The relations with their present values of ``is_empty``. Waits for locks; raises psycopg.Error if the wait takes
+    too long."""
     rows = connection.execute(_EMPTY.encode(), [[each.oid for each in stores], [each.file for each in stores]])
     empty = {id_ for (id_,) in rows.fetchall()}
     return [replace(each, is_empty=each.oid in empty) for each in stores]

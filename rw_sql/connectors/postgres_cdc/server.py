@@ -1,7 +1,8 @@
 """Reads the state of the server and of the slot, and checks whether reading can continue at a position.
 
 If a reader requests a position before the slot's ``confirmed_flush_lsn``, PostgreSQL silently starts at
-``confirmed_flush_lsn``. Whenever a reader starts, it therefore compares its position with ``confirmed_flush_lsn``.
+``confirmed_flush_lsn``. Each reader therefore compares its position with ``confirmed_flush_lsn`` when the reader
+starts.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ SELECT json_build_object(
     'slot', (SELECT to_json(s) FROM pg_catalog.pg_replication_slots s WHERE slot_name = {slot})
 )
 """
-# pg_current_wal_insert_lsn: with synchronous_commit = off, pg_current_wal_lsn lags behind commits that can be seen.
+# Uses pg_current_wal_insert_lsn, because with synchronous_commit = off, pg_current_wal_lsn lags behind commits that are
+# already visible.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +171,7 @@ def is_lost(slot: SlotDetails) -> bool:
 
 
 def check_slot(facts: Facts, options: Mapping[str, str]) -> SlotDetails:
-    """Returns the slot if changes can be read from it. Raises CaptureError otherwise."""
+    """Returns the slot if changes can be read from the slot; otherwise raises CaptureError."""
     name = options.get("slot.name", "")
     slot = facts.slot
     if slot is None:
@@ -246,5 +248,5 @@ def other_server(before: str | None, now: str | None) -> str | None:
 
 
 def may_create_publication(options: Mapping[str, str]) -> bool:
-    """True if the option ``publication.create.enable`` lets rw_sql create and change the publication."""
+    """True if the option ``publication.create.enable`` allows rw_sql to create and change the publication."""
     return options.get("publication.create.enable", "true").strip().lower() != "false"

@@ -32,8 +32,8 @@ _WITH_ROOT = 130_000
 """The first version with ``publish_via_partition_root``."""
 
 _LOCK_SECONDS = 5
-"""The longest wait, in seconds, for the transactions that write to a table that is to be published. New writers wait
-as long."""
+"""The longest wait, in seconds, for the transactions that write to a table that is to be published. During this wait,
+new writers of the table wait too."""
 
 _UNUSED_SECONDS = 5.0
 """The longest wait, in seconds, until the reader of a slot that is to be dropped has ended."""
@@ -121,7 +121,7 @@ def _wait_for_others(connection: Connection[Any], publication: str, timeout: flo
 
     The server decodes a change with the publication as it was when the change was made. For a change that is older than
     the publication, the server would find no publication and end the stream. (The creation of a slot waits for such
-    transactions too, so this wait matters for an existing slot.)
+    transactions too, so this wait matters only if the slot already exists.)
     """
     deadline = time.monotonic() + timeout
     (last,) = connection.execute(b"SELECT txid_snapshot_xmax(txid_current_snapshot())").fetchone() or (0,)
@@ -181,8 +181,8 @@ def _publish(connection: Connection[Any], options: Mapping[str, str], table: str
 
 
 def _make_slot(connection: Connection[Any], name: str) -> int:
-    """Creates the slot, for which the server waits until running transactions have ended. Returns the slot's first
-    position."""
+    """Creates the slot and returns the slot's first position. During the creation, the server waits until running
+    transactions have ended."""
     try:
         row = connection.execute(
             "SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')", [name]

@@ -98,7 +98,8 @@ class Chunk:
 @dataclass(slots=True)
 class _Job:
     """A table whose snapshot is being read. ``sent`` is the number of chunks that were read but not emitted yet.
-    ``order`` is the order of the keys in which ``next_key`` is the last key that was read; None if it is not known."""
+    ``order`` is the order of the keys in which ``next_key`` is the last key that was read; None if this order is not
+    known."""
 
     progress: TableProgress
     next_key: str | None
@@ -166,13 +167,13 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def floor(self) -> Snapshot | None:
-        """A snapshot that is not newer than the snapshot of any chunk that is emitted later. The keys of changes by
-        transactions that this snapshot sees need not be remembered."""
+        """A snapshot that is not newer than the snapshot of any chunk that is emitted later. If this snapshot sees a
+        transaction, the reader does not need to remember the keys of the transaction's changes."""
         return self._floor
 
     def first(self) -> Chunk | None:
-        """The oldest chunk that is not emitted yet; None if there is none. If there is none because an error has ended
-        the thread, raises that CaptureError."""
+        """The oldest chunk that is not emitted yet; None if there is no such chunk. If there is no such chunk because
+        an error has ended the thread, raises this error, a CaptureError."""
         with self._changed:
             if not self._ready and self._error is not None:
                 raise self._error
@@ -200,8 +201,8 @@ class SnapshotThread:
             return is_done
 
     def reject(self, chunk: Chunk) -> None:
-        """Discards the chunks of a table, because the first one may lack changes of a transaction that was already
-        emitted, and reads them again."""
+        """Discards the chunks of a table and reads them again, because the first chunk may lack changes of a
+        transaction that was already emitted."""
         with self._changed:
             self._drop(chunk)
             self._ready = deque(each for each in self._ready if each.table != chunk.table)

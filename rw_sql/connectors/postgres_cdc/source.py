@@ -115,7 +115,8 @@ class PostgresCdcConnector(ChangeBase):
         return f"{why}; the slot exists only if it was created on this server"
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with generated names for the slot and the publication if they are missing."""
+        """The options, with generated names for the slot and the publication if the options do not contain these
+        names."""
         word = re.sub(r"[^a-z0-9_]", "_", unique.lower())
         names = {
             "slot.name": f"rw_cdc_{word}"[:_LONGEST_NAME],
@@ -213,6 +214,6 @@ class PostgresCdcConnector(ChangeBase):
         return dict.fromkeys(splits, peek.first_at(options, milliseconds, acknowledged, timeout))
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The time of the first transaction after the position, if the server reports it in time."""
+        """The time of the first transaction after the position, if the server reports this time quickly enough."""
         found = {split: peek.next_commit(options, position, _LAG_SECONDS) for split, position in offsets.items()}
         return {split: at for split, at in found.items() if at is not None}

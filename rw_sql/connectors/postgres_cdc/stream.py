@@ -1,8 +1,8 @@
 """Runs START_REPLICATION in a thread: puts whole transactions into a bounded queue, and sends status messages to the
 server.
 
-The server may discard the log up to the acknowledged position. A status therefore never contains a higher position
-than the one passed to :meth:`Stream.acknowledge`, even if more has been received.
+The server may discard the log up to the acknowledged position. A status therefore never contains a higher position than
+the position passed to :meth:`Stream.acknowledge`, even if the thread has received later transactions.
 """
 
 from __future__ import annotations

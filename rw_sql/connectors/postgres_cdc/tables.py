@@ -107,8 +107,8 @@ class CatalogTable:
 
     @property
     def quoted(self) -> str:
-        """The table in a FROM clause: with ONLY, unless the table is partitioned, because the stream contains no
-        changes to child tables."""
+        """The table's name as a FROM clause contains it. ONLY precedes the name unless the table is partitioned,
+        because the stream contains no changes to child tables."""
         return ("" if self.kind == PARTITIONED else "ONLY ") + f"{quoted(self.schema)}.{quoted(self.name)}"
 
     @property
@@ -124,7 +124,8 @@ class CatalogTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogColumn:
-    """A column in the catalog. ``default`` is the text of the default's expression, None without a default."""
+    """A column in the catalog. ``default`` is the text of the default's expression; None if the column has no
+    default."""
 
     name: str
     type: int
@@ -137,7 +138,7 @@ class CatalogColumn:
 
 
 def find_table(connection: Connection[Any], table: str, publication: str | None = None) -> CatalogTable | None:
-    """The table or view ``schema.table``; None if it does not exist.
+    """The table or view ``schema.table``; None if there is no such table or view.
 
     Raises psycopg.Error, and CaptureError for an invalid name.
     """
@@ -182,8 +183,9 @@ def adding_lock(table: CatalogTable, version: int) -> str | None:
 
 
 def adding_statement(table: CatalogTable, publication: str) -> str:
-    """The statement that adds a table to a publication: with ONLY, unless the table is partitioned. Otherwise, the
-    publication would contain the child tables too, and PostgreSQL would refuse to change those that have no key."""
+    """The statement that adds a table to a publication. The statement contains ONLY unless the table is partitioned.
+    Without ONLY, the publication would contain the child tables too, and PostgreSQL would refuse changes to child
+    tables that have no key."""
     return f"ALTER PUBLICATION {quoted(publication)} ADD TABLE {table.quoted}"
 
 
@@ -195,7 +197,7 @@ def adding_hint(connection: Connection[Any], table: CatalogTable, publication: s
 
 
 def named(table: str) -> tuple[str, str]:
-    """Splits a table's name into schema and name. Raises CaptureError if it is invalid."""
+    """Splits a table's name into schema and name. Raises CaptureError if the name is invalid."""
     parts = parts_of(table)
     if parts is None:
         raise CaptureError(
@@ -249,7 +251,8 @@ _CONSTANT = (r"^'((?:[^']|'')*)'(?:::[\w \"\[\]().,]+)?$", r"^(-?[0-9.]+)$", r"^
 
 
 def constant_default(expression: str | None) -> str | None:
-    """A default's text if it is a constant; None for functions and expressions, which only the server can evaluate."""
+    """The text of a default if the default is a constant; None for functions and expressions, which only the server can
+    evaluate."""
     import re
 
     if expression is None:
@@ -263,7 +266,7 @@ def constant_default(expression: str | None) -> str | None:
 
 
 def describe(connection: Connection[Any], table: str) -> UpstreamTable:
-    """See :meth:`rw_sql.connectors.changes.ChangeConnector.describe_table`. Raises psycopg.Error, CaptureError."""
+    """See :meth:`rw_sql.connectors.changes.ChangeConnector.describe_table`. Raises psycopg.Error or CaptureError."""
     found = find_table(connection, table)
     if found is None:
         raise missing_table(connection, table)

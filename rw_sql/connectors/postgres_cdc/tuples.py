@@ -82,7 +82,7 @@ class Cells:
 
 
 def walk(buffer: Bytes, positions: Numbers, columns: int) -> tuple[Cells, Numbers]:
-    """Parses the rows (TupleData) at these positions; also returns the positions after them.
+    """Parses the rows (TupleData) at these positions; also returns the positions after the rows.
 
     Raises BrokenTupleError.
     """
@@ -150,7 +150,7 @@ def split_lines(text: bytes, columns: int) -> Cells:
 
 
 def _vertical_tabs(text: bytes) -> bytes:
-    r"""Replaces COPY's ``\v``, the only one of its escapes that JSON lacks, with ``\u000b``."""
+    r"""Replaces ``\v``, the only escape of COPY that JSON does not have, with ``\u000b``."""
     import re
 
     return re.sub(rb"\\(.)", lambda found: rb"\u000b" if found[1] == b"v" else found[0], text, flags=re.DOTALL)
@@ -228,7 +228,7 @@ def _ranges(starts: Numbers, lengths: Numbers) -> Numbers:
 def converted(cells: Cells, converters: Mapping[int, Callable[[str], str]]) -> Cells:
     """The cells with some columns converted by functions (column → function).
 
-    If a function raises ValueError, this function adds the attribute ``cell``, (column, row), and raises it again.
+    If a function raises ValueError, the error gets the attribute ``cell`` with (column, row), and is raised again.
     """
     if not converters or not len(cells):
         return cells

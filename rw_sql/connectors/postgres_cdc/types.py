@@ -94,7 +94,7 @@ class PostgresType:
     """A type with domains resolved: ``name`` is the name of the underlying type, ``element`` the type of an array's
     elements.
 
-    ``modifier`` is the modifier of a domain's base (``atttypmod``), -1 without one.
+    ``modifier`` is the modifier of a domain's base type (``atttypmod``); -1 if the base type has no modifier.
     """
 
     name: str

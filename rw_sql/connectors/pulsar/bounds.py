@@ -93,7 +93,7 @@ def first_message(address: Address, split: str) -> int | None:
 @repeated
 def last_message(address: Address, split: str, first: int) -> int:
     """The offset of the newest message. ``first`` is the offset of an existing message, from which the search starts if
-    no faster method finds the newest one."""
+    no faster method finds the newest message."""
     import pulsar
 
     known = TAILS.get(address, split)

@@ -144,7 +144,7 @@ def _error(address: Address, error: Exception) -> PulsarError:
 
 
 def repeated(act: Callable[P, R]) -> Callable[P, R]:
-    """A decorator: calls the function again, for a limited time, while it raises BusyError."""
+    """A decorator that calls the function again, for a limited time, as long as the function raises BusyError."""
 
     @functools.wraps(act)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -227,7 +227,8 @@ def fetched_message(address: Address, reader: Any) -> Any:
     """The next message of a reader if the client has it or receives it at once; otherwise None. Raises PulsarError."""
     import pulsar
 
-    # Uses no context manager, whose cost would matter because this is called for each message.
+    # Uses no context manager, because this function is called for each message, so the cost of a context manager would
+    # matter.
     try:
         return reader._reader.read_next(1)
     except pulsar.Timeout:
@@ -240,9 +241,10 @@ def next_message(address: Address, reader: Any, seconds: float) -> Any:
     """The next message of a reader; None if the broker reports that the topic has no further message. Slower than
     :func:`fetched_message`.
 
-    Raises NothingError if the broker reports a further message but sends none within ``seconds``, or within
-    MESSAGE_FACTOR times the time of its report, if that is longer but at most MESSAGE_SECONDS. In this case, the last
-    entries are parts of an incomplete message, or were removed. Raises PulsarError.
+    Raises NothingError if the broker reports a further message but does not send it in time. The last entries are then
+    parts of an incomplete message, or were removed. The time limit is the longer of two times: ``seconds``, and
+    MESSAGE_FACTOR times the duration of the broker's report, which counts as at most MESSAGE_SECONDS. Raises
+    PulsarError for other errors.
     """
     import pulsar
 

@@ -14,7 +14,7 @@ _ENTRIES = 10**19
 _TEXT = re.compile(r"([0-9]{1,19}):([0-9]{1,19})(?::(-1|[0-9]{1,9}))?(?::(-1|[0-9]{1,9}))?")
 
 BEGINNING = 0
-"""The position before the first message, for every topic."""
+"""The position before the first message of any topic."""
 
 _MOST = 2**63
 

@@ -1,7 +1,7 @@
 """Finds the next ranges of a run by reading their messages, because a broker does not list message ids.
 
-The messages are kept in this process for the batch that gets their range. If the process has dropped them by then, the
-batch reads them again.
+This process keeps the messages until a batch with their range reads them. If the process has dropped the messages
+before this batch, the batch reads them from the broker again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Poller:
         return reader.page(positions[split].offset, most)
 
     def _kept(self, address: Address, split: str, start: int, messages: Sequence[RawMessage]) -> Stretch:
-        """Keeps the messages of a page for the batch that gets their range, and returns the range."""
+        """Keeps the messages of a page for the batch with their range, and returns this range."""
         last = messages[-1].offset
         TAILS.note(address, split, last)
         FETCHED.put((address, split), start, last + 1, table_of(split, messages))
@@ -118,7 +118,7 @@ class PulsarFeed(RangeFeed):
         super().__init__(self._poller, options, positions, first, most_offsets=MOST**2, poll_seconds=poll_seconds)
 
     def committed(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Acknowledges the committed messages, except for the last one (see ``subscriptions``)."""
+        """Acknowledges the committed messages, except for the last message (see ``subscriptions``)."""
         self._subscriptions.acknowledge({split: end for split, (_, end) in ranges.items()})
 
     def close(self) -> None:

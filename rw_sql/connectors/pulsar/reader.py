@@ -62,8 +62,8 @@ class RangeLostError(PulsarError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawMessage:
     """One message as pulsar-client returns it. ``first`` is the entry with the message's first part, ``entry`` the
-    entry with its last part; they differ if the message was sent in chunks. ``key`` is empty if there is none or it is
-    not UTF-8; ``properties`` is None if one of them is not UTF-8."""
+    entry with its last part; they differ if the message was sent in chunks. ``key`` is empty if the message has no key,
+    or if the key is not UTF-8. ``properties`` is None if one of the properties is not UTF-8."""
 
     offset: int
     first: EntryId
@@ -130,8 +130,8 @@ class PartitionReader:
             if is_known and not _has_gap(position, found):
                 break
         if not is_known:
-            # The message before the position does not exist. If the messages after it were removed too, the error of
-            # _require_whole is more precise.
+            # The message before the position does not exist. If the messages after the position were removed too, the
+            # error of _require_whole is more precise.
             self._require_whole(position)
             raise RangeLostError(
                 f"EXPIRED {self._split}: the message before {shown(position)} does not exist: it was removed, or the "
@@ -173,8 +173,8 @@ class PartitionReader:
 
 
 def _has_gap(position: int, found: Sequence[RawMessage]) -> bool:
-    """True if some entries between the position and the last of these messages belong to none of them. These entries
-    may be parts of a message whose first part is before the reader's beginning."""
+    """True if some entries between the position and the last of these messages are not part of any of these messages.
+    These entries may be parts of a message whose first part is before the reader's beginning."""
     if position == BEGINNING or not found:
         return False
     at = entry_of(position)
@@ -214,7 +214,7 @@ def raw_message(message: Any) -> RawMessage:
 
 
 def _unless_other_bytes(read: Callable[[], T]) -> T | None:
-    """The result of a method of pulsar-client; None if it would contain bytes that are not UTF-8."""
+    """The result of a method of pulsar-client; None if this result would contain bytes that are not UTF-8."""
     try:
         return read()
     except UnicodeDecodeError:

@@ -79,15 +79,15 @@ class PulsarConnector(RangedConnector):
             )
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with a generated name for the durable subscription if it is missing."""
+        """The options, with a generated name for the durable subscription if the options contain no such name."""
         return {**options, _NAME: options.get(_NAME) or f"{self._prefix(options)}-{unique}"}
 
     def _prefix(self, options: Mapping[str, str]) -> str:
         return (self.spec.value(options, "subscription.name.prefix") or "rw-consumer").strip()
 
     def _subscription(self, options: Mapping[str, str]) -> str:
-        """The subscription's name. CREATE stores one in the definition of a source. For options without one, a name is
-        made from the service and the topic."""
+        """The subscription's name. CREATE stores a name in the definition of a source. If the options have no name, the
+        method makes a name from the service and the topic."""
         if (given := options.get(_NAME)) is not None:
             return given
         read = f"{options.get('service.url')} {options.get('topic')}"
@@ -179,7 +179,7 @@ class PulsarConnector(RangedConnector):
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
         """For each partition, the offset of the first message that was published at or after ``milliseconds``; the
-        partition's end if there is none.
+        partition's end if there is no such message.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if the topic does not exist.
         """
@@ -226,7 +226,7 @@ class PulsarConnector(RangedConnector):
         return split.end if is_latest else split.start
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
-        """The time in ``scan.startup.timestamp.millis``, in milliseconds since 1970; None without this option."""
+        """The time in ``scan.startup.timestamp.millis``, in milliseconds since 1970; None if the option is not set."""
         return int(options[_TIME]) if _TIME in options else None
 
     def split_topic(self, split: str) -> str:

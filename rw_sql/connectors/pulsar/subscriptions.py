@@ -1,8 +1,8 @@
 """Durable subscriptions: the broker keeps the messages that a source has not committed.
 
-Without a subscription, a broker whose retention is 0 removes a ledger as soon as it begins the next ledger. The source
-acknowledges all entries before the entry of the last committed message. The broker therefore keeps this message. If the
-message still exists when the source starts again, no message after it was removed.
+Without a subscription, a broker whose retention is 0 removes a ledger as soon as the broker begins the next ledger. The
+source acknowledges all entries before the entry of the last committed message. The broker therefore keeps this message.
+If the message still exists when the source starts again, no message after it was removed.
 """
 
 from __future__ import annotations

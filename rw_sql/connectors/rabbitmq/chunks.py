@@ -63,7 +63,7 @@ class Chunk:
 
 
 def chunk_of(data: memoryview) -> Chunk:
-    """The chunk that a server delivered. Raises RabbitError if it is broken."""
+    """The chunk that a server delivered. Raises RabbitError if the chunk is broken."""
     if len(data) < _HEADER.size:
         raise RabbitError("the server delivered an incomplete chunk")
     magic, kind, entries, records, time_ms, epoch, first, checksum, size, _, filtered = _HEADER.unpack_from(data)

@@ -179,7 +179,7 @@ class RabbitClient:
             raise RabbitError(f"the connection has ended ({_why(error)})") from error
 
     def credit(self, subscription: int, chunks: int) -> None:
-        """Lets the server deliver more chunks. Raises RabbitError."""
+        """Allows the server to deliver ``chunks`` more chunks. Raises RabbitError."""
         self.send(frames.frame(Command.CREDIT, bytes([subscription]) + chunks.to_bytes(2, "big")))
 
     def deliveries(self) -> list[Delivery]:
@@ -256,7 +256,7 @@ class RabbitClient:
             self._open_one(scheme, *self.node)
         except RabbitError as error:
             # Behind a proxy, the advertised name may be unreachable. But a proxy connects each attempt to another
-            # server, one of which is the leader.
+            # server, and one of these servers is the leader.
             for _ in range(_SEED_TRIES * len(servers)):
                 self._open_any(servers)
                 if self.advertised == self.node:
@@ -373,7 +373,7 @@ def anywhere(address: Address, timeout: float, ask: Callable[[RabbitClient], T])
 def at_leader(address: Address, stream: str, timeout: float, ask: Callable[[RabbitClient], T]) -> T:
     """Calls ``ask`` with a connection to the leader of a stream. Waits a few seconds if the stream is not available.
 
-    ``ask`` may be called again after an UnavailableError. Raises StreamMissingError, RabbitError.
+    ``ask`` may be called again after an UnavailableError. Raises StreamMissingError or RabbitError.
     """
     node: Node | None = None
     deadline = time.monotonic() + min(timeout, _UNAVAILABLE_SECONDS)
@@ -403,7 +403,7 @@ def at_leader(address: Address, stream: str, timeout: float, ask: Callable[[Rabb
 
 
 def leader_of(stream: str, metadata: Reply) -> Node:
-    """The leader of a stream according to a response to METADATA. Raises StreamMissingError, UnavailableError."""
+    """The leader of a stream according to a response to METADATA. Raises StreamMissingError or UnavailableError."""
     found = frames.stream_nodes(metadata.fields).get(stream)
     if found is None or found.code == Code.STREAM_MISSING:
         raise StreamMissingError(stream)
@@ -415,7 +415,7 @@ def leader_of(stream: str, metadata: Reply) -> Node:
 def require_ok(reply: Reply, stream: str) -> None:
     """Checks the response to a request about a stream.
 
-    Raises StreamMissingError, RefusedError, UnavailableError, RabbitError.
+    Raises StreamMissingError, RefusedError, UnavailableError or RabbitError.
     """
     match reply.code:
         case Code.OK:

@@ -107,7 +107,7 @@ class Fields:
     at: int = 0
 
     def number(self, size: int) -> int:
-        """Reads a number of ``size`` bytes."""
+        """Reads a number that the frame stores in ``size`` bytes."""
         self.at += size
         return int.from_bytes(self.data[self.at - size : self.at], "big")
 
@@ -122,12 +122,12 @@ class Fields:
         return tuple(self.text() for _ in range(self.number(4)))
 
     def mapping(self) -> dict[str, str]:
-        """Reads a map of strings; empty if the frame ends before it."""
+        """Reads a map of strings; empty if the frame ends before the map."""
         return {self.text(): self.text() for _ in range(self.number(4))} if self.at < len(self.data) else {}
 
 
 def text(value: str) -> bytes:
-    """Encodes a string as a field. Raises ValueError if it has more than 32,767 bytes."""
+    """Encodes a string as a field. Raises ValueError if the string has more than 32,767 bytes."""
     data = value.encode()
     if len(data) > 0x7FFF:
         raise ValueError("a name has at most 32,767 bytes")

@@ -18,14 +18,14 @@ _ANNOTATIONS, _PROPERTIES, _APPLICATION, _DATA, _SEQUENCE, _VALUE = 0x72, 0x73, 
 _SECTIONS = range(0x70, 0x79)
 
 DATA_SECTION = b"\x00\x53\x75"
-"""The descriptor before a content of bytes."""
+"""The descriptor that precedes the content if the content consists of bytes."""
 
 Headers = list[dict[str, Any]]
 
 
 def content_of(message: memoryview) -> bytes:
     """The content of a message."""
-    # Nearly every message ends with its only content of bytes.
+    # Nearly every message has one content, which consists of bytes and is the end of the message.
     if message[:3].tobytes() == DATA_SECTION:
         kind = message[3] if len(message) > 3 else 0
         if kind == 0xA0 and len(message) > 4 and len(message) == 5 + message[4]:

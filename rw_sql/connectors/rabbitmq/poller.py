@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FULL_SECONDS = 2.0
 """The time in seconds between two requests for the bounds of a stream without new messages. Such a request transfers a
-chunk; in between, the poller only requests the chunks after the position."""
+chunk. Between two such requests, the poller only requests the chunks after the position."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Reads the bounds and ranges of streams, in chunks.
 
 A subscription begins with the chunk that contains the requested offset. If this chunk was removed, the server silently
-begins with a later one. The reader therefore also requests the chunks that the server writes for itself. With these
+begins with a later chunk. The reader therefore also requests the chunks that the server writes for itself. With these
 chunks, the chunks of a stream leave no offset out. A gap between two chunks therefore shows that messages were removed.
 
 A server responds to the requests of a connection one after the other. Before it responds to the request that follows a
@@ -73,7 +73,7 @@ class StreamBounds:
     been removed.
 
     ``is_empty``: nothing can be read. Either the stream or its leader may be new: until the stream's other servers have
-    reached a new leader, this leader does not know which messages are confirmed, and delivers none.
+    contacted a new leader, this leader does not know which messages are confirmed, and delivers no messages.
     """
 
     start: int
@@ -84,10 +84,11 @@ class StreamBounds:
 
 
 def bounds_of(address: Address, stream: str, timeout: float) -> StreamBounds:
-    """The bounds of a stream. Raises StreamMissingError, RabbitError."""
+    """The bounds of a stream. Raises StreamMissingError or RabbitError."""
 
     def ask(client: RabbitClient) -> StreamBounds:
-        # The chunks that the server writes for itself have offsets too. After the last message, they do not count.
+        # The chunks that the server writes for itself have offsets too. If such chunks follow the last message, they do
+        # not count.
         first, last = _peek(client, stream, (frames.FIRST, True), (frames.LAST, False))
         if first is None and last is None:
             return StreamBounds(start=0, end=0, term=None, is_empty=True)
@@ -104,7 +105,7 @@ def bounds_of(address: Address, stream: str, timeout: float) -> StreamBounds:
 
 
 def birth_of(address: Address, stream: str, timeout: float) -> str | None:
-    """``StreamBounds.birth`` of a stream. Raises StreamMissingError, RabbitError."""
+    """``StreamBounds.birth`` of a stream. Raises StreamMissingError or RabbitError."""
     (first,) = at_leader(address, stream, timeout, lambda client: _peek(client, stream, (frames.FIRST, True)))
     return _time_text(first.milliseconds) if first is not None and first.first == 0 else None
 
@@ -114,12 +115,13 @@ def _time_text(milliseconds: int) -> str:
 
 
 def last_of(address: Address, stream: str, timeout: float) -> Chunk | None:
-    """The last chunk with messages; None if there is none. Raises StreamMissingError, RabbitError."""
+    """The last chunk with messages; None if there is none. Raises StreamMissingError or RabbitError."""
     return at_leader(address, stream, timeout, lambda client: _peek(client, stream, (frames.LAST, False))[0])
 
 
 def has_any_from(address: Address, stream: str, offset: int, timeout: float) -> bool:
-    """True if the stream has a chunk that contains ``offset`` or follows it. Raises StreamMissingError, RabbitError."""
+    """True if the stream has a chunk that contains ``offset`` or follows it. Raises StreamMissingError or
+    RabbitError."""
     place = (frames.at_offset(offset), False)
     return at_leader(address, stream, timeout, lambda client: _peek(client, stream, place)[0]) is not None
 
@@ -139,7 +141,7 @@ def first_at(address: Address, stream: str, milliseconds: int, timeout: float) -
 
 
 def time_of(address: Address, stream: str, offset: int, timeout: float) -> int | None:
-    """The time of a message in milliseconds since 1970; None if it does not exist."""
+    """The time of a message in milliseconds since 1970; None if the message does not exist."""
     place = (frames.at_offset(offset), False)
     found = at_leader(address, stream, timeout, lambda client: _peek(client, stream, place)[0])
     return found.milliseconds if found is not None and found.first <= offset < found.end else None
@@ -149,7 +151,7 @@ def diverged_at(address: Address, stream: str, offset: int, term: int, timeout: 
     """The first offset from which the stream no longer has the records that it had in ``term``; None if the records
     before ``offset`` are still the same, as far as they exist.
 
-    Raises StreamMissingError, RabbitError.
+    Raises StreamMissingError or RabbitError.
     """
     if offset <= 0:
         return None
@@ -182,7 +184,7 @@ def stored_offset(address: Address, stream: str, name: str, timeout: float) -> i
 
 
 def partitions_of(client: RabbitClient, name: str) -> tuple[str, ...]:
-    """The streams of a super stream, in the order of its partitions. Raises StreamMissingError, RabbitError."""
+    """The streams of a super stream, in the order of its partitions. Raises StreamMissingError or RabbitError."""
     (reply,) = client.ask(Request(Command.PARTITIONS, frames.text(name)))
     require_ok(reply, name)
     found = reply.fields.texts()
@@ -252,7 +254,7 @@ class _Range:
     headers: list[Any] = field(default_factory=list)
 
     def read(self, client: RabbitClient) -> None:
-        """Reads the range, or its beginning if it is too large."""
+        """Reads the range. If the range is too large, reads only its beginning."""
         self.at = self.start
         self.size = 0
         for column in (self.offsets, self.keys, self.values, self.times, self.headers):
@@ -276,7 +278,8 @@ class _Range:
             granted = max(0, granted - 1)
             if self.at >= self.end or self.size >= self.most_bytes:
                 break
-            # Requests as many chunks as the rest of the range needs if they are all as large as this chunk.
+            # Requests the number of chunks that the rest of the range needs if all of its chunks are as large as this
+            # chunk.
             wanted = min(_MOST_CREDIT, -(-(self.end - self.at) // max(1, chunk.end - chunk.first)), self._room(chunk))
             if wanted > granted:
                 client.credit(1, wanted - granted)

@@ -198,7 +198,7 @@ class RabbitConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """For each stream, the offset after the one that is stored under the consumer name ``group``.
+        """For each stream, the offset that follows the offset stored under the consumer name ``group``.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a stream does not exist.
         """
@@ -365,7 +365,7 @@ class RabbitPartReader:
             yield table
 
     def few(self, options: Mapping[str, str], parts: Sequence[tuple[str, int, int]]) -> pa.Table | None:
-        """The messages of all parts; None if they are too large for one process."""
+        """The messages of all parts; None if the messages are too large for one process."""
         from rw_sql.connectors.rabbitmq.reader import whole_table
 
         tables, left = [], SMALL_BYTES
@@ -379,7 +379,7 @@ class RabbitPartReader:
 
 
 def _asked(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The result of requests to the servers. Raises SqlError UPSTREAM_MISSING, UPSTREAM_UNREACHABLE."""
+    """The result of requests to the servers. Raises SqlError UPSTREAM_MISSING or UPSTREAM_UNREACHABLE."""
     try:
         return ask()
     except rabbit_client.StreamMissingError as error:
@@ -402,7 +402,7 @@ def _names(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _splits(options: Mapping[str, str], timeout: float) -> tuple[str, ...]:
-    """The splits of a source; none for the options of a connection. Raises StreamMissingError, RabbitError."""
+    """The splits of a source; none for the options of a connection. Raises StreamMissingError or RabbitError."""
     from rw_sql.connectors.rabbitmq.reader import partitions_of
 
     address, names = rabbit_client.address_of(options), _names(options)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 Schema = Any
-"""A schema, or a part of one: a name, a list (a union) or a dict."""
+"""A schema, or a part of a schema: a name, a list (a union) or a dict."""
 
 _PRIMITIVES = {
     "boolean": "BOOLEAN",
@@ -56,8 +56,8 @@ class _Names:
 
 
 def normal_form(text: str, imports: Sequence[tuple[str, str]] = ()) -> Schema:
-    """The schema in normal form. ``imports`` has (name, text) of each schema that it references. Raises SqlError for an
-    invalid schema."""
+    """The schema in normal form. ``imports`` has the (name, text) of each schema that ``text`` references. Raises
+    SqlError for an invalid schema."""
     names = _Names({})
     for _, imported in imports:
         _collect(_parsed(imported), "", names.imported)
@@ -68,7 +68,7 @@ def _parsed(text: str) -> Schema:
     try:
         return json.loads(text)
     except ValueError:
-        # Confluent's registry also takes the bare name of a type.
+        # Confluent's registry also accepts the bare name of a type.
         if text.strip() in _PRIMITIVES:
             return text.strip()
         raise _invalid("it is not JSON") from None
@@ -185,7 +185,8 @@ def columns_of(
 
 
 def other_types(schema: Schema, *, texts: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
-    """For each field of a record, the canonical types that a column may have besides the one of :func:`columns_of`.
+    """For each field of a record, the canonical types that a column may have besides the type that :func:`columns_of`
+    returns.
 
     ``texts`` are the types that are allowed for a field of Avro's type ``string`` without a name of Kafka Connect.
     NUMERIC stands for every precision and scale.
@@ -286,15 +287,15 @@ def is_widened(branches: Sequence[Schema]) -> bool:
 
 
 def branch_name(branch: Schema) -> str:
-    """The name of a union's branch: a named type's full name, or the word of the type."""
+    """The name of a union's branch: the full name of a named type, or Avro's word for any other type."""
     if isinstance(branch, str):
         return branch
     return str(branch["name"] if branch["type"] in ("record", "enum", "fixed") else branch["type"])
 
 
 def union_names(branches: Sequence[Schema]) -> tuple[str, ...]:
-    """The names of the fields of the struct that a union becomes: the names of the branches, without namespaces unless
-    two names would be equal.
+    """The names of the fields of the struct that a union becomes. The names are the names of the branches. They have no
+    namespaces, unless two names would be equal without their namespaces.
 
     The comparison ignores case, as for the names of columns.
     """

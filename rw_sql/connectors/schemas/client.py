@@ -43,7 +43,7 @@ _INCOMPATIBLE = (409, 42201)
 
 class RegistryError(Exception):
     """The registry did not respond, or refused the request. A later request may succeed. ``is_forbidden``: the registry
-    knows the user, who may not make this request."""
+    recognizes the user but does not permit the request."""
 
     is_forbidden = False
 
@@ -66,7 +66,8 @@ class Reference:
 class RegisteredSchema:
     """A schema in a registry.
 
-    ``kind`` is AVRO, PROTOBUF or JSON; ``imports`` maps the names of its direct and indirect references to their text.
+    ``kind`` is AVRO, PROTOBUF or JSON; ``imports`` maps the names of the schemas that it references, directly or
+    indirectly, to their text.
     """
 
     id: int
@@ -103,7 +104,7 @@ class RegistryClient:
         return addresses_of(self.options.get(ADDRESSES, ""))
 
     def schema(self, id_: int) -> RegisteredSchema | None:
-        """The schema with this id; None if it does not exist. Raises RegistryError.
+        """The schema with this id; None if there is no such schema. Raises RegistryError.
 
         If the registry does not respond or no longer has the schema, a cached schema is returned unchanged.
         """
@@ -158,7 +159,7 @@ class RegistryClient:
         return tuple(dict.fromkeys(found))
 
     def register(self, subject: str, kind: str, text: str, *, is_quick: bool = False) -> int:
-        """Registers a schema, unless it is registered already; returns its id. Raises RefusedSchemaError,
+        """Registers a schema, unless it is registered already; returns its id. Raises RefusedSchemaError or
         RegistryError.
 
         ``is_quick`` makes one attempt with a short timeout.

@@ -52,8 +52,8 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "io.debezium.data.Json": ("JSONB",),
     VARIABLE_DECIMAL: ("NUMERIC", _TEXT),
 }
-"""For each type's name, the column types that are possible: first the one that is derived from the schema, then the
-others. NUMERIC stands for every precision and scale."""
+"""For each type's name, the possible column types. The first of them is the column type that is derived from the
+schema. NUMERIC stands for every precision and scale."""
 
 _BASES: Mapping[str, str] = {
     **dict.fromkeys((*TIMESTAMP_UNITS, CONNECT_TIMESTAMP), "long"),
@@ -113,8 +113,8 @@ def count_of(schema: Any) -> tuple[str, int] | None:
 
 
 def column_types(schema: Any) -> tuple[str, ...]:
-    """The canonical types that a column can have for a type of Kafka Connect or Debezium. The first type is the one
-    that a column gets if its type is derived from the schema. Empty for any other schema."""
+    """The canonical types that a column can have for a type of Kafka Connect or Debezium. If the type of a column is
+    derived from the schema, the column gets the first of these types. Empty for any other schema."""
     name = connect_name(schema)
     if name is not None:
         return _COLUMNS[name]

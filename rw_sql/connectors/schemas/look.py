@@ -57,8 +57,8 @@ def read_schema_file(location: str) -> bytes:
 
 
 def registry_error(options: Mapping[str, str], *, is_login_enough: bool = False) -> str | None:
-    """The reason why a registry cannot be read; None if it responds. ``options`` are resolved. ``is_login_enough``: the
-    user need not have the right to list all subjects."""
+    """The reason why a registry cannot be read; None if the registry responds. ``options`` are resolved.
+    ``is_login_enough``: the user need not have the right to list all subjects."""
     try:
         RegistryClient(client_options(options)).subjects()
     except RegistryError as error:

@@ -63,7 +63,7 @@ def _missing(error: ModuleNotFoundError) -> SqlError:
 
 def compiled(text: str, imports: Sequence[tuple[str, str]] = ()) -> str:
     """Compiles a schema's text to a descriptor set, in base64. ``imports`` has the file name and the text of each
-    schema that it imports.
+    schema that ``text`` imports.
 
     Raises SqlError if protoc rejects the text or the packages are not installed.
     """
@@ -139,8 +139,8 @@ class Messages:
     def columns(self, needed: Collection[str] | None = None) -> tuple[tuple[str, str], ...]:
         """The fields with their canonical types.
 
-        Raises SqlError for a field that no column type can represent. If ``needed`` is given, raises only for fields in
-        ``needed``, and leaves out other such fields.
+        Raises SqlError for a field that no column type can represent. If ``needed`` is given, only the fields in
+        ``needed`` cause this error; other fields that no column type can represent are left out.
         """
         message = self.descriptor
         found = []
@@ -181,7 +181,8 @@ class Messages:
     def reader(
         self, columns: Sequence[str], *, is_framed: bool, types: Mapping[bytes, WrittenTypes] | None = None
     ) -> Callable[[bytes], dict[str, Any]]:
-        """The function that reads a message as a row of these columns; it raises NoMessageError with the reason.
+        """The function that reads a message as a row of these columns; the function raises NoMessageError with the
+        reason if the bytes are not such a message.
 
         ``types`` maps the first five bytes of a record's frame, which contain the id of a schema, to the
         :data:`WrittenTypes` of that schema. If ``types`` is given, only messages of this type are accepted.
@@ -304,7 +305,7 @@ def _is_map(each: Any) -> bool:
 
 def _message_path(data: bytes) -> tuple[tuple[int, ...], int]:
     """Reads Confluent's frame of a message: a zero byte, the schema's id, and the path of the message's type in the
-    schema, as indexes; a path without indexes is the first type. Returns the path and the length of the frame."""
+    schema, as indexes. A path without indexes denotes the first type. Returns the path and the length of the frame."""
     if data[:1] != b"\0":
         raise NoMessageError("failed to match the magic byte 0")
     if len(data) < HEAD_BYTES + 1:
@@ -344,7 +345,7 @@ def written_types(stored: str) -> dict[tuple[int, ...], tuple[str, ...]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decodes a zigzag number; also returns the index of the byte after it."""
+    """Decodes a zigzag number; also returns the index of the byte after the number."""
     number = shift = 0
     while at < len(data) and shift < 35:
         byte = data[at]

@@ -1,6 +1,7 @@
 """Protobuf messages of a sink's rows: their schema's text, and their values in the binary form of proto3.
 
-https://protobuf.dev/programming-guides/encoding/. The package ``protobuf`` is not needed to write.
+The binary form is described at https://protobuf.dev/programming-guides/encoding/. The package ``protobuf`` is not
+needed to write messages.
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ def _nested_name(field: str, taken: set[str]) -> str:
 
 
 def _declared(kind: Any, nested: str, column: str) -> tuple[str, Any]:
-    """The declaration of a field before its name, such as ``repeated int64``, and the struct that is written as a
-    message named ``nested`` (None if the field needs no message)."""
+    """The part of a field's declaration that precedes the field's name, such as ``repeated int64``, and the struct that
+    is written as a message named ``nested`` (None if the field needs no message)."""
     if isinstance(kind, dict) and kind["type"] == "array":
         word, made = _single(kind["elementType"], nested, column)
         return f"repeated {word}", made

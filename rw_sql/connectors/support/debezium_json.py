@@ -1,6 +1,6 @@
 """Change records in Debezium's envelope, with the schema that Kafka Connect's JSON converter expects.
 
-https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-change-events-value
+See https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-change-events-value
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ _UTC = r"(?:Z|[+-]00(?::?00)?)$"
 
 
 def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None]:
-    """For each wanted name, the matching given name: an equal name, otherwise a name that differs only in case; None if
-    there is none.
+    """Maps each wanted name to the given name that matches it. An equal name takes precedence over a name that differs
+    only in case. The value is None if no given name matches.
 
     If several wanted names differ only in case, they match only equal names.
     """
@@ -117,7 +117,8 @@ def _map(given: Any, wanted: Any, is_julian: bool) -> Fitted:
     inside = slice(int(ends[0]), int(ends[-1]))
     keys, is_wrong_key = fitted(given.keys[inside], wanted.key_type, is_julian=is_julian)
     items, is_wrong = fitted(given.items[inside], wanted.item_type, is_julian=is_julian)
-    if is_wrong_key.any():  # A key that does not fit is NULL, which a map cannot contain: converts map by map.
+    # A key that does not fit becomes NULL, which a map cannot contain. In this case, each map is converted separately.
+    if is_wrong_key.any():
         if len(given) == 1:
             return pa.nulls(1, wanted), np.ones(1, np.bool_)
         rows = [_map(given.slice(at, 1), wanted, is_julian) for at in range(len(given))]
@@ -257,5 +258,6 @@ def _moments(number: Any, wanted: pa.DataType) -> Fitted:
 
 
 def _is_below(number: Any, limit: int) -> pa.Array:
-    # Does not use the absolute value, because for the smallest 64-bit number it does not fit into 64 bits.
+    # Does not use the absolute value, because the absolute value of the smallest 64-bit number does not fit into 64
+    # bits.
     return pc.and_(pc.less(number, limit), pc.greater(number, -limit))

@@ -31,7 +31,7 @@ def is_large(frame: DataFrame) -> bool:
 
 class _Active:
     """The sessions of the calls of :func:`keeping_active_session` that are in progress, and the session that was
-    PySpark's active one before them."""
+    PySpark's active session before these calls."""
 
     lock = threading.Lock()
     in_use: list[Any] = []  # noqa: RUF012 - of the process, as PySpark's

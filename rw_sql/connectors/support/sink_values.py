@@ -1,5 +1,5 @@
-"""Converts batches to the form that a sink's target takes: values become JSON, and only the last row of each key is
-kept."""
+"""Converts batches to the form that a sink's target requires. For example, values become JSON, and only the last row of
+each key is kept."""
 
 from __future__ import annotations
 

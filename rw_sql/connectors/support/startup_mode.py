@@ -19,7 +19,7 @@ TIME = "scan.startup.timestamp.millis"
 
 
 def check_startup(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
-    """Raises OptionError if a time is set without the mode ``timestamp``, or the mode without a time."""
+    """Raises OptionError if a time is set without the mode ``timestamp``, or if this mode is set without a time."""
     mode = _mode(spec, options)
     if mode == "timestamp" and TIME not in options:
         raise OptionError(

@@ -226,7 +226,7 @@ def _has_arrow(kind: DataType) -> bool:
 
 
 def _fitted(value: Column, has: DataType, wanted: DataType) -> Column:
-    """A value with the wanted type, to which it can be cast without loss (:func:`_is_lossless`).
+    """Casts a value to the wanted type. The cast must be possible without loss (:func:`_is_lossless`).
 
     The fields of structs are matched by name. Spark's CAST would match them by their order, which changes if a field is
     added to the upstream table or moved.

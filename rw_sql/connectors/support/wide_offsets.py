@@ -1,7 +1,7 @@
 """Offsets that are too large for 64 bits, such as the sequence numbers of Kinesis.
 
-In Python they are integers. In a log they are strings of equal length, which sort like the numbers. The difference of
-two such offsets does not show the number of records between them.
+In Python, such offsets are integers. In a log, they are strings of equal length, which sort like the numbers. The
+difference of two such offsets does not show the number of records between them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def number_of_records(offsets: int) -> str:
 
 
 def offset_text(offset: int) -> str:
-    """An offset as it is stored. Raises ValueError if it has more than DIGITS digits."""
+    """An offset as it is stored. Raises ValueError if the offset has more than DIGITS digits."""
     if not 0 <= offset <= MOST:
         raise ValueError(f"{offset} is no offset of {DIGITS} digits")
     return str(offset).zfill(DIGITS)

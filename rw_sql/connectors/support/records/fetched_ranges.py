@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class FetchedRanges:
-    """Tables with the columns of ``schema``. If they exceed ``most_bytes`` together, the oldest are dropped.
-    Thread-safe."""
+    """Tables with the columns of ``schema``. If all tables together exceed ``most_bytes``, the oldest tables are
+    dropped. Thread-safe."""
 
     def __init__(self, schema: pa.Schema, most_bytes: int) -> None:
         self._schema = schema
@@ -33,7 +33,7 @@ class FetchedRanges:
                 self._drop(next(iter(self._known)))
 
     def get(self, of: Hashable, start: int, end: int, incarnation: str | None = None) -> pa.Table | None:
-        """The records of a range, if it consists of kept ranges of the split ``of``; None otherwise.
+        """The records of a range, if the range consists of kept ranges of the split ``of``; None otherwise.
 
         If ``incarnation`` is given, only records of that incarnation are returned.
         """

@@ -1,4 +1,5 @@
-"""A Spark stream without rows: it only starts batches, and this process decides which ranges of splits a batch reads.
+"""A Spark stream without rows. The stream only starts batches, and this process decides which ranges of splits a batch
+reads.
 
 The stream's offset is one number per batch. A streaming source in Python would make Spark start four Python processes
 per source, one after the other, to compute ranges that this process already knows.
@@ -67,8 +68,8 @@ def entry_stream(spark: SparkSession) -> tuple[DataFrame, Callable[[], None]]:
     session: Any = spark
 
     def named(name: str) -> Any:
-        # Passes the whole name in one call: given each part separately, Java would look in every jar for a class of
-        # that name.
+        # Passes the whole name in one call. If each part of the name were passed separately, Java would look in every
+        # jar for a class with the name of the part.
         return getattr(session._jvm, name)
 
     text = named("org.apache.spark.sql.Encoders").STRING()
@@ -147,8 +148,8 @@ class RangeFeed:
             return taken
 
     def committed(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Called after the commit of a batch with these ranges, perhaps several times. For most upstreams, this does
-        nothing."""
+        """The caller calls this method after the commit of a batch with these ranges, perhaps several times. For most
+        upstreams, the method does nothing."""
 
     def close(self) -> None:
         """Ends the thread without waiting for a request in progress."""
