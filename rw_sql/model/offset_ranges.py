@@ -7,6 +7,8 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.support.incarnations import is_same_incarnation
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -76,8 +78,9 @@ def same_incarnation(
     cluster: str | None, incarnation: str | None, other_cluster: str | None, other_incarnation: str | None
 ) -> bool:
     """True if two incarnations of a split are the same. Unknown values count as equal."""
-    pairs = ((cluster, other_cluster), (incarnation, other_incarnation))
-    return not any(known and wanted and known != wanted for known, wanted in pairs)
+    if cluster and other_cluster and cluster != other_cluster:
+        return False
+    return not incarnation or not other_incarnation or is_same_incarnation(incarnation, other_incarnation)
 
 
 def with_read(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.ranged import RangedConnector
+from rw_sql.connectors.support.incarnations import is_same_incarnation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,9 +30,8 @@ def identity_status(state: SplitState, upstream: UpstreamSplit | SplitState) -> 
     """
     if state.cluster and upstream.cluster and state.cluster != upstream.cluster:
         return OTHER_CLUSTER
-    if state.incarnation and upstream.incarnation and state.incarnation != upstream.incarnation:
-        return RECREATED
-    return OK
+    known, seen = state.incarnation, upstream.incarnation
+    return RECREATED if known and seen and not is_same_incarnation(known, seen) else OK
 
 
 def is_known_same(state: SplitState, upstream: UpstreamSplit | SplitState) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rw_sql.connectors.delta import reader as delta_reader
 from tests.integration.attached import wait_until
 
 if TYPE_CHECKING:
@@ -54,3 +55,38 @@ def test_versions_of_a_table(session: AttachedSession, tmp_path: Path) -> None:
     wanted += [(6, "a", "6")]
     wait_until(lambda: session.rows_of("v") == sorted(wanted, key=str), "the source continues")
     assert session.rows_of("o", "id") == [(1,), (3,), (4,), (5,), (6,)]
+
+
+def test_a_batch_has_the_rows_that_the_commits_of_its_table_count(
+    session: AttachedSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "orders"
+
+    def insert(*values: str) -> None:
+        session.run(f"INSERT INTO delta.`{path}` VALUES {', '.join(values)}")
+
+    session.run(
+        f"CREATE TABLE delta.`{path}` (id BIGINT) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    insert("(1)")
+    session.run(
+        f"CREATE SOURCE o (id INT) WITH (connector = 'delta', delta.path = 'file://{path}')",
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM o",
+    )
+    assert session.flushed_rows_of("v") == [(1,)]
+
+    # A value that does not fit is a row too, an error.
+    insert("(2)", f"({2**40})")
+    insert("(3)")
+    wait_until(lambda: session.rows_of("v") == [(1,), (2,), (3,)], "what was appended is read")
+    assert len(session.rows_of("`o$errors`")) == 1
+    assert session.positions("o") == {"orders": 4}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(delta_reader, "comparable_path", str.upper)
+        insert("(4)")
+        wait_until(lambda: "MISCOUNT" in session.job("o").reason, "the missing row is noticed")
+        said = "0 rows are to be written, but the log of its input has at least 1; no row of the batch is committed"
+        assert said in session.job("o").reason
+        assert session.positions("o") == {"orders": 4}
+    wait_until(lambda: (4,) in session.rows_of("v"), "the row is read")

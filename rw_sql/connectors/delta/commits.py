@@ -18,10 +18,12 @@ from rw_sql.object_stores import client_errors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendedFile:
-    """A file of rows: its path, absolute or relative to the table, and its partition values as text."""
+    """A file of rows: its path, absolute or relative to the table, its partition values as text, and its number of rows
+    (None if the commit does not contain it)."""
 
     path: str
     partition: tuple[tuple[str, str | None], ...] = ()
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,4 +57,19 @@ def read_commit(table: str, version: int) -> TableCommit | None:
 
 
 def _file(add: dict[str, Any]) -> AppendedFile:
-    return AppendedFile(path=unquote(add["path"]), partition=tuple(sorted(add.get("partitionValues", {}).items())))
+    return AppendedFile(
+        path=unquote(add["path"]),
+        partition=tuple(sorted(add.get("partitionValues", {}).items())),
+        rows=_rows(add.get("stats")),
+    )
+
+
+def _rows(statistics: str | None) -> int | None:
+    """The number of rows in a file's statistics, which are a JSON text."""
+    if not statistics:
+        return None
+    try:
+        rows = json.loads(statistics).get("numRecords")
+    except (ValueError, AttributeError):
+        return None
+    return rows if isinstance(rows, int) else None

@@ -1,10 +1,12 @@
-"""Checks the path or URI of a Delta table."""
+"""Checks the path or URI of a Delta table, and compares the paths of its files."""
 
 from __future__ import annotations
 
+import posixpath
+
 from rw_sql.connectors.spec import OptionError
 from rw_sql.errors import INVALID_PROPERTY
-from rw_sql.object_stores import unfit_local_part, unfit_part
+from rw_sql.object_stores import local_location, unfit_local_part, unfit_part
 
 
 def check_path(key: str, path: str) -> None:
@@ -29,3 +31,18 @@ def check_path(key: str, path: str) -> None:
             key=key,
             hint="rename the folder",
         )
+
+
+def full_path(table: str, file: str) -> str:
+    """The path or URI of a file of the table at ``table``. ``file`` is the file's decoded path in the log, which is
+    absolute or relative to the table."""
+    is_absolute = "://" in file or file.startswith(("/", "file:/"))
+    return file if is_absolute else f"{table}/{file}"
+
+
+def comparable_path(path: str) -> str:
+    """A path or a decoded URI of a file, in the only spelling that equal local paths have: without a scheme, empty
+    names, ``.`` and ``..``. Spark reports the paths of files in this form, apart from the scheme. The URIs of object
+    stores are returned unchanged, because :func:`check_path` refuses other spellings of these."""
+    local = local_location(path)
+    return f"/{posixpath.normpath(local).lstrip('/')}" if local.startswith("/") else path

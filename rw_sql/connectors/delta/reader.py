@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
+from rw_sql.connectors.delta.paths import comparable_path, full_path
 from rw_sql.connectors.delta.plain_files import AS_WRITTEN, rows_at
 from rw_sql.connectors.delta.versions import table_at
 from rw_sql.connectors.support.typed_records import cast_columns, quoted, typed_records
@@ -55,14 +56,14 @@ def _appended(spark: SparkSession, path: str, schema: StructType, commit: TableC
     """The rows of a commit's files. Uses Delta's reader if columns have other names in the files."""
     if _is_mapped(spark, path):
         table = table_at(spark, path, commit.version)
-        names = [_full(path, file.path) for file in commit.appended]
+        names = [comparable_path(full_path(path, file.path)) for file in commit.appended]
         found = f.regexp_replace(f.col("_metadata.file_path"), "^file:/+", "/")
         # Spark encodes paths as in a URI, where + does not mean a space.
         decoded = f.try_url_decode(f.replace(found, f.lit("+"), f.lit("%2B")))
         return table.where(found.isin(names) | f.coalesce(decoded.isin(names), f.lit(False)))
     by_partition: dict[tuple[tuple[str, str | None], ...], list[str]] = {}
     for file in commit.appended:
-        by_partition.setdefault(file.partition, []).append(_full(path, file.path))
+        by_partition.setdefault(file.partition, []).append(full_path(path, file.path))
     parts: list[DataFrame] = []
     for partition, files in by_partition.items():
         values = dict(partition)
@@ -102,7 +103,3 @@ def _value(field: StructField, partition: Mapping[str, str | None]) -> Column:
 def _is_mapped(spark: SparkSession, path: str) -> bool:
     properties: Any = spark.sql(f"DESCRIBE DETAIL delta.{quoted(path)}").select("properties").collect()[0][0]
     return bool((properties or {}).get("delta.columnMapping.mode", "none") != "none")
-
-
-def _full(path: str, file: str) -> str:
-    return file if "://" in file or file.startswith("/") else f"{path}/{file}"

@@ -140,6 +140,20 @@ class DeltaConnector(RangedConnector):
         """Returns the only topic, because an offset is a version and does not count records."""
         return {"": "offsets are versions of the table"}
 
+    def logged_records(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int | None:
+        """The number of rows that the commits in the range appended, according to the table's log. None if a commit
+        does not contain it, and for a range that begins at 0, because then the whole table is read."""
+        (start, end) = next(iter(ranges.values()), (0, 0))
+        if start == 0:
+            return None
+        total = 0
+        for commit in self._commits(options, start, end):
+            for file in commit.appended:
+                if file.rows is None:
+                    return None
+                total += file.rows
+        return total
+
     def read_batch(
         self,
         spark: SparkSession,

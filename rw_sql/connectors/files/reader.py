@@ -1,7 +1,7 @@
 """Reads ranges of files as a Spark Python data source. The driver decides which files a batch reads.
 
-Spark's workers receive this module, and the modules of ``files`` that it imports, by value, because the package may
-not be on their path.
+Spark's workers receive this module, and the modules of ``files`` and ``support`` that its reader needs, by value,
+because the package may not be on their path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rw_sql.connectors.files import compression as file_compression
 from rw_sql.connectors.files import rows as file_rows
 from rw_sql.connectors.files import store as file_store
 from rw_sql.connectors.files.store import FileStore
-from rw_sql.connectors.support import arrow_schemas
+from rw_sql.connectors.support import arrow_schemas, incarnations
 from rw_sql.connectors.support import fitting as value_fitting
 from rw_sql.connectors.support.csv_separator import separator_of
 from rw_sql.connectors.support.data_sources import register_source
@@ -229,7 +229,7 @@ def _schema(row: str) -> str:
 
 
 def _require_same(path: str, now: str, known: str | None) -> None:
-    if known is not None and now != known:
+    if known is not None and not incarnations.is_same_incarnation(now, known):
         raise OSError(f"RECREATED {path}: the file was replaced or changed: its version was {known} and is {now}")
 
 
@@ -325,6 +325,14 @@ def _register(spark: SparkSession) -> None:
     from pyspark import cloudpickle
 
     by_value: Any = cloudpickle.register_pickle_by_value
-    for module in (arrow_schemas, file_compression, value_fitting, file_rows, file_store, sys.modules[__name__]):
+    for module in (
+        arrow_schemas,
+        incarnations,
+        file_compression,
+        value_fitting,
+        file_rows,
+        file_store,
+        sys.modules[__name__],
+    ):
         by_value(module)
     register_source(spark, FileDataSource)

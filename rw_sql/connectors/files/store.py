@@ -1,6 +1,6 @@
 """Lists and opens the files of a local folder or a bucket through fsspec.
 
-This module imports no other module of the package, because Spark's workers receive it by value.
+Spark's workers receive this module by value, and likewise the module of the package that it imports.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import fsspec
+
+from rw_sql.connectors.support.incarnations import gcs_tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -162,11 +164,24 @@ def _local_file(path: str, stat: os.stat_result) -> FoundFile:
 
 
 def _remote_file(path: str, info: Mapping[str, Any]) -> FoundFile:
-    modified = next((info[key] for key in ("LastModified", "last_modified", "mtime", "updated") if info.get(key)), None)
-    tag = next((info[key] for key in ("ETag", "etag", "generation", "md5Hash") if info.get(key)), modified)
+    times = ("LastModified", "last_modified", "mtime", "updated")
+    generation = str(info.get("generation"))
+    if generation.isdecimal():
+        # In Google Cloud Storage, a change of an object's metadata, such as its storage class, changes its ETag and the
+        # time "updated", but neither the generation nor the time when the generation was written.
+        modified = _first(info, ("ctime", *times))
+        tag = gcs_tag(int(generation))
+    else:
+        modified = _first(info, times)
+        tag = str(_first(info, ("ETag", "etag", "md5Hash")) or modified).strip('"')
     return FoundFile(
         path=path,
         size=int(info["size"]),
-        incarnation=f"{int(info['size'])}-{str(tag).strip(chr(34))}",
+        incarnation=f"{int(info['size'])}-{tag}",
         modified_ms=int(modified.timestamp() * 1000) if isinstance(modified, datetime) else None,
     )
+
+
+def _first(info: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    """The first of these values of a file that the store reports."""
+    return next((info[key] for key in keys if info.get(key)), None)

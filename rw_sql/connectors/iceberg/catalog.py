@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-import threading
-from functools import lru_cache
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from rw_sql.connectors.spec import OptionError
+from rw_sql.connectors.support.connections.shared_clients import SharedClients
 from rw_sql.errors import INVALID_PROPERTY, MISSING_PROPERTY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _JDBC = "jdbc:"
 _SECRETS = ("catalog.jdbc.password", "catalog.token", "catalog.credential", "s3.secret.key")
-_LOCK = threading.Lock()
 _LIMITS = {
     "connect_timeout": "10",
     "keepalives_idle": "30",
@@ -106,12 +106,17 @@ def place_of(options: Mapping[str, str]) -> str:
     return f"iceberg:{options['catalog.uri'].strip()}"
 
 
-def load_table(spec: ConnectorSpec, options: Mapping[str, str]) -> Table:
-    """Loads the table as it is now. Raises TableMissingError or CatalogError."""
+def load_table(spec: ConnectorSpec, options: Mapping[str, str], *, timeout: float | None = None) -> Table:
+    """Loads the table as it is now. Raises TableMissingError or CatalogError.
+
+    ``timeout`` limits the wait for each connection to a REST catalog, and for the next bytes of each response, in
+    seconds; None for the longest wait that the catalog's class allows.
+    """
     from pyiceberg import exceptions
 
     try:
-        return open_catalog(spec, options).load_table(table_name(options))
+        with _limited(spec, options, timeout):
+            return open_catalog(spec, options).load_table(table_name(options))
     except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError) as error:
         raise TableMissingError(f"there is no Iceberg table {table_name(options)}") from error
     except Exception as error:
@@ -124,25 +129,37 @@ _NO_CATALOG, _NOT_THERE = "iceberg_tables", re.compile("no such table|does not e
 """Parts of the error messages of SQLite and PostgreSQL for a database without the catalog's tables."""
 
 
+def _limited(
+    spec: ConnectorSpec, options: Mapping[str, str], timeout: float | None
+) -> AbstractContextManager[None, bool | None]:
+    if timeout is None or _kind(spec, options) != "rest":
+        return nullcontext()
+    from rw_sql.connectors.iceberg.rest import limited
+
+    return limited(timeout)
+
+
 def open_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> Catalog:
     """Opens the catalog. The catalog stays open, and all tables with the same options share it."""
     properties = _properties(spec, options)
     name = spec.value(options, "catalog.name") or "risingwave"
-    # Without the lock, two threads could open the catalog twice, and one database connection would stay open.
-    with _LOCK:
-        return _opened(name, tuple(sorted(properties.items())))
+    return _CATALOGS.of((name, tuple(sorted(properties.items()))))
 
 
-@lru_cache(maxsize=16)
-def _opened(name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
+def _opened(address: tuple[str, tuple[tuple[str, str], ...]]) -> Catalog:
+    """Opens the catalog with this name and these properties."""
     from pyiceberg.catalog import load_catalog
 
+    name, properties = address
     given = dict(properties)
     if given["type"] == "rest":
         from rw_sql.connectors.iceberg.rest import PatientRestCatalog
 
         return PatientRestCatalog(name, **given)
     return load_catalog(name, **given)
+
+
+_CATALOGS = SharedClients(_opened, most=16)
 
 
 def _properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,9 @@ requests of pyiceberg's own class have no time limit, and follow such redirects.
 
 from __future__ import annotations
 
+import math
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog.rest import RestCatalog
@@ -11,12 +14,29 @@ from requests.adapters import HTTPAdapter
 from rw_sql.connectors.redirects import keep_at_origin
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyiceberg.catalog.rest.auth import AuthManager
     from requests import Session
 
+CONNECT_SECONDS = 10.0
+"""The maximum wait in seconds for a connection to each of the server's IP addresses."""
+
 ANSWER_SECONDS = 60.0
-"""The maximum time, in seconds, to wait for a connection. The same limit applies to each wait for the next bytes of a
-response."""
+"""The maximum wait in seconds for the next bytes of a response."""
+
+_LIMIT = ContextVar("limit", default=math.inf)
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """A context manager inside which the requests of this thread wait at most this number of seconds for a connection,
+    and again for the next bytes of a response, if that is shorter than CONNECT_SECONDS and ANSWER_SECONDS."""
+    before = _LIMIT.set(seconds)
+    try:
+        yield
+    finally:
+        _LIMIT.reset(before)
 
 
 class _Limited(HTTPAdapter):
@@ -24,20 +44,24 @@ class _Limited(HTTPAdapter):
 
     def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("timeout") is None:
-            kwargs["timeout"] = ANSWER_SECONDS
+            limit = _LIMIT.get()
+            kwargs["timeout"] = (min(CONNECT_SECONDS, limit), min(ANSWER_SECONDS, limit))
         return super().send(request, *args, **kwargs)
+
+
+def _limit(session: Session) -> Session:
+    for prefix, adapter in tuple(session.adapters.items()):
+        if type(adapter) is HTTPAdapter:
+            session.mount(prefix, _Limited())
+    return session
 
 
 class PatientRestCatalog(RestCatalog):
     """See pyiceberg's ``RestCatalog``."""
 
     def _create_session(self) -> Session:
-        session = super()._create_session()
-        for prefix, adapter in tuple(session.adapters.items()):
-            if type(adapter) is HTTPAdapter:
-                session.mount(prefix, _Limited())
-        return session
+        return _limit(super()._create_session())
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
-        # This method sends the first request of the session.
-        return super()._create_legacy_oauth2_auth_manager(keep_at_origin(session))
+        # With credentials, this method sends the first request of the session.
+        return super()._create_legacy_oauth2_auth_manager(keep_at_origin(_limit(session)))

@@ -60,7 +60,7 @@ class IcebergConnector(RangedConnector):
             return Upstream(cluster=place)
         name = catalog.table_name(options)
         try:
-            table = catalog.load_table(self.spec, options)
+            table = catalog.load_table(self.spec, options, timeout=timeout)
         except catalog.TableMissingError:
             return Upstream(missing=(name,), part="table", remedy="create it in the catalog", cluster=place)
         except catalog.CatalogError as error:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import socket
-import threading
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import urlsplit
+
+from rw_sql.connectors.support.connections.shared_clients import SharedClients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -71,38 +72,6 @@ def address_of(options: Mapping[str, str]) -> Address:
     return tuple((key, options[key]) for key in _CONNECTION_KEYS if key in options)
 
 
-class _Clients:
-    """The clients of this process, one per address. Several threads may use a client at once."""
-
-    def __init__(self) -> None:
-        self._known: dict[Address, tuple[float, Any]] = {}
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-
-    def of(self, address: Address) -> Any:
-        """The client of an address. Raises PulsarError if no broker accepts a connection."""
-        with self._lock:
-            if self._pid != os.getpid():
-                self._known, self._pid = {}, os.getpid()
-            made, client = self._known.get(address, (0.0, None))
-            if client is None or time.monotonic() - made > LIFE_SECONDS:
-                # Checks the addresses first, because a client would try to connect for OPERATION_SECONDS.
-                if (reason := _unreachable(dict(address)["service.url"])) is not None:
-                    raise PulsarError(reason)
-                # Readers of the old client continue. The old client is closed when its last reader is closed.
-                client = _new_client(dict(address))
-                self._known[address] = (time.monotonic(), client)
-            return client
-
-    def renew(self, address: Address) -> None:
-        """Makes later calls of :meth:`of` use a new client."""
-        with self._lock:
-            self._known.pop(address, None)
-
-
-CLIENTS = _Clients()
-
-
 def _new_client(options: Mapping[str, str]) -> Any:
     import pulsar
 
@@ -116,6 +85,18 @@ def _new_client(options: Mapping[str, str]) -> Any:
         # Nothing is logged, because all errors are raised, including errors that occur while something is closed.
         logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
     )
+
+
+def _opened(address: Address) -> Any:
+    """A new client of an address. Raises PulsarError if no broker accepts a connection."""
+    # Checks the addresses first, because a client would try to connect for OPERATION_SECONDS.
+    if (reason := _unreachable(dict(address)["service.url"])) is not None:
+        raise PulsarError(reason)
+    return _new_client(dict(address))
+
+
+CLIENTS: SharedClients[Address, Any] = SharedClients(_opened, life_seconds=LIFE_SECONDS)
+"""Readers of a client that is replaced continue. The old client is closed when its last reader is closed."""
 
 
 @contextmanager

@@ -6,7 +6,7 @@ Spark, Delta and Arrow already provide these counts, so nothing has to be read a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rw_sql.connectors.base import AT_MOST, EXACTLY
 from rw_sql.runtime.support.failures import StalledError
@@ -71,8 +71,32 @@ ANY = Expected()
 """The expectation that any number of rows meets."""
 
 
-def expected_of(kind: Connector, ranges: Mapping[str, tuple[int, int]], *, is_row_by_row: bool) -> Expected:
-    """The number of rows to expect from a batch's ranges of offsets. ``is_row_by_row``: each record becomes one row."""
+@runtime_checkable
+class _LoggedCounts(Protocol):
+    """A connector whose upstream has a log of the numbers of records."""
+
+    def logged_records(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int | None:
+        """The number of records in these ranges according to the log; None if the log does not contain it."""
+        ...
+
+
+def expected_of(
+    kind: Connector,
+    ranges: Mapping[str, tuple[int, int]],
+    options: Mapping[str, str] | None = None,
+    *,
+    is_row_by_row: bool,
+) -> Expected:
+    """The number of rows to expect from a batch's ranges of offsets. ``is_row_by_row``: each record becomes one row.
+
+    With the source's ``options``, the number in the upstream's log counts, if the upstream has one. It applies only to
+    the rows that the batch writes, because Spark may read more of a table than the range, and filter it. Raises the
+    exceptions of the connector's ``read_batch``.
+    """
+    if options is not None and is_row_by_row and isinstance(kind, _LoggedCounts):
+        logged = kind.logged_records(options, ranges)
+        if logged is not None:
+            return Expected(least=logged, most=logged, limits_of="the log of its input")
     counts = getattr(kind, "offsets_count", None)
     if counts not in (EXACTLY, AT_MOST):
         return ANY

@@ -329,7 +329,8 @@ class Ingest:
             read = self.reader.read(plan, frame)
             self._was_fetched = read.fetched is not None
             self.unproved = read.unproved
-            due = expected_of(self.kind, moved, is_row_by_row=not has_changes(self.opening.statement))
+            is_row_by_row = not has_changes(self.opening.statement)
+            due = expected_of(self.kind, moved, self.options, is_row_by_row=is_row_by_row)
             if read.small is not None:
                 due.require(RowCount(written=read.small.num_rows, read=read.fetched))
             self._require_same_incarnation()

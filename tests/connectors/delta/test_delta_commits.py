@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -9,9 +10,13 @@ import pytest
 from deltalake import write_deltalake
 
 from rw_sql.connectors.delta.commits import read_commit
+from rw_sql.connectors.delta.paths import comparable_path, full_path
+from rw_sql.connectors.delta.source import DeltaConnector
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+DELTA = DeltaConnector()
 
 
 @pytest.mark.parametrize("separator", ["\x85", "\u2028", "\u2029", "\v", "\x1c"])
@@ -23,3 +28,59 @@ def test_values_in_statistics_may_have_any_character(tmp_path: Path, separator: 
         commit = read_commit(str(tmp_path), int(newest))
         assert commit is not None
         assert (len(commit.appended), commit.changes) == (1, changes)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "/lake/orders",
+        "//lake/orders",
+        "/lake//orders",
+        "/lake/./orders",
+        "/lake/x/../orders",
+        "file:/lake/orders",
+        "file:///lake/orders",
+        "file:///lake//orders",
+        "file://localhost/lake/orders",
+        "file:/lake/x/../orders/.",
+    ],
+)
+def test_a_local_file_has_one_path_however_its_table_is_written(table: str) -> None:
+    assert comparable_path(full_path(table, "day=a b/part-0.parquet")) == "/lake/orders/day=a b/part-0.parquet"
+
+
+@pytest.mark.parametrize(
+    ("file", "path"),
+    [
+        ("/clone/part-0.parquet", "/clone/part-0.parquet"),
+        ("file:/clone/part-0.parquet", "/clone/part-0.parquet"),
+        ("file:///clone/part-0.parquet", "/clone/part-0.parquet"),
+        ("s3://clone/part-0.parquet", "s3://clone/part-0.parquet"),
+        ("part-0.parquet", "s3://lake/orders/part-0.parquet"),
+    ],
+)
+def test_a_file_of_a_shallow_clone_has_its_own_path(file: str, path: str) -> None:
+    assert comparable_path(full_path("s3://lake/orders", file)) == path
+
+
+def test_a_commit_has_the_numbers_of_rows_of_its_files(tmp_path: Path) -> None:
+    options = {"delta.path": str(tmp_path)}
+    for rows in (3, 2, 0, 4):
+        write_deltalake(str(tmp_path), pa.table({"id": pa.array(range(rows), pa.int64())}), mode="append")
+    assert DELTA.logged_records(options, {"t": (0, 4)}) is None
+    assert DELTA.logged_records(options, {"t": (1, 4)}) == 6
+    assert DELTA.logged_records(options, {"t": (3, 4)}) == 4
+    assert DELTA.logged_records(options, {}) is None
+
+
+@pytest.mark.parametrize("stats", ["", "null", "{}", "[]", "no JSON", '{"numRecords": null}'])
+def test_a_commit_without_numbers_of_rows_has_an_unknown_number(tmp_path: Path, stats: str) -> None:
+    for _ in range(2):
+        write_deltalake(str(tmp_path), pa.table({"id": [1]}), mode="append")
+    log = tmp_path / "_delta_log" / f"{1:020}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["stats"] = stats
+    log.write_text("\n".join(map(json.dumps, actions)))
+    assert DELTA.logged_records({"delta.path": str(tmp_path)}, {"t": (1, 2)}) is None

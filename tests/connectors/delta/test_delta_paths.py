@@ -27,13 +27,20 @@ DELTA = DeltaConnector()
 
 
 @pytest.mark.parametrize("name", ["plain", "a blank", "a+b", "\u00fc"])
-def test_appended_rows_of_a_table_with_column_mapping(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    path = str(tmp_path / name)
-    spark.sql(f"CREATE TABLE delta.`{path}` (id INT) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+@pytest.mark.parametrize("form", ["{}", "file://{}", "file:{}", "{}//", "{}/./", "{}/x/.."])
+def test_appended_rows_of_a_table_with_column_mapping(
+    spark: SparkSession, tmp_path: Path, name: str, form: str
+) -> None:
+    folder = tmp_path / name
+    spark.sql(f"CREATE TABLE delta.`{folder}` (id INT) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     for number in (1, 2):
-        spark.createDataFrame([(number,)], "id INT").write.format("delta").mode("append").save(path)
+        spark.createDataFrame([(number,)], "id INT").write.format("delta").mode("append").save(str(folder))
+    (folder / "x").mkdir()
+    path = form.format(folder)
+    DELTA.check_options({"delta.path": path})
     commit = read_commit(path, 2)
     assert commit is not None
+    assert [file.rows for file in commit.appended] == [1]
     rows = read(spark, path, name, "`id` INT", commits=(commit,), upto=None)
     assert [row.id for row in rows.select("_rw_row.id").collect()] == [2]
 

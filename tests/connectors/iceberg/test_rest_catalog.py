@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -79,6 +81,41 @@ def test_a_server_that_answers_nothing(options: dict[str, str], monkeypatch: pyt
         error = IcebergConnector().look({**options, "catalog.uri": f"http://127.0.0.1:{mute.getsockname()[1]}"}).error
         assert error is not None
         assert "timed out" in error
+
+
+def test_a_server_that_answers_no_login(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "ANSWER_SECONDS", 0.5)
+    del options["catalog.token"]
+    with socket.create_server(("127.0.0.1", 0)) as mute, ThreadPoolExecutor() as threads:
+        uri = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        asked = threads.submit(IcebergConnector().look, {**options, "catalog.uri": uri, "catalog.credential": "a:b"})
+        try:
+            assert "timed out" in (asked.result(10.0).error or "")
+        finally:
+            mute.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_look_waits_no_longer_than_its_timeout(options: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        given = {**options, "catalog.uri": f"http://127.0.0.1:{mute.getsockname()[1]}"}
+        asked_at = time.monotonic()
+        assert "timed out" in (IcebergConnector().look(given, timeout=0.5).error or "")
+        assert time.monotonic() - asked_at < 10.0
+
+
+def test_a_catalog_that_does_not_answer_delays_no_other(options: dict[str, str], lake: Lake) -> None:
+    kind = IcebergConnector()
+    lake.create()
+    lake.append((1, "a"))
+    with socket.create_server(("127.0.0.1", 0)) as mute, ThreadPoolExecutor() as threads:
+        asked = threads.submit(kind.look, {**options, "catalog.uri": f"http://127.0.0.1:{mute.getsockname()[1]}"})
+        connection, _ = mute.accept()
+        found = threads.submit(kind.look, options)
+        try:
+            assert found.result(5.0).splits[NAME].end == 2
+            assert not asked.done()
+        finally:
+            connection.close()
 
 
 @pytest.mark.parametrize("login", [{"catalog.token": TOKEN}, {"catalog.credential": "me:hidden"}], ids=str)

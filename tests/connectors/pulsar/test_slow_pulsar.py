@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -41,3 +43,28 @@ def test_a_message_of_a_slow_broker_gets_limited_time(
     slow = SlowReader()
     client.next_message(_ADDRESS, slow, given)
     assert slow.waited == [waited_ms]
+
+
+def test_a_broker_that_accepts_no_connection_delays_no_other_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = client.address_of({"service.url": "pulsar://other:6650"})
+    answer, asked = threading.Event(), threading.Event()
+
+    def unreachable(url: str) -> str | None:
+        if "other" in url:
+            return None
+        asked.set()
+        assert answer.wait(10.0)
+        return "cannot connect"
+
+    monkeypatch.setattr(client, "_unreachable", unreachable)
+    monkeypatch.setattr(client, "_new_client", dict)
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(client.CLIENTS.of, _ADDRESS)
+        try:
+            assert asked.wait(10.0)
+            assert threads.submit(client.CLIENTS.of, other).result(5.0) == dict(other)
+        finally:
+            answer.set()
+            client.CLIENTS.renew(other)
+        with pytest.raises(client.PulsarError, match="cannot connect"):
+            slow.result(10.0)

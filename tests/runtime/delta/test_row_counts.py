@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from rw_sql.connectors.registry import connector
 from rw_sql.runtime.decoding.decoder import ERROR
@@ -53,6 +54,18 @@ def test_rows_and_offsets_are_compared_as_far_as_the_connector_allows(
     found = said(count, kind=kind)
     assert bool(found) == is_refused
     assert not found or (found.startswith(MISCOUNT) and "no row of the batch is committed" in found)
+
+
+@pytest.mark.parametrize(("written", "bound"), [(5, "at least 6"), (7, "at most 6"), (0, "at least 6")])
+def test_a_batch_has_as_many_rows_as_the_log_of_its_delta_table(tmp_path: Path, written: int, bound: str) -> None:
+    for rows in (3, 2, 4):
+        write_deltalake(str(tmp_path), pa.table({"id": list(range(rows))}), mode="append")
+    options, kind = {"delta.path": str(tmp_path)}, connector("delta")
+    expected = expected_of(kind, {"t": (1, 3)}, options, is_row_by_row=True)
+    expected.require(RowCount(written=6, read=9))  # Spark reads the whole table, and filters it.
+    with pytest.raises(Miscount, match=f"{written} rows are to be written, but the log of its input has {bound}"):
+        expected.require(RowCount(written=written))
+    assert expected_of(kind, {"t": (0, 3)}, options, is_row_by_row=True) == ANY
 
 
 def test_both_numbers_are_reported() -> None:

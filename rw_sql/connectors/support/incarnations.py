@@ -1,0 +1,70 @@
+"""Compares incarnations of splits, and derives the incarnations of objects in Google Cloud Storage.
+
+The ETag of an object in Google Cloud Storage is a protobuf message in base64: field 1 is the object's generation, which
+identifies its content, and field 2 its metageneration, which counts changes of its metadata. Positions may contain such
+an ETag, after the object's size and a hyphen. This module imports no other module of the package, because Spark's
+workers receive it by value.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+
+_GENERATION, _METAGENERATION = 0x08, 0x10
+"""The protobuf tags of the ETag's two fields, which are variable-length integers."""
+
+_SIZE_AND_ETAG = re.compile(r"([0-9]+-)([A-Za-z0-9+/]+={0,2})")
+
+
+def gcs_tag(generation: int) -> str:
+    """The ETag that an object of this generation has until its metadata changes."""
+    return base64.b64encode(bytes((_GENERATION, *_varint(generation), _METAGENERATION, 1))).decode()
+
+
+def is_same_incarnation(first: str, second: str) -> bool:
+    """True if two incarnations are equal, or differ only in the metadata of an object in Google Cloud Storage."""
+    return first == second or _without_metageneration(first) == _without_metageneration(second)
+
+
+def _without_metageneration(incarnation: str) -> str:
+    """An incarnation with :func:`gcs_tag` in place of an ETag of Google Cloud Storage; others are returned
+    unchanged."""
+    found = _SIZE_AND_ETAG.fullmatch(incarnation)
+    generation = None if found is None else _generation_of(found[2])
+    return incarnation if found is None or generation is None else f"{found[1]}{gcs_tag(generation)}"
+
+
+def _generation_of(etag: str) -> int | None:
+    """The generation in an ETag; None if the text is not an ETag of Google Cloud Storage."""
+    try:
+        message = base64.b64decode(etag, validate=True)
+    except binascii.Error:
+        return None
+    if not message or message[0] != _GENERATION:
+        return None
+    generation, end = _read_varint(message, 1)
+    if generation is None or end >= len(message) or message[end] != _METAGENERATION:
+        return None
+    metageneration, end = _read_varint(message, end + 1)
+    return generation if metageneration is not None and end == len(message) else None
+
+
+def _varint(number: int) -> bytes:
+    made = bytearray()
+    while number > 0x7F:
+        made.append(number & 0x7F | 0x80)
+        number >>= 7
+    made.append(number)
+    return bytes(made)
+
+
+def _read_varint(message: bytes, start: int) -> tuple[int | None, int]:
+    """A variable-length integer, and the position after it. None instead of the integer if the message ends in it."""
+    number = 0
+    for at in range(start, len(message)):
+        number |= (message[at] & 0x7F) << 7 * (at - start)
+        if message[at] < 0x80:
+            return number, at + 1
+    return None, len(message)
