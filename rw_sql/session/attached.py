@@ -27,7 +27,8 @@ from rw_sql.runtime.control.owner import LOOK_SECONDS, Owner
 from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
-from rw_sql.runtime.observe.metrics import metrics_of, serve_metrics
+from rw_sql.runtime.observe.metrics import metrics_of
+from rw_sql.runtime.observe.metrics_server import serve_metrics
 from rw_sql.runtime.observe.statement_progress import StatementProgress, progress_of
 from rw_sql.runtime.remote.request_server import RequestServer
 from rw_sql.runtime.spark.frames import frame_of

@@ -418,7 +418,7 @@ class CannedRewinds(Port):
 class CannedSecrets(Port):
     """Every secret can be read."""
 
-    def seal(self, name: str, value: str) -> str:
+    def seal(self, name: str, value: str, *, is_new_key: bool = False) -> str:
         return f"sealed {name}"
 
     def reseal(self, secret: SecretRecord, name: str) -> str:

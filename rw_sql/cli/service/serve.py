@@ -128,11 +128,19 @@ def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
 
 
 def _token(file: str | None) -> str | None:
-    """The token for the status page, from a file or the environment. Raises SqlError if the file cannot be read."""
+    """The token for the status page, from a file or the environment, without blanks and line ends around it; None if
+    neither is set. Raises SqlError if the file cannot be read, or if one of them contains only blanks."""
     from rw_sql.runtime.status.http_server import TOKEN_VARIABLE
 
     if file is None:
-        return os.environ.get(TOKEN_VARIABLE) or None
+        text = os.environ.get(TOKEN_VARIABLE, "")
+        if text and not text.strip():
+            raise SqlError(
+                INVALID_PARAMETER,
+                f"{TOKEN_VARIABLE} contains no token",
+                hint=f"export {TOKEN_VARIABLE}=$(openssl rand -hex 16)",
+            )
+        return text.strip() or None
     try:
         with open(file, encoding="utf-8") as opened:
             token = opened.read().strip()

@@ -1,7 +1,7 @@
 """A PostgreSQL table as a Spark Python data source. All parts read the same snapshot of the database.
 
-Spark's workers receive this module by value. The password is in a file that only this user can read (libpq's
-``passfile``), because a data source's options appear in Spark's plans and logs.
+Spark's workers receive this module by value. The password is in a file that only this user can read, because a data
+source's options appear in Spark's plans and logs.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _BLOCK_BYTES = 1 << 25
 """The size in bytes of the blocks in which Arrow parses the rows' text, and the maximum size of a row's text."""
 
 _READ_BYTES = 1 << 20
+_PASSWORD_FILE = "password_file"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Arrow drops these bytes at the beginning of its input, also if they are the first character of a value. So the input
@@ -135,7 +136,7 @@ class TableReader(DataSourceReader):
 
         given = self._given
         names = given["names"]
-        with psycopg.connect(**given["server"], autocommit=True) as connection:
+        with psycopg.connect(**_with_password(given["server"]), autocommit=True) as connection:
             lift_limits(connection)
             for statement in _SESSION:
                 connection.execute(statement)
@@ -257,8 +258,19 @@ def _without_password(server: Mapping[str, str]) -> dict[str, str]:
 
     made = {key: value for key, value in server.items() if key != "password"}
     if "password" in server:
-        escaped = server["password"].replace("\\", "\\\\").replace(":", "\\:")
-        made["passfile"] = str(private_file(f"*:*:*:*:{escaped}\n"))
+        made[_PASSWORD_FILE] = str(private_file(server["password"]))
+    return made
+
+
+def _with_password(server: Mapping[str, str]) -> dict[str, Any]:
+    """The parameters of the connection, with the password from its file.
+
+    libpq would read a file too (``passfile``), but prefers the variable PGPASSWORD of the process to it.
+    """
+    made = dict(server)
+    if _PASSWORD_FILE in made:
+        with open(made.pop(_PASSWORD_FILE), encoding="utf-8", newline="") as file:
+            made["password"] = file.read()
     return made
 
 

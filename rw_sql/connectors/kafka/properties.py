@@ -17,7 +17,7 @@ from rw_sql.errors import INVALID_PROPERTY
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.connectors.spec import ConnectorSpec, OptionSpec
 
 # An administrative client, and a producer, refuse or ignore these options.
 CONSUMER_ONLY = frozenset(
@@ -31,6 +31,7 @@ CONSUMER_ONLY = frozenset(
     }
 )
 _CALL_TIMEOUT = "properties.sync.call.timeout"
+_USER, _PASSWORD = "properties.sasl.username", "properties.sasl.password"
 _POLL_MILLISECONDS = 30_000
 """The maximum time in milliseconds that a task waits for records that are known to exist."""
 
@@ -48,7 +49,7 @@ def admin_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[st
     for key, value in options.items():
         option = spec.option(key)
         if option is not None and option.client is not None and key not in CONSUMER_ONLY:
-            made[option.client] = _worded(key, value)
+            made[option.client] = _worded(option, value)
     return made
 
 
@@ -72,7 +73,7 @@ def producer_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict
     for option in spec.options.values():
         value = spec.value(options, option.key)
         if option.client is not None and value is not None and option.key not in CONSUMER_ONLY:
-            made[option.client] = _worded(option.key, value)
+            made[option.client] = _worded(option, value)
     if "sasl.mechanism" not in made:
         made.pop("sasl.kerberos.service.name", None)
     return made
@@ -84,7 +85,7 @@ def spark_options(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, 
     for option in spec.options.values():
         value = spec.value(options, option.key)
         if option.spark is not None and value is not None:
-            made[option.spark] = _worded(option.key, value)
+            made[option.spark] = _worded(option, value)
     if "kafka.group.id" in made:
         made.pop("groupIdPrefix", None)
     security = _security(spec, options)
@@ -114,11 +115,12 @@ def _timeouts(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]
 
 def check_security(options: Mapping[str, str]) -> None:
     """Checks that the options for login and encryption are consistent. Raises SqlError INVALID_PROPERTY."""
-    protocol = options.get("properties.security.protocol", "plaintext").lower()
+    _require_one_line(options)
+    protocol = options.get("properties.security.protocol", "plaintext").strip().lower()
     sasl = sorted(key for key in options if key.startswith("properties.sasl."))
     if protocol.startswith("sasl"):
-        mechanism = options.get("properties.sasl.mechanism", "GSSAPI").upper()
-        needed = ("properties.sasl.username", "properties.sasl.password")
+        mechanism = options.get("properties.sasl.mechanism", "GSSAPI").strip().upper()
+        needed = (_USER, _PASSWORD)
         if mechanism == "GSSAPI":
             needed = ("properties.sasl.kerberos.keytab", "properties.sasl.kerberos.principal")
         for key in needed:
@@ -158,8 +160,31 @@ def check_security(options: Mapping[str, str]) -> None:
         )
 
 
-def _worded(key: str, value: str) -> str:
-    text = value.strip()
+def login_misfit(options: Mapping[str, str]) -> tuple[str, str] | None:
+    """The key of the user or password if it contains a line end, and a message; None if neither does.
+
+    The JAAS line of the Java client cannot contain a line end. Almost always, the line end belongs to the text from
+    which the value was copied.
+    """
+    for key in (_USER, _PASSWORD):
+        if "\n" in options.get(key, "") or "\r" in options.get(key, ""):
+            return key, f'property "{key}" contains a line end'
+    return None
+
+
+def _require_one_line(options: Mapping[str, str]) -> None:
+    misfit = login_misfit(options)
+    if misfit is not None:
+        key, message = misfit
+        hint = "ALTER SECRET … AS '…', on one line" if key == _PASSWORD else f"write {key} on one line"
+        raise OptionError(INVALID_PROPERTY, message, key=key, hint=hint)
+
+
+def _worded(option: OptionSpec, value: str) -> str:
+    """An option's value as its clients expect it. Blanks around a value have no meaning, except in a password."""
+    if option.is_secret and not option.key.endswith(".pem"):
+        return value
+    key, text = option.key, value.strip()
     if key == "properties.sasl.mechanism":
         return text.upper()
     if key in ("properties.security.protocol", "properties.isolation.level"):
@@ -220,7 +245,7 @@ def _pem(options: Mapping[str, str], part: str) -> str | None:
         return text
     if path := options.get(f"properties.ssl.{part}.location"):
         try:
-            return Path(path).read_text(encoding="utf-8")
+            return Path(path.strip()).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise OptionError(
                 INVALID_PROPERTY,
@@ -233,14 +258,15 @@ def _pem(options: Mapping[str, str], part: str) -> str | None:
 
 def _jaas(mechanism: str, options: Mapping[str, str]) -> str:
     if mechanism == "GSSAPI":
-        keytab = _quoted(options.get("properties.sasl.kerberos.keytab", ""))
-        principal = _quoted(options.get("properties.sasl.kerberos.principal", ""))
+        keytab = _quoted(options.get("properties.sasl.kerberos.keytab", "").strip())
+        principal = _quoted(options.get("properties.sasl.kerberos.principal", "").strip())
         return (
             f"{_KERBEROS_MODULE} required useKeyTab=true storeKey=true doNotPrompt=true "
             f"keyTab={keytab} principal={principal};"
         )
-    user = _quoted(options.get("properties.sasl.username", ""))
-    password = _quoted(options.get("properties.sasl.password", ""))
+    _require_one_line(options)
+    user = _quoted(options.get(_USER, "").strip())
+    password = _quoted(options.get(_PASSWORD, ""))
     return f"{_LOGIN_MODULES[mechanism]} required username={user} password={password};"
 
 

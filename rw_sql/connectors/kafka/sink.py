@@ -105,6 +105,9 @@ class KafkaSink:
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
         """Checks that the brokers respond, have the topic, and allow this user to write to it."""
+        # check_options sees no values of secrets.
+        if (misfit := kafka_properties.login_misfit(options)) is not None:
+            return SinkLook(error=misfit[1])
         try:
 
             def ask(admin: kafka_admin.BrokerAdmin) -> tuple[dict[str, kafka_admin.TopicView], str, tuple[str, ...]]:

@@ -69,6 +69,9 @@ class KafkaConnector(PlainConnector):
         """Lists the topics' partitions with their first and end offsets."""
         from rw_sql.connectors.kafka import client_pool as kafka_visits
 
+        # check_options sees no values of secrets.
+        if (misfit := kafka_properties.login_misfit(options)) is not None:
+            return Upstream(error=misfit[1])
         return kafka_visits.look(
             kafka_properties.admin_properties(self.spec, options),
             topics_of(options),

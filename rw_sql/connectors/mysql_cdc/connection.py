@@ -72,7 +72,8 @@ def connect(
         "host": options["hostname"],
         "port": int(options.get("port", "3306")),
         "user": options["username"],
-        "password": options.get("password", ""),
+        # PyMySQL would encode a str as Latin-1, the server as UTF-8.
+        "password": options.get("password", "").encode(),
         "charset": "utf8mb4",
         "use_unicode": False,
         "autocommit": True,

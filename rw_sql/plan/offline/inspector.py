@@ -420,7 +420,7 @@ class _Secrets:
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
 
-    def seal(self, name: str, value: str) -> str:
+    def seal(self, name: str, value: str, *, is_new_key: bool = False) -> str:
         return f"sealed {name}"
 
     def reseal(self, secret: SecretRecord, name: str) -> str:

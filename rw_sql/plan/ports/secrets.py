@@ -11,8 +11,12 @@ if TYPE_CHECKING:
 class SecretPort(Protocol):
     """The values of secrets."""
 
-    def seal(self, name: str, value: str) -> str:
-        """The value of a secret of backend ``meta``, encrypted for the catalog."""
+    def seal(self, name: str, value: str, *, is_new_key: bool = False) -> str:
+        """The value of a secret of backend ``meta``, encrypted for the catalog.
+
+        Raises SqlError if there is no key, or, without ``is_new_key``, if the key of this process decrypts none of the
+        catalog's secrets.
+        """
         ...
 
     def reseal(self, secret: SecretRecord, name: str) -> str:

@@ -39,7 +39,7 @@ from rw_sql.runtime.rewind.inspect import RewindPoints
 from rw_sql.runtime.spark.databases import is_users_database
 from rw_sql.runtime.spark.query_analysis import analyze
 from rw_sql.runtime.support.processes import now_ms
-from rw_sql.runtime.support.secrets import read_secret, seal
+from rw_sql.runtime.support.secrets import read_secret, require_key_of, seal
 from rw_sql.runtime.support.text_files import read_text_file
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class WarehouseInspector:
 
     @property
     def secrets(self) -> _Secrets:
-        return _Secrets()
+        return _Secrets(self._snapshot)
 
     def clock(self) -> int:
         return now_ms()
@@ -129,7 +129,12 @@ class WarehouseInspector:
 
 
 class _Secrets:
-    def seal(self, name: str, value: str) -> str:
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def seal(self, name: str, value: str, *, is_new_key: bool = False) -> str:
+        if not is_new_key:
+            require_key_of(self._snapshot.all("secret"), name)
         return seal(name, value)
 
     def reseal(self, secret: SecretRecord, name: str) -> str:

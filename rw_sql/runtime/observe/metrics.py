@@ -17,11 +17,11 @@ from importlib.metadata import version as version_of
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rw_sql.errors import INVALID_PARAMETER, SqlError
+from rw_sql.errors import SqlError
 from rw_sql.metastore.codec import changes_from_json
 from rw_sql.metastore.records import MaterializedViewRecord, PutSplitStates, SourceRecord
 from rw_sql.model.job_ids import fragment_source, ingest_fragment, sink_job, view_job
@@ -41,7 +41,6 @@ from rw_sql.version import __version__
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-    from wsgiref.simple_server import WSGIServer
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import OperationRecord
@@ -433,27 +432,11 @@ class _Scrape(Collector):
 
 def exposition(metrics: Metrics) -> bytes:
     """All metrics in Prometheus' text format."""
-    return generate_latest(_registry(metrics))
+    return generate_latest(registry_of(metrics))
 
 
-def _registry(metrics: Metrics) -> CollectorRegistry:
+def registry_of(metrics: Metrics) -> CollectorRegistry:
+    """A registry that collects the metrics at each scrape."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Scrape(metrics))
     return registry
-
-
-def serve_metrics(metrics: Metrics, where: str) -> WSGIServer:
-    """Serves scrapes at ``port`` (loopback only) or ``host:port`` until the returned server is shut down.
-
-    Raises SqlError INVALID_PARAMETER if the address cannot be used.
-    """
-    host, _, port = where.rpartition(":")
-    try:
-        server, _ = start_http_server(int(port), host or "127.0.0.1", _registry(metrics))
-    except (OSError, ValueError, OverflowError) as error:
-        raise SqlError(
-            INVALID_PARAMETER,
-            f"metrics cannot be served at {where!r}: {error}",
-            hint="give a free port such as 9464, or host:port such as 0.0.0.0:9464",
-        ) from error
-    return server

@@ -17,9 +17,9 @@ import socket
 import threading
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import TCPServer
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from deltalake.exceptions import DeltaError
@@ -27,6 +27,7 @@ from deltalake.exceptions import DeltaError
 from rw_sql.errors import INVALID_PARAMETER, SqlError
 from rw_sql.runtime.observe.metrics import exposition
 from rw_sql.runtime.status.page import CONTENT_SECURITY_POLICY, PageQuery, page_html, script, style
+from rw_sql.runtime.support.http_connections import LimitedThreads, TimedRequests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,8 +43,6 @@ TOKEN_VARIABLE = "RW_SQL_HTTP_TOKEN"
 
 LEAST_TOKEN = 16
 """The minimum number of characters of the token."""
-_TIMEOUT_SECONDS = 10.0
-_MOST_CONNECTIONS = 64
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -144,9 +143,11 @@ class StatusServer:
         if parts.path == "/readyz":
             why = "starting Spark" if served is None else served.why_not_ready()
             return _text(HTTPStatus.OK, "ready") if why is None else _text(HTTPStatus.SERVICE_UNAVAILABLE, why)
-        if not self._is_allowed(headers.get("Authorization")):
+        given = headers.get("Authorization")
+        if not self._is_allowed(given):
             ask = ("WWW-Authenticate", 'Basic realm="rw_sql", charset="UTF-8"')
-            return _text(HTTPStatus.UNAUTHORIZED, "a token is needed: as a bearer token, or as the password", ask)
+            said = "the token is wrong" if given else "a token is needed: as a bearer token, or as the password"
+            return _text(HTTPStatus.UNAUTHORIZED, said, ask)
         if parts.path == "/style.css":
             return _Answer(code=HTTPStatus.OK, kind="text/css; charset=utf-8", body=style().encode())
         if parts.path == "/script.js":
@@ -174,7 +175,8 @@ class StatusServer:
         if self._token is None:
             return True
         scheme, _, given = (authorization or "").partition(" ")
-        secret = given.strip().encode("utf-8", "replace")
+        # http.server decodes headers as Latin-1.
+        secret = given.strip(" \t").encode("latin-1", "replace")
         if scheme.lower() == "basic":
             try:
                 secret = base64.b64decode(secret, validate=True).partition(b":")[2]
@@ -186,13 +188,11 @@ class StatusServer:
         return hmac.compare_digest(secret, self._token)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class _Server(LimitedThreads, HTTPServer):
     allow_reuse_address = True
 
     def __init__(self, host: str, port: int, owner: StatusServer) -> None:
         self.owner = owner
-        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
 
@@ -201,27 +201,8 @@ class _Server(ThreadingHTTPServer):
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Responds to a request on a new thread; closes the connection if too many requests are in progress."""
-        if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Responds to a request, then frees its place in the limit of concurrent requests."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores the error, because a browser that closes its connection is not worth a message."""
-        logger.debug("a request was interrupted", exc_info=True)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    timeout = _TIMEOUT_SECONDS
+class _Handler(TimedRequests, BaseHTTPRequestHandler):
     server_version = "rw_sql"
     sys_version = ""
     server: _Server
@@ -256,10 +237,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if has_body:
             self.wfile.write(answer.body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Logs nothing, because probes send a request every second, and the path of a request may contain arbitrary
-        text."""
 
 
 def is_loopback(host: str) -> bool:

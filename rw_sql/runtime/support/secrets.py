@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.connectors.redirects import keep_at_origin
 from rw_sql.errors import SECRET_KEY_MISSING, SECRET_UNREADABLE, SqlError
 from rw_sql.model.definitions import secret_options
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rw_sql.metastore.records import SecretRecord
 
@@ -29,6 +30,7 @@ _KEY_BYTES = 32
 _NONCE_BYTES = 12
 _FORM = "aes256gcm"
 _VAULT_TIMEOUT_SECONDS = 10
+_WHICH_KEY = f"set {KEY_VARIABLE} to the key that the process that runs the jobs has"
 
 
 def seal(name: str, value: str) -> str:
@@ -36,8 +38,35 @@ def seal(name: str, value: str) -> str:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = os.urandom(_NONCE_BYTES)
-    sealed = AESGCM(_key()).encrypt(nonce, value.encode(), name.encode())
+    sealed = AESGCM(_key("encrypt", _how_to_make_a_key())).encrypt(nonce, value.encode(), name.encode())
     return f"{_FORM}:{base64.b64encode(nonce + sealed).decode()}"
+
+
+def require_key_of(secrets: Sequence[SecretRecord], name: str) -> None:
+    """Checks that the key of this process decrypts at least one of the secrets of backend ``meta`` in a catalog.
+
+    Another key may be in use only in this process: the process that runs the jobs could not read what this one
+    encrypts. ``name`` is the secret that is to be encrypted. Raises SqlError SECRET_KEY_MISSING if there is no key, or
+    if it decrypts none of the secrets.
+    """
+    sealed = [secret for secret in secrets if secret.backend == "meta"]
+    if not sealed:
+        return
+    key = _key("encrypt", _WHICH_KEY)
+    if any(_opened(secret, key) is not None for secret in sealed):
+        return
+    lost = name if any(secret.name == name for secret in sealed) else sealed[0].name
+    raise SqlError(
+        SECRET_KEY_MISSING,
+        f"the key of this process is not the key of this warehouse: it does not decrypt {_named(sealed)}",
+        hint=f"{_WHICH_KEY}; if that key is lost, ALTER SECRET {sql_name(lost)} WITH (new_key = true) AS '…'",
+    )
+
+
+def _named(secrets: Sequence[SecretRecord]) -> str:
+    if len(secrets) == 1:
+        return f'secret "{secrets[0].name}"'
+    return f"any of its {len(secrets)} secrets of backend meta"
 
 
 def read_secret(secret: SecretRecord) -> str:
@@ -60,7 +89,8 @@ def _unreadable(name: str, why: str, hint: str | None = None) -> SqlError:
     return SqlError(SECRET_UNREADABLE, f'secret "{name}" cannot be read: {why}', hint=hint)
 
 
-def _key() -> bytes:
+def _key(use: str, hint: str) -> bytes:
+    """The key of this process. ``use`` is the purpose of the key, for the error's message."""
     text = os.environ.get(KEY_VARIABLE, "").strip()
     path = os.environ.get(KEY_FILE_VARIABLE)
     if not text and path:
@@ -75,10 +105,10 @@ def _key() -> bytes:
     try:
         key = base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise SqlError(SECRET_KEY_MISSING, "the key for secrets is not base64", hint=_how_to_make_a_key()) from error
+        raise SqlError(SECRET_KEY_MISSING, "the key for secrets is not base64", hint=hint) from error
     if len(key) != _KEY_BYTES:
-        what = "there is no key to encrypt secrets with" if not key else f"the key for secrets has {len(key)} bytes"
-        raise SqlError(SECRET_KEY_MISSING, what, hint=_how_to_make_a_key())
+        what = f"there is no key to {use} secrets with" if not key else f"the key for secrets has {len(key)} bytes"
+        raise SqlError(SECRET_KEY_MISSING, what, hint=hint)
     return key
 
 
@@ -87,36 +117,57 @@ def _how_to_make_a_key() -> str:
 
 
 def _unseal(secret: SecretRecord) -> str:
+    if not (secret.sealed or "").startswith(f"{_FORM}:"):
+        raise _unreadable(secret.name, "it was encrypted in an unknown format")
+    value = _opened(secret, _key("decrypt", f"set {KEY_VARIABLE} to the key that the secrets were encrypted with"))
+    if value is None:
+        hint = f"set {KEY_VARIABLE} to that key; if it is lost, ALTER SECRET {sql_name(secret.name)} AS '…'"
+        raise _unreadable(secret.name, "it was encrypted with another key", hint)
+    return value
+
+
+def _opened(secret: SecretRecord, key: bytes) -> str | None:
+    """A secret's value; None if it was not encrypted with this key."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     form, _, text = (secret.sealed or "").partition(":")
     if form != _FORM:
-        raise _unreadable(secret.name, "it was encrypted in an unknown format")
-    raw = base64.b64decode(text)
+        return None
     try:
-        return AESGCM(_key()).decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], secret.name.encode()).decode()
-    except InvalidTag as error:
-        raise _unreadable(
-            secret.name, "it was encrypted with another key", f"set {KEY_VARIABLE} to that key, or ALTER SECRET"
-        ) from error
+        raw = base64.b64decode(text)
+        return AESGCM(key).decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], secret.name.encode()).decode()
+    except (InvalidTag, ValueError):  # ValueError: the stored text is damaged
+        return None
+
+
+def _without_line_end(text: str) -> str:
+    """A value without line ends after it: editors, ``echo`` and ``$(…)`` in other tools add them, passwords do not end
+    with them."""
+    return text.rstrip("\r\n")
 
 
 def _from_environment(name: str, variable: str) -> str:
     try:
-        return os.environ[variable]
+        return _without_line_end(os.environ[variable])
     except KeyError as error:
         raise _unreadable(name, f"environment variable {variable} is not set", f"export {variable}=…") from error
 
 
 def _from_file(name: str, path: str) -> str:
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8-sig").rstrip("\r\n")
+        return _without_line_end(Path(path).expanduser().read_text(encoding="utf-8-sig"))
     except RuntimeError as error:
         raise _unreadable(name, f"file {path!r}: the user has no home folder") from error
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
         raise _unreadable(name, f"file {path!r}: {why}") from error
+
+
+def _credential(variable: str) -> str | None:
+    """A credential of the vault from the environment, without blanks and line ends around it."""
+    value = os.environ.get(variable)
+    return None if value is None else value.strip()
 
 
 def _from_vault(name: str, options: Mapping[str, str]) -> str:
@@ -126,7 +177,7 @@ def _from_vault(name: str, options: Mapping[str, str]) -> str:
 
     client: Any = hvac.Client(
         url=options["addr"],
-        token=os.environ.get("VAULT_TOKEN"),
+        token=_credential("VAULT_TOKEN"),
         namespace=options.get("namespace"),
         timeout=_VAULT_TIMEOUT_SECONDS,
     )
@@ -135,18 +186,21 @@ def _from_vault(name: str, options: Mapping[str, str]) -> str:
     try:
         if options.get("auth_method", "token").lower() == "approle":
             client.auth.approle.login(
-                role_id=os.environ.get("VAULT_ROLE_ID", ""), secret_id=os.environ.get("VAULT_SECRET_ID", "")
+                role_id=_credential("VAULT_ROLE_ID") or "", secret_id=_credential("VAULT_SECRET_ID") or ""
             )
         answer = client.secrets.kv.v2.read_secret_version(
             path=options["path"], mount_point=options.get("mount", "secret"), raise_on_deleted_version=True
         )
-        return str(answer["data"]["data"][options["field"]])
+        return _without_line_end(str(answer["data"]["data"][options["field"]]))
     except hvac.exceptions.VaultError as error:
         raise _unreadable(
             name, f"the vault reports {type(error).__name__}", "check path, mount and VAULT_TOKEN"
         ) from error
     except (requests.ConnectionError, requests.Timeout) as error:
         raise _unreadable(name, f"the vault at {options['addr']} does not answer") from error
+    except (requests.exceptions.InvalidHeader, UnicodeError):  # Its message contains the token.
+        why = "VAULT_TOKEN contains characters that no token contains"
+        raise _unreadable(name, why, "export VAULT_TOKEN=…") from None
     except requests.RequestException as error:
         raise _unreadable(name, f"the vault at {options['addr']}: {error}") from error
     except KeyError as error:

@@ -61,7 +61,7 @@ class CreateSecret(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterSecret(Statement):
-    """``ALTER SECRET n [WITH (backend = …)] AS 'content'``.
+    """``ALTER SECRET n [WITH (new_key = true)] AS 'content'``.
 
     ``repr`` omits the content.
     """

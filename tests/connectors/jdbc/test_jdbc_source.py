@@ -41,6 +41,22 @@ def test_jdbc_is_a_batch_connector() -> None:
 
 
 @pytest.mark.postgres
+@pytest.mark.parametrize("password", ["of : a \\ role", "pä€ \r\n"])
+def test_the_workers_log_in_with_the_password_of_the_options(
+    postgres: PostgresInfo, password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = f"u_{uuid.uuid4().hex[:8]}"
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    postgres.run(f"CREATE USER {user} PASSWORD '{password}'")
+    given = options(postgres, "t") | {"user": user, "password": password}
+    connection, snapshot = held(given)
+    try:
+        assert read_parts(given, "SELECT current_user::text", ["c0"], snapshot, [(0, 0)]) == [(user,)]
+    finally:
+        connection.close()
+
+
+@pytest.mark.postgres
 def test_a_look_tells_of_the_server_the_table_and_the_right_to_read(postgres: PostgresInfo) -> None:
     table = f"t_{uuid.uuid4().hex[:8]}"
     assert JDBC.look(options(postgres, table)).missing == (f"public.{table}",)

@@ -6,6 +6,7 @@ import re
 import stat
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from rw_sql.connectors.base import SplitState, UpstreamSplit
-from rw_sql.connectors.kafka.properties import admin_properties, call_timeout, spark_options
+from rw_sql.connectors.kafka.properties import admin_properties, call_timeout, producer_properties, spark_options
 from rw_sql.connectors.kafka.secrets import hide
+from rw_sql.connectors.kafka.sink import KafkaSink
 from rw_sql.connectors.kafka.source import KafkaConnector
 from rw_sql.connectors.kafka.spark_reader import REQUEST_TIMEOUT, assignment, fetching
-from rw_sql.connectors.spec import OptionError, load_spec
+from rw_sql.connectors.spec import OptionError, load_sink_spec, load_spec
 from rw_sql.errors import SqlError
 
 KAFKA = KafkaConnector()
@@ -82,6 +84,33 @@ def test_log_in_becomes_a_jaas_line() -> None:
         'org.apache.kafka.common.security.scram.ScramLoginModule required username="reader" password="a\\"b\\\\c";'
     )
     assert admin_properties(SPEC, LOGIN)["security.protocol"] == "sasl_ssl"
+
+
+@pytest.mark.parametrize("password", [" p", "p ", "\tp \t", "p p"])
+def test_both_clients_get_the_same_password_with_its_blanks(password: str) -> None:
+    options = LOGIN | {"properties.sasl.password": password, "properties.sasl.username": " reader "}
+    KAFKA.check_options(options)
+    for made in (admin_properties(SPEC, options), producer_properties(load_sink_spec("kafka"), options)):
+        assert (made["sasl.username"], made["sasl.password"]) == ("reader", password)
+    assert f'username="reader" password="{password}";' in spark_options(SPEC, options)["kafka.sasl.jaas.config"]
+
+
+def test_the_password_of_a_key_keeps_its_blanks() -> None:
+    options = {**PLAIN, "properties.security.protocol": "ssl", "properties.ssl.key.password": " p "}
+    assert admin_properties(SPEC, options)["ssl.key.password"] == " p "
+
+
+@pytest.mark.parametrize("key", ["properties.sasl.username", "properties.sasl.password"])
+@pytest.mark.parametrize("value", ["p\n", "p\r\n", "a\nb"])
+def test_a_line_end_in_a_login_is_refused(key: str, value: str) -> None:
+    """Options are checked before their secrets are read, so a look at the brokers checks the values too."""
+    options, message = LOGIN | {key: value}, f'property "{key}" contains a line end'
+    for refuses in (KAFKA.check_options, partial(spark_options, SPEC)):
+        with pytest.raises(OptionError) as caught:
+            refuses(options)
+        assert (caught.value.key, caught.value.message) == (key, message)
+    assert KAFKA.look(options, timeout=1).error == message
+    assert KafkaSink().look(options, None, timeout=1).error == message
 
 
 def test_kerberos_becomes_a_jaas_line() -> None:

@@ -76,6 +76,28 @@ def test_a_user_with_few_rights(servers: Callable[[str], MysqlInfo], kind: str) 
     assert not caught.value.is_temporary
 
 
+@pytest.mark.parametrize("kind", [MARIADB, *(pytest.param(name, marks=pytest.mark.long) for name in SERVERS[1:])])
+@pytest.mark.parametrize("password", ["pä€", "pass\u00e4", "\u5bc6\u7801"], ids=["euro", "latin", "chinese"])
+def test_a_password_may_have_letters_of_any_script(
+    servers: Callable[[str], MysqlInfo], kind: str, password: str
+) -> None:
+    server = servers(kind)
+    word = uuid.uuid4().hex[:8]
+    database, user = f"v_{word}", f"u_{word}"
+    server.run(
+        f"CREATE DATABASE {database}",
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY)",
+        f"CREATE USER {user}@'%' IDENTIFIED BY '{password}'",
+        f"GRANT ALL ON *.* TO {user}@'%'",
+    )
+    replica = Replica(cdc_options(server, database, username=user, password=password), [f"{database}.t"])
+    replica.catch_up()
+    server.run(f"INSERT INTO {database}.t VALUES (2)")
+    replica.catch_up()
+    assert replica.differences() == {}
+    replica.close()
+
+
 def test_tables_that_cannot_be_captured(mariadb: MysqlInfo) -> None:
     database = f"v_{uuid.uuid4().hex[:8]}"
     mariadb.run(

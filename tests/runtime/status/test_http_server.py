@@ -282,6 +282,27 @@ def test_other_interfaces_need_a_token(written: WrittenWarehouse) -> None:
         server.close()
 
 
+def test_the_answer_to_a_wrong_token_differs_from_that_to_none() -> None:
+    server = StatusServer("127.0.0.1", 0, token=TOKEN)
+    try:
+        assert get(server, "/")[:2] == (401, "a token is needed: as a bearer token, or as the password\n")
+        assert get(server, "/", Authorization=f"Bearer {TOKEN}x")[:2] == (401, "the token is wrong\n")
+    finally:
+        server.close()
+
+
+def test_a_token_may_have_characters_beyond_ascii() -> None:
+    token = f"{TOKEN}-ä€à"
+    server = StatusServer("127.0.0.1", 0, token=token)
+    try:
+        basic = base64.b64encode(f"anyone:{token}".encode()).decode()
+        for given in (f"Bearer {token}", f"Basic {basic}"):
+            sent = given.encode().decode("latin-1")  # http.client encodes headers as Latin-1
+            assert get(server, "/nothing", Authorization=sent)[0] == 404, given
+    finally:
+        server.close()
+
+
 @pytest.mark.parametrize(
     ("host", "found"),
     [("127.0.0.1", True), ("localhost", True), ("::1", True), ("127.9.9.9", True), ("0.0.0.0", False), ("::", False)],
@@ -297,20 +318,6 @@ def test_a_port_that_is_taken_is_said(server: StatusServer) -> None:
         with pytest.raises(SqlError, match="cannot be served at") as caught:
             StatusServer("127.0.0.1", other.getsockname()[1])
     assert "--port 0" in (caught.value.hint or "")
-
-
-@pytest.mark.long
-def test_requests_that_never_end_hold_up_nobody(server: StatusServer) -> None:
-    opened = []
-    try:
-        for _ in range(20):
-            one = socket.create_connection(("127.0.0.1", server.port))
-            one.sendall(b"GET / HT")
-            opened.append(one)
-        assert get(server, "/healthz")[0] == 200
-    finally:
-        for one in opened:
-            one.close()
 
 
 def test_metrics_are_in_prometheus_format_and_each_is_described(

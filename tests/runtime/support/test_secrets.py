@@ -14,6 +14,7 @@ import pytest
 import requests
 
 from rw_sql.errors import SqlError
+from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import SecretRecord
 from rw_sql.runtime.control.inspector import _Secrets
 from rw_sql.runtime.support.secrets import KEY_FILE_VARIABLE, KEY_VARIABLE, read_secret, seal
@@ -72,7 +73,7 @@ def test_a_value_is_sealed_again_for_another_name() -> None:
         backend="meta",
         sealed=seal("raw.pw", "s3cret"),
     )
-    moved = replace(secret, name="pw", sealed=_Secrets().reseal(secret, "pw"))
+    moved = replace(secret, name="pw", sealed=_Secrets(Snapshot()).reseal(secret, "pw"))
     assert read_secret(moved) == "s3cret"
     with pytest.raises(SqlError, match="cannot be read"):
         read_secret(replace(secret, name="pw"))
@@ -102,8 +103,9 @@ def test_a_value_in_the_environment(monkeypatch: pytest.MonkeyPatch, recorded: C
     record = secret("env", ", name = 'RW_SQL_TEST_SECRET'")
     error = unreadable(record)
     recorded(ERRORS / "secret_unreadable.txt", rendered(error))
-    monkeypatch.setenv("RW_SQL_TEST_SECRET", VALUE)
-    assert read_secret(record) == VALUE
+    for end in ("", "\n", "\r\n"):
+        monkeypatch.setenv("RW_SQL_TEST_SECRET", f" {VALUE} {end}")
+        assert read_secret(record) == f" {VALUE} "
 
 
 def test_a_value_in_a_file(tmp_path: Path) -> None:
@@ -122,7 +124,8 @@ class Vault(BaseHTTPRequestHandler):
         if self.headers.get("X-Vault-Token") != TOKEN:
             self._answer(403, {"errors": ["permission denied"]})
         elif self.path == "/v1/secret/data/kafka":
-            self._answer(200, {"data": {"data": {"password": VALUE}, "metadata": {"version": 3}}})
+            held = {"password": VALUE, "of a file": f"{VALUE}\n"}
+            self._answer(200, {"data": {"data": held, "metadata": {"version": 3}}})
         else:
             self._answer(404, {"errors": []})
 
@@ -162,10 +165,28 @@ def in_vault(address: str, path: str = "kafka", field: str = "password", more: s
 def test_a_value_in_a_vault(vault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VAULT_TOKEN", TOKEN)
     assert read_secret(in_vault(vault)) == VALUE
+    assert read_secret(in_vault(vault, field="of a file")) == VALUE
     assert 'no field "user"' in unreadable(in_vault(vault, field="user")).message
     assert "InvalidPath" in unreadable(in_vault(vault, path="nowhere")).message
     monkeypatch.setenv("VAULT_TOKEN", "another")
     assert "Forbidden" in unreadable(in_vault(vault)).message
+
+
+def test_a_line_end_after_a_credential_of_the_vault_is_omitted(vault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VAULT_TOKEN", f"{TOKEN}\n")
+    assert read_secret(in_vault(vault)) == VALUE
+    monkeypatch.setenv("VAULT_TOKEN", "")
+    monkeypatch.setenv("VAULT_ROLE_ID", "role\n")
+    monkeypatch.setenv("VAULT_SECRET_ID", "id\r\n")
+    assert read_secret(in_vault(vault, more=", auth_method = 'approle'")) == VALUE
+
+
+def test_an_error_does_not_show_a_token_that_is_no_header(vault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VAULT_TOKEN", f"{TOKEN}\nx")
+    error = unreadable(in_vault(vault))
+    assert "VAULT_TOKEN contains characters" in error.message
+    assert TOKEN not in str(error)
+    assert error.__suppress_context__
 
 
 def test_a_vault_by_role(vault: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,10 +147,10 @@ def lower_create_secret(statement: CreateSecret, snapshot: Snapshot, inspector: 
     return _put(statement, snapshot, record, "CREATE SECRET", "CREATED", f"backend {backend}")
 
 
-def _seal(inspector: Inspector, name: str, content: object) -> str:
+def _seal(inspector: Inspector, name: str, content: object, *, is_new_key: bool = False) -> str:
     if not isinstance(content, TextValue):
         raise SqlError(INVALID_PROPERTY, "secret value should be quoted by '", hint="write the value in quotes: AS '…'")
-    return inspector.secrets.seal(name, content.text)
+    return inspector.secrets.seal(name, content.text, is_new_key=is_new_key)
 
 
 def _public(statement: CreateSecret) -> str:
@@ -168,7 +168,7 @@ def _put(
         steps=steps_of(snapshot, (change,)),
         operation=Operation(
             kind=kind,
-            statement=record.definition if kind == "CREATE SECRET" else f"ALTER SECRET {sql_name(record.name)} AS '…'",
+            statement=record.definition if isinstance(statement, CreateSecret) else _altering(statement, record.name),
             objects=(record.name, *(user.name for user in users)),
             changes=(change,),
         ),
@@ -177,13 +177,21 @@ def _put(
     )
 
 
+def _altering(statement: AlterSecret, name: str) -> str:
+    """ALTER SECRET without the value."""
+    options = " WITH (new_key = true)" if _is_new_key(statement) else ""
+    return f"ALTER SECRET {sql_name(name)}{options} AS '…'"
+
+
 def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER SECRET: validates, with the new value, every source, sink and schema registry that uses the secret.
 
-    These sources and sinks restart after the commit.
+    These sources and sinks restart after the commit. With ``new_key = true``, the key need not decrypt the catalog's
+    secrets, and options with another secret that cannot be read are not validated.
     """
     secret = find_secret(snapshot, statement.name)
-    if secret.backend != "meta" or statement.options:
+    is_new_key = _is_new_key(statement)
+    if secret.backend != "meta" or (statement.options and not is_new_key):
         raise SqlError(
             INVALID_DEFINITION,
             f'the value of secret "{secret.name}" is stored in backend {secret.backend}, not in rw_sql'
@@ -194,26 +202,31 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
             if secret.backend != "meta"
             else "omit WITH: ALTER SECRET … AS '…'",
         )
-    record = replace(secret, sealed=_seal(inspector, secret.name, statement.content))
+    sealed = _seal(inspector, secret.name, statement.content, is_new_key=is_new_key)
+    record = replace(secret, sealed=sealed)
     changed = after(snapshot, (PutObject(record=record),))
+    others = _unreadable(snapshot, inspector, secret) if is_new_key else frozenset()
     users: list[SourceRecord | SinkRecord] = []
     registries: dict[PlannedOptions, tuple[str, str]] = {}
     for user in snapshot.dependents_of(secret.id):
         if isinstance(user, SourceRecord):
-            upstream = inspector.upstreams.look(user.connector, source_options(changed, user), (record,))
-            require_upstream(upstream, user.name, statement.name.span)
+            options = source_options(changed, user)
+            if _ids(options).isdisjoint(others):
+                upstream = inspector.upstreams.look(user.connector, options, (record,))
+                require_upstream(upstream, user.name, statement.name.span)
             users.append(user)
             registries.setdefault(registry_options(changed, definition_of(user)), ("SOURCE", user.name))
         elif isinstance(user, ConnectionRecord) and user.connector == REGISTRY:
             registries.setdefault(connection_options(changed, user), ("CONNECTION", user.name))
         elif isinstance(user, SinkRecord) and _has(sink_options(changed, user), secret):
-            target = look_at_sink(changed, inspector, user, (record,))
-            require_target(target, user.name, statement.name.span, is_stored=True)
+            if _ids(sink_options(changed, user)).isdisjoint(others):
+                target = look_at_sink(changed, inspector, user, (record,))
+                require_target(target, user.name, statement.name.span, is_stored=True)
             users.append(user)
             planned = registry_options(changed, sink_definition(user.definition))
             registries.setdefault(planned, ("SINK", user.name))
     for planned, (kind, name) in registries.items():
-        if not _has(planned, secret):
+        if not _has(planned, secret) or _ids(planned) & others:
             continue
         # A source reads only its own subjects; CREATE CONNECTION lists them all.
         is_login_enough = kind != "CONNECTION"
@@ -229,9 +242,34 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
     return _put(statement, snapshot, record, "ALTER SECRET", "ALTERED", detail)
 
 
+def _is_new_key(statement: AlterSecret) -> bool:
+    """True for ``WITH (new_key = true)``, which accepts a key that decrypts none of the catalog's secrets."""
+    return [(option.key, option_text(option.value).lower()) for option in statement.options] == [("new_key", "true")]
+
+
 def _has(options: PlannedOptions, secret: SecretRecord) -> bool:
     """True if the options contain the secret. (A sink also depends on a secret that only its sources use.)"""
-    return any(reference.id == secret.id for reference in secrets_in(options).values())
+    return secret.id in _ids(options)
+
+
+def _ids(options: PlannedOptions) -> frozenset[int]:
+    """The ids of the secrets in the options."""
+    return frozenset(reference.id for reference in secrets_in(options).values())
+
+
+def _unreadable(snapshot: Snapshot, inspector: Inspector, secret: SecretRecord) -> frozenset[int]:
+    """The ids of the other secrets of backend ``meta`` that cannot be read.
+
+    While the key of several secrets is lost, an object that uses more than one of them cannot be validated.
+    """
+    found = set()
+    for other in snapshot.all("secret"):
+        if other.backend == "meta" and other.id != secret.id:
+            try:
+                inspector.secrets.require_readable(other)
+            except SqlError:
+                found.add(other.id)
+    return frozenset(found)
 
 
 def lower_drop_secret(statement: DropSecret, snapshot: Snapshot) -> Plan:
