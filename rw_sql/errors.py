@@ -7,10 +7,11 @@ its message and its hint.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from typing import TYPE_CHECKING
+
+from rw_sql.masking import masked, without_secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -170,9 +171,15 @@ class SqlError(Exception):
         return self.span.column if self.span else None
 
     def located(self, text: str, file: str | None = None) -> SqlError:
-        """Sets the SQL text to which the error's span refers, unless the text is already set. Returns the error."""
+        """Sets the SQL text to which the error's span refers, unless the text is already set. Returns the error.
+
+        In the message and the hint, asterisks replace the secrets of the text.
+        """
         if self.text is None:
             self.text = text
+            self.message = without_secrets_of(text, self.message)
+            self.args = (self.message,)
+            self.hint = None if self.hint is None else without_secrets_of(text, self.hint)
         if self.file is None:
             self.file = file
         return self
@@ -212,64 +219,6 @@ class SqlError(Exception):
 
 
 _WIDEST_LINE = 160
-
-_LITERAL = (
-    r"(?:\$(?P<tag>\w*)\$.*?(?:\$(?P=tag)\$|\Z)"
-    r"|[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\"[^\"]*(?:\"|\Z))"
-)
-_CONTENT = re.compile(
-    rf"(\b(?:CREATE|ALTER)\s+SECRET\b(?:'(?:[^']|'')*'|[^;'])*?\bAS\b\s*)({_LITERAL}|[^\s;]+)",
-    re.IGNORECASE | re.DOTALL,
-)
-SECRET_WORDS = "passw|pwd|secret|token|credential|jaas|jwt|nkey|key[._]pem|(?:private|client|account|api)[._]?key"
-"""A pattern for words in the names of properties and variables whose values may be secret."""
-
-_TELLING = re.compile(
-    rf"((?:\b[\w.]*(?:{SECRET_WORDS})[\w.]*|(?<![\w.])seed)\"?\s*=?\s*)({_LITERAL})", re.IGNORECASE | re.DOTALL
-)
-_EMBEDDED = re.compile(
-    r"()('[^']*(?:://[^\s/'@]*:[^\s/'@]*@|[?&;]\s*passw\w*=)[^']*(?:'|\Z))", re.IGNORECASE | re.DOTALL
-)
-"""Matches a string that contains a password: in the user part of a URL, or as a parameter."""
-
-_ANY = re.compile(rf"()({_LITERAL})", re.DOTALL)
-_PLAIN_KEYS = frozenset({
-    "connector", "type", "topic", "properties.bootstrap.server", "table.name", "schema.name", "scan.startup.mode",
-    "primary_key", "refresh_mode", "backend",
-})  # fmt: skip
-"""Properties whose values are never secret. An error about an unknown property masks the values of all other
-properties, because the unknown property may be a mistyped password."""
-
-_KEY_BEFORE = re.compile(r"(?P<key>[\w.]+)(?P<quote>\"?)\s*(?P<sign>=?)\s*\Z")
-_NO_KEYS = frozenset({"CHECKPOINT", "OFFSETS", "FILE", "REASON", "TABLE"})
-"""Words that precede a literal that is not the value of a property and is therefore not masked."""
-
-
-def masked(text: str, *, plain: Collection[str] | None = None) -> str:
-    """The text of statements, in which asterisks replace the secrets. The length does not change.
-
-    Secrets are the values of CREATE and ALTER SECRET, literals of properties whose name suggests a secret, and literals
-    with a password inside. With ``plain``, the values of all other properties are masked too, except the values of the
-    properties in ``plain`` and of the properties that are never secret.
-    """
-
-    def hide(found: re.Match[str]) -> str:
-        return found[1] + re.sub(r"[^\n'\"$]", "*", found[2])
-
-    def hide_unless_plain(found: re.Match[str]) -> str:
-        before = _KEY_BEFORE.search(text, max(0, found.start() - 80), found.start())
-        if before is None:
-            is_item = text[: found.start()].rstrip()[-1:] in ("(", ",")
-            return found[0] if is_item and found[0][0] == "'" else hide(found)
-        key = before["key"]
-        is_plain = key.lower() in _PLAIN_KEYS or key.lower() in (plain or ()) or key.upper() in _NO_KEYS
-        return found[0] if is_plain else hide(found)
-
-    if plain is not None:
-        text = _ANY.sub(hide_unless_plain, text)
-    for pattern in (_CONTENT, _TELLING, _EMBEDDED):
-        text = pattern.sub(hide, text)
-    return text
 
 
 def _caret(text: str, span: Span) -> list[str]:

@@ -34,8 +34,8 @@ from rw_sql.errors import (
     INVALID_OPTION,
     UNDEFINED_OBJECT,
     SqlError,
-    masked,
 )
+from rw_sql.masking import masked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

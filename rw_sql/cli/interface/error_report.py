@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.interface.standard_streams import OutputError
-from rw_sql.errors import masked
+from rw_sql.masking import masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from rw_sql.cli.terminal.output import print_rows
-from rw_sql.errors import masked
+from rw_sql.masking import masked
 from rw_sql.session.results import read_values
 from rw_sql.syntax.lexing.first_words import is_explain
 

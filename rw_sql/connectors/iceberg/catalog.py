@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from rw_sql.connectors.spec import OptionError
 from rw_sql.connectors.support.connections.shared_clients import SharedClients
+from rw_sql.connectors.support.messages import without_secrets
 from rw_sql.errors import INVALID_PROPERTY, MISSING_PROPERTY
 
 if TYPE_CHECKING:
@@ -198,12 +199,8 @@ def _kind(spec: ConnectorSpec, options: Mapping[str, str]) -> str:
 
 def told(error: BaseException, options: Mapping[str, str]) -> str:
     """The first line of an error's text, with the secrets removed."""
-    lines = str(error).strip().splitlines()
-    text = lines[0] if lines else type(error).__name__
-    for key in _SECRETS:
-        if secret := options.get(key):
-            text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
-    return text
+    lines = without_secrets(str(error), options, _SECRETS).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def properties_of_files(table: Table) -> dict[str, Any]:

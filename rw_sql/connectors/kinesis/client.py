@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.connectors.support.messages import without_secrets
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
@@ -54,6 +56,7 @@ _CREDENTIALS = frozenset(
         "AccessDenied",
     }
 )
+_SECRETS = ("aws.credentials.access_key_id", "aws.credentials.secret_access_key", "aws.credentials.session_token")
 _DENIED = re.compile(r"not authorized to perform: ([a-zA-Z0-9:]+)")
 
 Address = tuple[tuple[str, str], ...]
@@ -226,11 +229,11 @@ def request(address: Address, name: str, timeout: float, **given: Any) -> dict[s
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code not in _THROTTLED or left <= 0 or time.monotonic() + wait > deadline:
-                raise _refused(code, error) from error
+                raise _refused(code, error, options) from error
         except BotoCoreError as error:
             CLIENTS.renew(address)
             if left <= 0 or time.monotonic() + wait > deadline:
-                raise KinesisError(_one_line(error)) from error
+                raise KinesisError(_one_line(error, options)) from error
         else:
             return answer
         left -= 1
@@ -238,8 +241,9 @@ def request(address: Address, name: str, timeout: float, **given: Any) -> dict[s
         wait = min(2 * wait, most)
 
 
-def _refused(code: str, error: Exception) -> KinesisError:
-    told = _one_line(error).partition("operation: ")[2] or _one_line(error)
+def _refused(code: str, error: Exception, options: Mapping[str, str]) -> KinesisError:
+    line = _one_line(error, options)
+    told = line.partition("operation: ")[2] or line
     if code == "ResourceNotFoundException":
         return StreamMissingError(told)
     if code == "ExpiredIteratorException":
@@ -253,8 +257,8 @@ def _refused(code: str, error: Exception) -> KinesisError:
     return KinesisError(f"{code}: {told}" if code in _THROTTLED else told)
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join((str(error) or type(error).__name__).split())
+def _one_line(error: Exception, options: Mapping[str, str]) -> str:
+    return " ".join((without_secrets(str(error), options, _SECRETS) or type(error).__name__).split())
 
 
 def stream_of(address: Address, name: str, timeout: float) -> Stream:

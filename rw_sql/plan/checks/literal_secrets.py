@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.connection_types import connection_spec, connection_types
 from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
 from rw_sql.connectors.spec import load_spec
-from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError, masked, near_names
+from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError, near_names
+from rw_sql.masking import contains_password, masked
 from rw_sql.model.definitions import option_text
 from rw_sql.plan.checks.sources import require_secret
 from rw_sql.syntax.statements import AlterSecret, AlterSetConfig, ConnectionValue, CreateSecret, Option, SecretValue
@@ -64,7 +65,7 @@ def _refuse(options: tuple[Option, ...]) -> None:
                 span=option.key_place,
                 hint=f'did you mean "{near}"?' if (near := _near(option.key)) else f"omit {option.key}",
             )
-        if masked(f"'{option_text(option.value)}'") != f"'{option_text(option.value)}'":
+        if contains_password(option_text(option.value)):
             raise SqlError(
                 INVALID_PROPERTY,
                 f'property "{option.key}" must not contain a password',

@@ -34,7 +34,7 @@ from rw_sql.runtime.rewind.scheduler import Rewinding
 from rw_sql.runtime.sinks.job import Sink
 from rw_sql.runtime.spark.work_progress import WorkerThread
 from rw_sql.runtime.support.background import run_in_background
-from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
+from rw_sql.runtime.support.failures import Failure, StalledError, cause_line, log_error
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.views.job import View
@@ -345,13 +345,13 @@ class Reconciler:
             if not self._context.explains(error):
                 logger.warning("%s: %s", slot.job_id, slot.last_error)
             return Failure(reason=slot.last_error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - log_error logs it
             # Connectors, Arrow and Spark may raise any exception here. The reason is reported, the job is retried
             # later, and the other jobs continue. Without this handler, the job would be retried immediately, again and
             # again.
             reason = f"{type(error).__name__}: {cause_line(str(error))}"
             if not self._context.explains(error):
-                logger.error("%s: %s", slot.job_id, reason, exc_info=error if slot.last_error != reason else None)
+                log_error(logger, f"{slot.job_id}: {reason}", error if slot.last_error != reason else None)
             slot.last_error = reason
             return Failure(reason=reason)
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.connectors import registry
@@ -10,6 +11,7 @@ from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.registry import change_connector
 from rw_sql.connectors.schemas.look import look_at_subject, read_schema_file, registry_error
 from rw_sql.connectors.snapshots import ColumnChecker, ColumnLister
+from rw_sql.connectors.support.messages import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,11 +52,11 @@ class Upstreams:
     def look(self, connector: str, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> Upstream:
         key = (connector, options, candidates)
         if key not in self._looks:
-            self._looks[key] = registry.connector(connector).look(self._resolve(options, candidates))
+            self._looks[key] = _seen(connector, self._resolve(options, candidates))
         return self._looks[key]
 
     def look_again(self, connector: str, options: PlannedOptions) -> Upstream:
-        return registry.connector(connector).look(self._resolve(options))
+        return _seen(connector, self._resolve(options))
 
     def sparse_topics(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
         return registry.connector(connector).sparse_topics(self._resolve(options))
@@ -119,7 +121,9 @@ class Upstreams:
     def registry_error(
         self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = (), *, is_login_enough: bool = False
     ) -> str | None:
-        return registry_error(self._resolve(options, candidates), is_login_enough=is_login_enough)
+        resolved = self._resolve(options, candidates)
+        error = registry_error(resolved, is_login_enough=is_login_enough)
+        return None if error is None else without_secrets(error, resolved)
 
     def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
         lister = registry.connector(connector)
@@ -132,4 +136,12 @@ class Upstreams:
         shape: SinkShape | None,
         candidates: tuple[SecretRecord, ...] = (),
     ) -> SinkLook:
-        return registry.sink_connector(connector).look(self._resolve(options, candidates), shape)
+        resolved = self._resolve(options, candidates)
+        found = registry.sink_connector(connector).look(resolved, shape)
+        return found if found.error is None else replace(found, error=without_secrets(found.error, resolved))
+
+
+def _seen(connector: str, options: Mapping[str, str]) -> Upstream:
+    """The state of an upstream. Its error contains no secret."""
+    found = registry.connector(connector).look(options)
+    return found if found.error is None else replace(found, error=without_secrets(found.error, options))

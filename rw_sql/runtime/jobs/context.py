@@ -6,7 +6,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.support.private_files import SecretText, private_file
+from rw_sql.connectors.support.messages import remember_secret
+from rw_sql.connectors.support.private_files import private_file
 from rw_sql.errors import UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import DEFAULT_GROUP, SecretRecord
 from rw_sql.metastore.table import create_table
@@ -98,7 +99,7 @@ class Context:
         if not isinstance(secret, SecretRecord):
             raise SqlError(UNDEFINED_OBJECT, f'secret "{value.name}" does not exist', hint="SHOW SECRETS lists all")
         text = read_secret(secret)
-        return str(private_file(text)) if value.is_file else SecretText(text)
+        return str(private_file(text)) if value.is_file else remember_secret(text)
 
     def options_of(self, source: SourceRecord, snapshot: Snapshot) -> dict[str, str]:
         """A source's options, with secrets in place of their references."""

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from rw_sql.connectors.registry import connector, snapshot_reader
-from rw_sql.connectors.support.private_files import SecretText
+from rw_sql.connectors.support.messages import without_secrets
 from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.facts import BackfillProgress
@@ -425,7 +425,4 @@ def _reason(error: Exception, options: Mapping[str, str]) -> str:
     said = cause_line(str(error))
     said = said.removeprefix("[USER_RAISED_EXCEPTION] ").removesuffix(" SQLSTATE: P0001")
     reason = said if said and isinstance(error, _TELLING) else f"{type(error).__name__}: {said}".rstrip(": ")
-    for value in options.values():
-        if isinstance(value, SecretText) and value:
-            reason = reason.replace(value, "[secret]")
-    return reason
+    return without_secrets(reason, options)

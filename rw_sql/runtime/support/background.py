@@ -8,6 +8,8 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from rw_sql.runtime.support.failures import log_error
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
@@ -44,10 +46,10 @@ def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
         future.set_running_or_notify_cancel()
         try:
             work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - log_error logs it
             # Catches ``sys.exit`` too. A caller that waits for the future gets the error; otherwise only the log shows
             # it.
-            logger.error("%s failed unexpectedly", name, exc_info=error)
+            log_error(logger, f"{name} failed unexpectedly", error)
             future.set_exception(error)
         else:
             future.set_result(None)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import re
+import traceback
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from rw_sql.connectors.support.messages import without_known_secrets
 from rw_sql.object_stores import join_causes
+
+if TYPE_CHECKING:
+    import logging
 
 
 class StalledError(Exception):
     """A job cannot run now, for a reason that an operator can resolve.
 
     ``is_final``: the job is not retried until a statement changes something. ``is_lasting``: the problem persists until
-    someone fixes it, possibly in another system; the job is retried at the longest interval.
+    someone fixes it, possibly in another system; the job is retried at the longest interval. ``reason`` is without the
+    secrets of this process.
     """
 
     def __init__(self, reason: str, *, is_final: bool = False, is_lasting: bool = False) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        self.reason = without_known_secrets(reason)
+        super().__init__(self.reason)
         self.is_final = is_final
         self.is_lasting = is_lasting
 
@@ -29,7 +36,7 @@ class StalledError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The reason why a job ended without being stopped.
+    """The reason why a job ended without being stopped, without the secrets of this process.
 
     ``is_final``: the job is not retried until a statement changes something.
 
@@ -40,14 +47,28 @@ class Failure:
     is_final: bool = False
     is_lasting: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", without_known_secrets(self.reason))
+
+
+def log_error(logger: logging.Logger, message: str, error: BaseException | None) -> None:
+    """Logs a message at level ERROR, with the traceback of ``error``, without the secrets of this process."""
+    told = "" if error is None else "".join(traceback.format_exception(error))
+    shown = without_known_secrets(told)
+    if shown == told:
+        logger.error("%s", without_known_secrets(message), exc_info=error)
+    else:
+        logger.error("%s\n%s", without_known_secrets(message), shown.rstrip())
+
 
 _CLASS = re.compile(r"(?:[A-Za-z_$][\w$]*\.)+(?=[A-Z][\w$]*(?:: |$))")
 _AROUND = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 
 
 def cause_line(text: str) -> str:
-    """The innermost cause in a JVM error message, or in a Python traceback that the message contains, as one line."""
-    text = join_causes(text)
+    """The innermost cause in a JVM error message, or in a Python traceback that the message contains, as one line,
+    without the secrets of this process."""
+    text = without_known_secrets(join_causes(text))
     lines = [line.strip() for line in text.splitlines()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     if causes:

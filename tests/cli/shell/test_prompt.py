@@ -13,7 +13,7 @@ from prompt_toolkit.output import DummyOutput
 
 from rw_sql.cli.shell.loop import prompt_of
 from rw_sql.cli.shell.prompt import StatementHistory, is_complete, make_prompt, prompt_for, styled
-from rw_sql.errors import masked
+from rw_sql.masking import masked
 from rw_sql.plan.checks.literal_secrets import _specs
 
 if TYPE_CHECKING:

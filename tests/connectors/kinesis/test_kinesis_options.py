@@ -45,7 +45,7 @@ def test_a_denied_action_is_named() -> None:
         "An error occurred (AccessDeniedException) when calling the ListShards operation: User: arn:aws:iam::1:u is "
         "not authorized to perform: kinesis:ListShards on resource: arn:aws:kinesis:eu-central-1:1:stream/s"
     )
-    denied = kinesis_client._refused("AccessDeniedException", Exception(said))
+    denied = kinesis_client._refused("AccessDeniedException", Exception(said), {})
     assert str(denied) == "the user may not kinesis:ListShards: allow this action in the policy of the user or role"
-    other = kinesis_client._refused("InvalidSignatureException", Exception("x operation: the key AKIA… is wrong"))
+    other = kinesis_client._refused("InvalidSignatureException", Exception("x operation: the key AKIA… is wrong"), {})
     assert str(other) == "authentication failed (InvalidSignatureException)"
