@@ -1,4 +1,5 @@
-"""Decodes the records of a chunk that a backfill reads from upstream: with Spark or, if there are many, with Arrow."""
+"""Decodes the records of a chunk that a backfill reads from upstream. Spark decodes small chunks. Arrow decodes large
+chunks, if possible."""
 
 from __future__ import annotations
 
@@ -50,9 +51,9 @@ class ChunkDecoder:
         """The rows of about ``count`` records, as the log would contain them. If Arrow writes the files of the table,
         returns the records instead, and the function that writes the files.
 
-        ``rows_of`` decodes records with Spark. If Arrow decodes the records, it writes the table's files, provided that
-        the table's columns are columns of the log. Otherwise it writes files below the table's folder, which Spark
-        reads, until :meth:`discard`.
+        ``rows_of`` decodes records with Spark. If Arrow decodes the records and the table's columns are columns of the
+        log, Arrow writes the table's files. If the table has other columns, Arrow writes files below the table's
+        folder, and Spark reads these files. They exist until :meth:`discard` is called.
         """
         if self.arrow is None or not self.arrow.takes(records, count):
             return rows_of(records), None

@@ -50,7 +50,8 @@ HISTORY_GENERATION = 0
 def is_direct(context: Context, spec: ViewSpec) -> bool:
     """True if a view is backfilled directly.
 
-    False if an unfinished backfill has a staging table, which it keeps using.
+    False if the backfill of the view is unfinished and already has a staging table, because the backfill then continues
+    with this table.
     """
     if spec.keys or len(spec.inputs) != 1:
         return False

@@ -1,10 +1,10 @@
 """Backfills a view: reads the records that are older than the view into a staging table, streams that table through the
-view's query, and then lets the query continue with the live log.
+view's query, and then makes the query continue with the live log.
 
 Each of the three phases resumes after a crash. The commits of the staging table record the offsets that the table
-contains. The view's query reads that table as a stream up to the table's end, with the view's own checkpoint. Then the
-checkpoint's last entry is rewritten to point into the source's log, right after the version at which the backfill was
-planned, and the query continues there with its state.
+contains. The view's query reads that table as a stream up to the table's end, with the view's own checkpoint.
+Afterwards, the checkpoint's last entry is rewritten: it then points into the source's log, right after the version at
+which the backfill was planned. The query continues at this position and keeps its state.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Backfill:
         return None if error is None else Failure(reason=f"{type(error).__name__}: {cause_line(str(error))}")
 
     def stop(self) -> None:
-        """Cancels reading; uncommitted chunks are discarded. The caller must stop the view's query itself."""
+        """Cancels reading. Uncommitted chunks are discarded. The caller must stop the view's query itself."""
         self.stopping.set()
         if self.throttle is not None:
             self.throttle.end()
@@ -287,8 +287,8 @@ class BackfillReader:
         )
 
     def fill(self) -> int:
-        """Reads the offsets that are still missing, from the log if it contains them, otherwise from upstream. Returns
-        the number of offsets that the backfill has read in all."""
+        """Reads the offsets that are still missing. Offsets that the log contains are read from the log, the others
+        from upstream. Returns the total number of offsets that the backfill has read."""
         own = self.backfill
         warehouse = own.context.warehouse
         if own.direct_table is None and is_whole(warehouse, self.path):

@@ -38,8 +38,8 @@ _WHOLE = "the end of the history"
 def is_there(warehouse: Warehouse, path: str) -> bool:
     """True if the table exists.
 
-    A table without its first commit does not exist any more: a kill has interrupted its deletion. In an existing table,
-    the first commit stays, because upkeep does not clean up staging tables.
+    A table without its first commit counts as deleted, because a kill has interrupted its deletion. In an existing
+    table, the first commit stays, because upkeep does not clean up staging tables.
     """
     return 0 in commit_versions(warehouse, path)
 
@@ -61,7 +61,7 @@ def held_spans(warehouse: Warehouse, path: str) -> dict[str, Spans]:
 
 @dataclass(slots=True)
 class BackfillStaging:
-    """The staging table during one run; opening it fences earlier runs."""
+    """The staging table during one run. Opening the table fences earlier runs."""
 
     path: str
     output: JobOutput
@@ -73,7 +73,8 @@ class BackfillStaging:
     def open(
         warehouse: Warehouse, path: str, log_schema: str, *, job: str, run: int, epoch: int, generation: int
     ) -> BackfillStaging:
-        """Opens the table, or creates it with the log's schema. Raises FencedError if a later run has opened it."""
+        """Opens the table, or creates it with the log's schema. Raises FencedError if a later run has opened
+        the table."""
         output = JobOutput.open(warehouse, path, log_schema, job=job, run=run, epoch=epoch, generation=generation)
         return BackfillStaging(
             path=path,
@@ -88,7 +89,7 @@ class BackfillStaging:
         return rows
 
     def columns_in_log(self, log: DataFrame) -> Mapping[str, str] | None:
-        """The columns of this table, each with its name in the log, which is the same name."""
+        """Maps each column of this table to its name in the log. Both names are equal."""
         del log
         return {name: name for name in self.schema.names}
 
@@ -102,8 +103,8 @@ class BackfillStaging:
         expected: Expected = ANY,
         save: SaveFiles | None = None,
     ) -> None:
-        """Adds the rows of a chunk. ``lives`` has the identity of each split from which the chunk was read; it is empty
-        for a chunk from the log. If ``save`` is given, it writes the rows, and ``rows`` are not used."""
+        """Adds the rows of a chunk. ``lives`` has the identity of each split from which the chunk was read. For a chunk
+        from the log, ``lives`` is empty. If ``save`` is given, it writes the rows, and ``rows`` are not used."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         self.output.lives = lives
         fault("history.before_append")

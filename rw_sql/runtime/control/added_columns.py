@@ -35,7 +35,7 @@ def add_columns(context: Context, source_id: int, table: str, known: Collection[
 
     A table of the source need not read those columns in ``known`` that the upstream table no longer has. So if a column
     was renamed upstream, and a user has dropped the column with the old name from the table, the table still gets the
-    column with the new name. Returns False if no column was added, for example because its type is not supported; the
+    column with the new name. Returns False if no column was added, for example because its type is not supported. The
     reason is logged.
     """
     snapshot = context.metastore.snapshot()

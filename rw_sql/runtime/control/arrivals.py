@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 MOVING = "waits until the owner of its former resource group has stopped it"
-"""The reason, as shown by SHOW JOBS, why a job does not start while another owner may still run it."""
+"""The reason that SHOW JOBS shows for a job that does not start yet because another owner may still run it."""
 
 
 class Arrivals:
-    """Tracks the jobs that were moved to the group of this process: which of them may run here, and which still wait.
+    """Tracks the jobs that were moved to the group of this process, and decides which of them may run here and which
+    still wait.
 
-    A moved job waits until every other owner has stopped it or has ended. Fences alone would keep its rows correct, but
-    without this wait the runs of both owners could fence each other, and a pause could count as applied while the other
-    owner still reads.
+    A moved job waits until every other owner has stopped it or has ended. Fences alone would keep the rows of the job
+    correct. But without this wait, the runs of both owners could fence each other, and a pause could count as applied
+    while the other owner still reads.
     """
 
     def __init__(self, context: Context) -> None:
@@ -37,7 +38,7 @@ class Arrivals:
         """The jobs that wait, including those that the catalog no longer requires."""
 
     def look(self, snapshot: Snapshot) -> frozenset[str]:
-        """Determines, for the latest catalog, which moved jobs may run; returns those that still wait."""
+        """Determines, for the latest catalog, which moved jobs may run; returns the moved jobs that still wait."""
         if snapshot.epoch != self._epoch:
             self._epoch = snapshot.epoch
             records = grouped(snapshot)

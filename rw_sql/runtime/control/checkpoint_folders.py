@@ -30,7 +30,7 @@ def nothing_runs(_: str) -> str | None:
 
 class CheckpointFolders:
     """Implements ``CheckpointPort``. ``running`` is a function that returns the name of this process's running query
-    with the given id, or None if there is none."""
+    with a given id, or None if no such query runs."""
 
     def __init__(self, running: Callable[[str], str | None] = nothing_runs) -> None:
         self._running = running

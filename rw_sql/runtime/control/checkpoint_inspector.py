@@ -63,7 +63,8 @@ class CheckpointInspector:
 
     @property
     def upstreams(self) -> Upstreams:
-        return Upstreams(self._resolved, {}, lambda _: False)  # Without a cache: each call sends a new request.
+        # The state of the upstream is not cached: each call sends a new request.
+        return Upstreams(self._resolved, {}, lambda _: False)
 
     @property
     def checkpoints(self) -> CheckpointFolders:

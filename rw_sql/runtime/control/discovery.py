@@ -1,4 +1,4 @@
-"""Discovers splits of running sources: assigns new ones, and stalls readers whose upstream was replaced."""
+"""Discovers splits of running sources, assigns new splits, and stalls readers whose upstream was replaced."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SplitDiscovery:
 
     def look(self, changed: Iterable[int], running: Iterable[int]) -> None:
         """Starts the checks that are due, in the background. Sources in ``changed``, whose splits may have changed, are
-        due at once; sources in ``running`` are due when their intervals are over."""
+        due at once. Sources in ``running`` are due when their intervals are over."""
         now = time.monotonic()
         changed = tuple(changed)
         self._next_check.update(dict.fromkeys(changed, 0.0))
@@ -154,8 +154,8 @@ class SplitDiscovery:
         )
         fault("owner.before_discovery")
         if quiesced_jobs(self._context, snapshot):
-            # Any commit would end the locks, so the statement would be planned again, with other positions, and ask its
-            # question again.
+            # Any commit would end the locks. The statement that holds the locks would then be planned again with other
+            # positions, and would have to be confirmed again.
             self._next_check[source_id] = time.monotonic() + _LOCKED_SECONDS
             return
         try:

@@ -68,7 +68,7 @@ class DryRun:
 
     @property
     def has_open_block(self) -> bool:
-        """True if a BEGIN UNSAFE block has neither COMMIT nor ROLLBACK yet."""
+        """True if a BEGIN UNSAFE block was begun and not yet ended with COMMIT or ROLLBACK."""
         return self._block is not None
 
     def has_object(self, name: ast.Name) -> bool:
@@ -76,7 +76,7 @@ class DryRun:
         return is_relation(self._then, name, self._search_path)
 
     def has_schema(self, name: str | None = None) -> bool:
-        """True if a schema with this name exists after the statements so far; if no name is given, True if any schema
+        """True if a schema with this name exists after the statements so far. If no name is given, True if any schema
         other than ``public`` exists."""
         return is_schema(self._then, name) if name is not None else bool(self._then.all("schema"))
 

@@ -56,16 +56,16 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _ATTEMPTS = 20
-"""The number of attempts while other statements commit concurrently. After these attempts, a statement that asked a
-question fails; any other statement tries again until ``statement_timeout``."""
+"""The number of attempts while other statements commit concurrently. After these attempts, a statement that asked the
+user for a confirmation fails. Any other statement tries again until ``statement_timeout``."""
 _PAUSE_SECONDS = 0.5
 """The maximum pause before a further attempt. The pause has a random length, so that several sessions do not commit at
 the same time again."""
 _QUICK_ANSWER_SECONDS = 10.0
 """If a user takes longer than this to confirm a preview, the statement queries the upstream again."""
 _QUICK_COMMIT_SECONDS = LOCK_SECONDS - COMMIT_SECONDS
-"""The same limit for a block and a REWIND, whose previews take longer to read. After this time, the locks of running
-readers are too old for a commit."""
+"""The limit that replaces ``_QUICK_ANSWER_SECONDS`` for a block and a REWIND, whose previews take longer to read. After
+this time, the locks of running readers are too old for a commit."""
 _COMMITTED = "stopped waiting for the jobs; the statement stays committed"
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 
@@ -73,7 +73,7 @@ _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 @dataclass(slots=True)
 class _Commit:
     """The result of a statement's commit: its epoch once it is committed, and the error if the commit or the plan's
-    effect failed. A ConcurrentCommit is no result, because the statement is then planned again."""
+    effect failed. A ConcurrentCommit is not a result, because the statement is then planned again."""
 
     epoch: int | None = None
     error: Exception | None = None
@@ -93,10 +93,12 @@ class Executor:
     def run(self, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
 
-        An SqlError means that nothing was changed, unless its message says that the statement is, or may be, committed.
+        An SqlError means that nothing was changed, unless its message says that the statement is committed or may be
+        committed.
         """
         self._context.sessions.require_alive()
-        # Converts the store's errors up to a statement's commit. FollowUp handles the store's errors after it.
+        # Converts errors of the store until the statement is committed. FollowUp handles errors of the store after the
+        # commit.
         with store_errors(self._context.sessions.require_alive):
             if session.block is not None:
                 return self._run_inside(statement, session, session.block)
@@ -168,14 +170,15 @@ class Executor:
                 hint="BEGIN UNSAFE begins another one" if ends else "ROLLBACK",
             )
         if isinstance(statement, ast.Commit):
-            # COMMIT ends the block, whether it succeeds or not. If it is refused, the token in the error identifies the
-            # block.
+            # COMMIT ends the block, whether it succeeds or not. If COMMIT is refused, the token in the error identifies
+            # the block.
             session.block = None
             return self._run(_whole(block, statement), session)
         try:
             return self._collect(statement, session, block)
         except BaseException:
-            # Applies to any exception, including Ctrl-C: COMMIT must not run a block that lacks a statement.
+            # Any exception, including Ctrl-C, aborts the block, because COMMIT must not run a block that lacks a
+            # statement.
             block.is_aborted = True
             raise
 
@@ -260,7 +263,7 @@ class Executor:
     def _outlasts(self, plan: Plan, snapshot: Snapshot, confirmed: set[str]) -> bool:
         """True if a plan may be committed although the user has taken long to confirm it.
 
-        The upstream may have changed in the meantime. Statements other than INJECT are therefore planned again; if the
+        The upstream may have changed in the meantime. Statements other than INJECT are therefore planned again. If the
         new plan has the same token, it counts as confirmed.
         """
         if not isinstance(plan.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
@@ -351,7 +354,7 @@ class Executor:
     def _commit(self, commit: _Commit, operation: Operation, plan: Plan, snapshot: Snapshot, started: float) -> int:
         """Commits a plan's operation, carries out the plan's effect, and returns the epoch.
 
-        Stores the result in ``commit``, where it outlasts a KeyboardInterrupt. Raises ConcurrentCommit.
+        Stores the result in ``commit``, so that a KeyboardInterrupt does not lose it. Raises ConcurrentCommit.
         """
         try:
             with gc_paused():
@@ -373,8 +376,8 @@ class Executor:
 
     def _lock(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[QuiesceLock, ...]]:
         """Stops the readers whose positions a block or a REWIND changes, so that the preview is still exact at the
-        commit. Returns the epoch on which the statement was planned, and the locks; for other statements None and no
-        locks."""
+        commit. Returns the epoch on which the statement was planned, and the locks. For all other statements, returns
+        None and no locks."""
         if not isinstance(statement, ast.UnsafeBlock | ast.RewindSource):
             return None, ()
         snapshot, plan = self._plan(statement, session)
@@ -391,7 +394,7 @@ class Executor:
     def _carry_out(self, plan: Plan, epoch: int, started: float) -> None:
         """Carries out the plan's effect outside of the warehouse, after the commit.
 
-        Records the outcome too. An effect that is refused changes nothing; the outcome is then the failure.
+        Records the outcome too. An effect that is refused changes nothing. In this case, the outcome is the failure.
         """
         if plan.effect is None:
             return
@@ -399,7 +402,8 @@ class Executor:
             carry_out(plan.effect, actor=user_name(), running=self._context.sessions.running_query)
         except (SqlError, OSError, DeltaError) as error:
             raised = error if isinstance(error, SqlError) else effect_failed(plan.effect, epoch, error)
-            with suppress(OSError, DeltaError):  # Without an outcome, SHOW UNSAFE OPERATIONS refers to SHOW CHECKPOINT.
+            # If the outcome cannot be recorded, SHOW UNSAFE OPERATIONS refers to SHOW CHECKPOINT.
+            with suppress(OSError, DeltaError):
                 self._context.metastore.record_outcome(epoch, f"failed: {raised.message}", _milliseconds_since(started))
             if raised is error:
                 raise
@@ -409,9 +413,9 @@ class Executor:
     def _pass_gate(
         self, snapshot: Snapshot, plan: Plan, session: SessionState, confirmed: set[str], *, in_advance: bool
     ) -> float:
-        """Returns if exactly the plan ``plan`` is confirmed. Otherwise raises SqlError with the preview.
+        """Returns normally if exactly the plan ``plan`` is confirmed. Otherwise raises SqlError with the preview.
 
-        The result is how long the user has taken to answer, in seconds; 0 if the user was not asked.
+        The result is the time in seconds that the user has taken to answer; 0 if the user was not asked.
         """
         require_switch(snapshot, plan.statement.span)
         question = question_of(snapshot, plan)
@@ -420,7 +424,8 @@ class Executor:
             return 0.0
         if not confirmed.isdisjoint(_shown(plan, token) for token in question.tokens):
             return 0.0
-        # The monotonic clock stops while the machine sleeps, and the wall clock can be set back.
+        # Both clocks are read, because the monotonic clock stops while the machine sleeps, and the wall clock can be
+        # set back.
         was_asked, asked, began = session.ask is not None, now_ms(), time.monotonic()
         if session.ask is not None and session.ask(question):
             confirmed.add(shown)
@@ -447,8 +452,8 @@ def _set_parameter(session: SessionState, name: str, value: str | None) -> None:
 
 
 def _shown(plan: Plan, token: str) -> str:
-    """The identity of the plan that a confirmation covers. For a block, it includes the positions that the preview
-    shows."""
+    """The identity of the plan that a confirmation covers. For a block, the identity includes the positions that the
+    preview shows."""
     if not isinstance(plan.statement, ast.UnsafeBlock) or plan.preview is None:
         return token
     return f"{token} {[part.splits for part in plan.preview.parts or (plan.preview,)]}"

@@ -28,14 +28,14 @@ BEAT_SECONDS = 2.0
 """The interval in seconds between two checks for progress, and the minimum duration of a batch that counts as long."""
 
 LEAST_CPU_SECONDS, _WITHIN_SECONDS = 0.2, 10.0
-"""CPU time counts as progress if a thread uses at least ``LEAST_CPU_SECONDS`` of it within ``_WITHIN_SECONDS``. A
+"""CPU time counts as progress if a thread uses at least ``LEAST_CPU_SECONDS`` of CPU time within ``_WITHIN_SECONDS``. A
 thread that waits in a loop uses a third of this amount. A thread that plans beside thirty others on two cores uses six
 times this amount."""
 
 
 class Beats:
     """Compares, for each job, the progress of its work with the progress at the last check. The owner's loop calls
-    it."""
+    :meth:`of`."""
 
     def __init__(self) -> None:
         self._marks: dict[str, tuple[object, ...]] = {}
@@ -44,8 +44,8 @@ class Beats:
         self._next = 0.0
 
     def of(self, running: Mapping[str, Job], starting: Mapping[str, WorkerThread], now: float) -> list[str]:
-        """The jobs whose start, or whose long batch, has progressed since the last check. ``starting`` are the threads
-        that start jobs."""
+        """The jobs that have made progress in their start or in a long batch since the last check. ``starting`` are the
+        threads that start jobs."""
         if now < self._next:
             return []
         self._next = now + BEAT_SECONDS

@@ -64,8 +64,8 @@ class WarehouseInspector:
 
     The inspectors that ``after`` creates share the facts that this inspector has read from upstreams.
 
-    If ``as_if_after`` is set, the snapshot is hypothetical: the snapshot of that inspector plus the effect of
-    further statements.
+    If ``as_if_after`` is set, the snapshot is hypothetical: it is the snapshot of the inspector ``as_if_after`` plus
+    the effect of further statements.
     """
 
     def __init__(self, context: Context, snapshot: Snapshot, *, as_if_after: WarehouseInspector | None = None) -> None:
@@ -199,7 +199,7 @@ class _ReaderPositions:
         read = read_ranges(self._context.warehouse, source)
         return replace(
             positions,
-            # The commits of a split whose position a statement has set need not be read to find its position.
+            # If a statement has set a split's position, no commits need to be read to find this position.
             read_splits=positions.read_splits | read.lives.keys(),
             lives=read.lives,
             sparse=read.sparse,
@@ -207,14 +207,14 @@ class _ReaderPositions:
         )
 
     def with_log(self, source_id: int) -> Positions:
-        """The positions of a source's reader and, if the log still contains them, the ranges that the reader has
-        read."""
+        """The positions of a source's reader, and the ranges that the reader has read, if the log still contains these
+        ranges."""
         source = self._snapshot.get(source_id)
         if not isinstance(source, SourceRecord):
             return Positions()
         warehouse = self._context.warehouse
-        # Read before the positions. Otherwise, a run that commits after the positions were read could end before the
-        # epochs are read, and would then be missed.
+        # The epoch is read before the positions. In the other order, a run that commits after the positions were read
+        # could end before the epoch is read, and would be missed.
         reader_epoch = oldest_reader_epoch(warehouse, self._context.metastore, source)
         positions = self.of(source_id)
         read = read_ranges(warehouse, source)

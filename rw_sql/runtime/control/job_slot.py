@@ -35,11 +35,11 @@ class JobSlot:
     """One job: its desired spec, its running instance, and the time of its next retry.
 
     ``awaiting`` is the spec that the job adopts when the batch in progress has ended. ``idle`` is the job's state at
-    rest; a job at rest counts as running, even while it is being woken (``is_woken``). ``going_to_rest`` is the job's
+    rest. A job at rest counts as running, even while it is being woken (``is_woken``). ``going_to_rest`` is the job's
     spec while the job is being stopped in order to rest. ``problem`` is the reason why the upstream of a source at rest
     cannot be watched. ``behind`` is the known number of unread records, and ``is_queued`` means that the job's start
-    may wait for other starts. ``worker`` is the thread that starts or stops the job now. ``is_settled``: the job's
-    status cannot change until the job is woken or the catalog changes.
+    may wait for other starts. ``worker`` is the thread that starts or stops the job now. If ``is_settled`` is true, the
+    job's status cannot change until the job is woken or the catalog changes.
     """
 
     job_id: str
@@ -103,8 +103,8 @@ class JobSlot:
         if self.wanted is not None and self.is_unchanged_by_rest:
             return True  # No statement waits for a job to rest or to wake.
         if self.is_working:
-            # Statements do not wait for retries of a job that cannot start, but they wait until a running job that must
-            # stop has stopped.
+            # A statement does not wait for retries of a job that cannot start. But if a running job must stop, the
+            # statement waits until the job has stopped.
             is_retry = self.running is None and self.reason is not None and self.delay > FIRST_RETRY_SECONDS
             return self.wanted is not None and is_retry
         if self.running is not None:
@@ -134,9 +134,9 @@ class JobSlot:
     def back_off(self, reason: str, *, is_lasting: bool = False) -> None:
         """Schedules a retry with an increasing delay.
 
-        Earlier failed runs count even if new splits were discovered since.
+        Failed runs count even if new splits have been discovered after these runs.
 
-        If the reason is lasting, the delay is the maximum one.
+        If the reason is lasting, the delay is the maximum delay.
         """
         self.reason = reason
         self.sound_since = None
@@ -159,7 +159,7 @@ class JobSlot:
             self.trouble = Trouble()
 
     def status(self, why_stopped: str | None) -> JobStatus:
-        """The job's current status; ``why_stopped`` is the reason why a desired job does not run."""
+        """The job's current status. ``why_stopped`` is the reason why a desired job does not run."""
         running, idle = self.running, self.idle
         run = running.run if running is not None else None
         reason = why_stopped or self.reason or getattr(running, "notice", None)
@@ -223,8 +223,9 @@ def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot
     Queued slots that are already being worked on count towards the limit. Slots with the most unread records come
     first.
 
-    If the numbers are equal, as at the start of a process, sources come first. The reason is that the query of a view
-    polls its inputs until they have rows, which takes CPU time from the jobs that are being started.
+    If the numbers are equal, sources come first. The numbers are equal at the start of a process. The reason is that
+    the query of a view polls its inputs until they have rows, which takes CPU time from the jobs that are being
+    started.
     """
     due = [slot for slot in slots if slot.needs_work(now)]
     waiting = (slot for slot in due if slot.is_queued)
@@ -236,8 +237,8 @@ def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot
 
 
 def doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-    """The jobs of rebuilt views that must not start yet, because the job of the rebuild, which writes the same table,
-    still runs."""
+    """The jobs of rebuilt views that must not start yet, because the job of the rebuild still runs and writes the same
+    table."""
     found = set()
     for job in busy:
         serving, _, generation = job.partition(".")
@@ -253,7 +254,7 @@ def content_of(status: JobStatus) -> tuple[object, ...]:
 
 
 class StatusReports:
-    """Stores the statuses of jobs; each status is stored again when it changes."""
+    """Stores the statuses of jobs. A job's status is stored again whenever it changes."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -265,11 +266,12 @@ class StatusReports:
         self, moving: Iterable[JobSlot], slots: Mapping[str, JobSlot], why_stopped: Callable[[JobSlot], str | None]
     ) -> list[JobStatus]:
         """The statuses to store: the changed statuses of the jobs ``moving``. The first call also returns STOPPED for
-        each job that only an earlier owner reported."""
+        each job that only an earlier owner has reported."""
         at = now_ms()
         found = []
         for slot in moving:
-            # Set before the status is computed, because every later change to the slot resets it.
+            # ``is_settled`` is set before the status is computed, because every later change to the slot resets
+            # ``is_settled``.
             slot.is_settled = slot.is_at_rest
             status = slot.status(why_stopped(slot))
             old = self.known.get(slot.job_id)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rw_sql.plan.result.plan import Plan
 
 NOT_YET_APPLIED = "committed, not yet applied"
-"""The outcome of a statement that returned before the jobs matched it. The owner later replaces it with APPLIED."""
+"""The outcome of a statement that returned before the jobs matched it. The owner later replaces this outcome with
+APPLIED."""
 
 APPLIED = "applied"
 """The outcome of a statement after the jobs have adopted its effect."""

@@ -74,7 +74,8 @@ _SWEEP_SECONDS, _SWEEP_AGAIN_SECONDS = 60.0, 2.0
 
 
 class Owner:
-    """Takes the lease when it is free. Then makes the running jobs match the catalog until :meth:`stop`."""
+    """Takes the lease when it is free. Afterwards, makes the running jobs match the catalog until :meth:`stop` is
+    called."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -106,7 +107,7 @@ class Owner:
             self._try_take()
             self._thread.start()
             self._heart.start()
-        except BaseException:  # also Ctrl-C, which may follow the commit that took the lease
+        except BaseException:  # also catches Ctrl-C, which may arrive after the commit that took the lease
             self._stopping.set()
             if self._thread.is_alive():
                 self._thread.join()
@@ -198,7 +199,7 @@ class Owner:
     def _disown_statuses(self) -> None:
         """Replaces the statuses that a killed owner reported: the jobs count as starting or stopped.
 
-        Otherwise FLUSH would skip jobs that were STALLED before the takeover.
+        Without this change, FLUSH would skip jobs that were STALLED before the takeover.
         """
         metastore = self._context.metastore
         stale = as_taken_over(
@@ -208,7 +209,8 @@ class Owner:
             metastore.jobs.write_job_status(stale)
 
     def _note_downtime(self, last: Lease | None) -> None:
-        """Records the period since the last owner's heartbeat, which taking the lease overwrites."""
+        """Records the period since the last heartbeat of the last owner. Must be called before this process takes the
+        lease, because taking the lease overwrites that heartbeat."""
         try:
             note_downtime(self._context.warehouse, last, now_ms())
         except OSError as error:
@@ -309,20 +311,22 @@ class Owner:
         if time.monotonic() >= self._next_sweep and is_owed:
             self._sweep(self._told_epoch)
         is_idle = not reconciler.wait_changed(LOOK_SECONDS)
-        # Outcomes are completed late, because no caller waits for them and later statements may add more.
+        # Outcomes are completed late, because no caller waits for them, and because later statements may add more
+        # outcomes.
         if time.monotonic() - self._incomplete_since > (_OUTCOME_SECONDS if is_idle else _MOST_OUTCOME_SECONDS):
             self._complete_outcomes()
 
     def _is_held_back(self) -> bool:
         """True while a statement holds readers stopped until its commit.
 
-        Any commit would end its locks, so the statement would be planned again and ask its question again.
+        Any commit would end the locks of the statement. The statement would then be planned again, and would have to be
+        confirmed again.
         """
         return bool(quiesced_jobs(self._context, self._context.metastore.snapshot()))
 
     def _tell_applied(self, epoch: int, *, at_once: bool = False) -> None:
-        """Writes the applied epoch to the lease: at once if another process may be waiting for it, otherwise after a
-        short delay."""
+        """Writes the applied epoch to the lease: at once if another process may be waiting for this epoch, otherwise
+        after a short delay."""
         if epoch <= self._told_epoch:
             return
         now = time.monotonic()
@@ -364,9 +368,9 @@ class Owner:
             self._warn("dropped objects could not be removed yet: %s", error)
 
     def _is_asked_after(self, epoch: int) -> bool:
-        """True if another process may be waiting until the lease contains ``epoch``. Another process may be waiting if
-        ``epoch`` is the epoch of a statement of that process, or of a pause on which the next statement of that process
-        depends."""
+        """True if another process may be waiting until the lease contains ``epoch``. This is the case if the other
+        process has committed the statement with this epoch, or if the next statement of the other process depends on a
+        pause with this epoch."""
         metastore = self._context.metastore
         if not metastore.has_made(self._told_epoch, epoch):
             return True
@@ -374,7 +378,8 @@ class Owner:
         return any(snapshot.object_epoch(pause.id) > self._told_epoch for pause in snapshot.all("pause"))
 
     def _complete_outcomes(self) -> None:
-        """Records outcomes of statements that did not wait, or whose process ended before recording one."""
+        """Records the outcomes of statements that did not wait, or whose process ended before it recorded an
+        outcome."""
         metastore, before, epoch = self._context.metastore, self._incomplete_after, self._told_epoch
         if others := unapplied(self._context, epoch, without=self._context.group):
             epoch = min(lease.applied_epoch for lease in others.values())
@@ -411,7 +416,7 @@ class Owner:
         return False
 
     def _beat(self) -> None:
-        # Until the jobs have stopped, which may take longer than a lease lasts.
+        # Renews the lease until the jobs have stopped, which may take longer than a lease lasts.
         store, warehouse = self._context.store, self._context.warehouse
         seconds = HEARTBEAT_SECONDS if warehouse.is_local else STORE_HEARTBEAT_SECONDS
         while not self._has_given_up.wait(seconds):

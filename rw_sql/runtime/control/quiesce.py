@@ -55,10 +55,11 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, seen_seconds: float | 
     """True if a lock still applies.
 
     A lock is valid until the commit that follows its epoch. A lock also becomes invalid when its process ends, so that
-    sources resume after a session is killed. Finally, it becomes invalid after LOCK_SECONDS, because its session may be
-    suspended, or its question may stay without an answer. ``seen_seconds`` is the time in seconds since this process
-    first read the lock. For a lock of another machine, whose clock may differ, this time is compared with LOCK_SECONDS.
-    The lock is older than this time, so it expires here no earlier than in its own process.
+    sources resume after a session is killed. Finally, a lock becomes invalid after LOCK_SECONDS, because its session
+    may be suspended, or may never get an answer to its question. ``seen_seconds`` is the time in seconds since this
+    process first read the lock. For a lock that a process on another machine made, this time is compared with
+    LOCK_SECONDS, because the clock of the other machine may differ. The lock is older than this time, so the lock
+    expires here no earlier than in the process that made it.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False
@@ -178,15 +179,15 @@ def _extended(context: Context, locks: tuple[QuiesceLock, ...]) -> tuple[Quiesce
 
 
 def release_locks(context: Context, locks: tuple[QuiesceLock, ...], wake: Callable[[], None]) -> None:
-    """Releases the locks and lets the readers continue."""
+    """Releases the locks, so that the readers continue."""
     if locks:
         context.metastore.jobs.release_locks(locks)
         wake()
 
 
 def try_release(context: Context, locks: tuple[QuiesceLock, ...], wake: Callable[[], None]) -> None:
-    """Like :func:`release_locks`; an error of the store is only logged, because the locks end with the next commit or
-    after LOCK_SECONDS, and the statement may be committed."""
+    """Like :func:`release_locks`, but an error of the store is only logged. The error is not raised, because the
+    statement may be committed. The locks end with the next commit or after LOCK_SECONDS in any case."""
     try:
         release_locks(context, locks, wake)
     except (OSError, DeltaError) as error:

@@ -87,10 +87,10 @@ class Reconciler:
         self._stopped_readers: dict[str, StoppedReader] = {}
         self._beats = Beats()
         self._turn = threading.Lock()
-        # Held while the desired spec of a job changes, and while a retry is scheduled.
+        # The lock that a thread holds while it changes the desired spec of a job, and while it schedules a retry.
         self._deciding = threading.Lock()
         self._is_closed = False
-        # Held while all jobs are stopped.
+        # The lock that a thread holds while it stops all jobs.
         self._ending = threading.Lock()
         # Desired jobs that wait until a rewind point is made or a REWIND is carried out.
         self._owed: frozenset[str] = frozenset()
@@ -101,7 +101,7 @@ class Reconciler:
         self.acted_epoch = -1
         """The last epoch for which this process has begun to change the jobs."""
         self.pending: frozenset[str] = frozenset()
-        """The jobs that do not match ``acted_epoch`` yet; the statuses of all others are reported."""
+        """The jobs that do not match ``acted_epoch`` yet. The statuses of all other jobs have been reported."""
 
     def reconcile(self) -> None:
         """Runs one pass over all jobs, without waiting for any of them; then updates ``applied_epoch``.
@@ -128,7 +128,8 @@ class Reconciler:
         if snapshot.epoch != self._wanted_epoch or kept != self._kept:
             self._want({job: spec for job, spec in wanted.items() if job not in kept})
             for job in stopped_by_statements:
-                # A slot without a job, so that the reason is reported: the stored reason may come from a killed owner.
+                # The slot has no running job. It is needed to report the reason, because the stored reason may come
+                # from a killed owner.
                 self._slots.setdefault(job, JobSlot(job_id=job, object_id=wanted[job].object_id))
             self._wanted_epoch, self._kept = snapshot.epoch, frozenset(kept)
             self._owed = withheld & wanted.keys()
@@ -144,11 +145,12 @@ class Reconciler:
         for slot in due_slots(moving, now, MOST_STARTS):
             slot.work_since = now
             slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
-        # Computed before the statuses, so that these include the status of every job that counts as applied.
+        # The pending jobs are computed before the statuses, so that the statuses include every job that counts as
+        # applied.
         pending = frozenset(slot.job_id for slot in moving if not slot.matches_catalog)
         pending |= self._owed | self._rewinding.owed | coming
         has_let_go = not (self._rewinding.is_working or any(map(self._lingers, moving)))
-        # Waiting statements of this process continue while the statuses are written; readers of the statuses wait.
+        # Waiting statements of this process continue while the statuses are written. Readers of the statuses wait.
         with self._context.metastore.jobs.saying:
             fresh = self._reports.fresh(moving, self._slots, self._why_stopped)
             fresh += self._renewed(now, {status.job for status in fresh})
@@ -163,7 +165,7 @@ class Reconciler:
         for job_id in [slot.job_id for slot in moving if slot.is_over]:
             told = self._reports.known.get(job_id)
             if told is not None and told.state == "STOPPED":
-                # The job's next status must always count as new, even if it equals an earlier one.
+                # The job's next status must always count as new, even if it equals an earlier status.
                 del self._slots[job_id], self._reports.known[job_id]
         waiting = {lock for job, locks in quiesced.items() if job in self._slots or job in coming for lock in locks}
         all_locks = dict.fromkeys(lock for locks in quiesced.values() for lock in locks)
@@ -218,7 +220,7 @@ class Reconciler:
                         run_in_background(stopped.close, f"{job_id}-close")
 
     def _rest(self, slot: JobSlot) -> None:
-        """Stops a job that has read everything; it still counts as running."""
+        """Stops a job that has read everything. The stopped job still counts as running."""
         try:
             idle, running = self._rests.state_of(slot), slot.running
             if idle is not None and running is not None:
@@ -238,7 +240,7 @@ class Reconciler:
         return is_busy and slot.job_id not in self._desired
 
     def wait_changed(self, seconds: float) -> bool:
-        """Waits at most ``seconds`` for the end of an action on a job; returns True if one has ended."""
+        """Waits at most ``seconds`` for the end of an action on a job; returns True if an action has ended."""
         has_changed = self._changed.wait(seconds)
         if has_changed:
             self._changed.clear()
@@ -314,8 +316,9 @@ class Reconciler:
             self._stopped_readers[slot.job_id] = StoppedReader(query=query, reader=reader, since=time.monotonic())
 
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
-        """Lets a reader finish its batch before it restarts with newly discovered splits. An immediate restart would
-        discard the batch. If new splits appeared more often than batches end, no batch would ever finish."""
+        """Postpones the restart of a reader with newly discovered splits until the reader has finished its batch. An
+        immediate restart would discard the batch. If new splits appeared more often than batches end, no batch would
+        ever finish."""
         try:
             while not self._is_closed and running.failure() is None:
                 wanted = slot.wanted
@@ -329,7 +332,7 @@ class Reconciler:
             slot.awaiting = None
 
     def _try(self, slot: JobSlot, act: Callable[[], None]) -> Failure | None:
-        """Runs one action on a job; returns None, or the reason if it failed."""
+        """Runs one action on a job. Returns None if the action succeeded, otherwise the reason for the failure."""
         from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -369,7 +372,8 @@ class Reconciler:
             return True
 
     def _renewed(self, now: float, told: Collection[str]) -> list[JobStatus]:
-        """The statuses, with a new time, of the jobs that have made progress inside a long start or a long batch.
+        """The statuses of the jobs that have made progress inside a long start or a long batch. These statuses have a
+        new time.
 
         The new time is the only sign of that progress that other processes see.
         """
@@ -391,8 +395,8 @@ class Reconciler:
     def stop_all(self) -> None:
         """Stops all jobs of this process permanently. The catalog still requires them, so the next owner starts them.
 
-        Afterwards no job of this process commits. If another thread calls this method too, it waits until the jobs have
-        stopped.
+        Afterwards no job of this process commits. If another thread calls this method too, that thread waits until the
+        jobs have stopped.
         """
         with self._turn:
             self._is_closed = True
@@ -415,8 +419,8 @@ class Reconciler:
             slot.running = None
 
     def report_stopped(self) -> None:
-        """Reports that the jobs are stopped, after :meth:`stop_all`. Only the owner may call it, because the statuses
-        replace those that another owner has reported."""
+        """Reports that the jobs are stopped, after :meth:`stop_all`. Only the owner may call this method, because the
+        statuses replace the statuses that another owner has reported."""
         self._rests.note_at_stop(self._slots)
         self._context.metastore.jobs.write_job_status(
             [
@@ -426,10 +430,10 @@ class Reconciler:
         )
 
     def stall(self, spec: JobSpec, error: StalledError) -> None:
-        """Stops a running job for an external reason; it is retried unless the reason is final.
+        """Stops a running job for an external reason. The job is retried unless the reason is final.
 
-        ``spec`` is the spec that the reason applies to. If the desired spec has changed in the meantime, the job
-        just restarts.
+        ``spec`` is the spec that the reason applies to. If the desired spec has changed in the meantime, the job is
+        restarted instead.
         """
         slot = self._slots.get(spec.job)
         if slot is None or (slot.running is None and slot.idle is None):

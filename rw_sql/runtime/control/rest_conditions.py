@@ -2,9 +2,9 @@
 and whether new input has been committed since.
 
 A waiting streaming query polls its input dozens of times a second, and occupies threads, a Spark session and
-connections. The job of a source, view or sink that has had nothing to read for ``idle_job_timeout`` is therefore
-stopped in the same way as at the end of the process, but the job still counts as running. When the job is woken, it is
-started like any other job.
+connections. Therefore, if the job of a source, view or sink has had nothing to read for ``idle_job_timeout``, the job
+is stopped in the same way as at the end of the process. The stopped job still counts as running. When the job is woken,
+it is started like any other job.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class SourceJob(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleReader:
-    """A view or sink at rest: the spec of its query, which had read all inputs, and the versions of these inputs.
+    """A view or sink at rest: the spec of its query, which had read all inputs before it was stopped, and the versions
+    of these inputs.
 
     ``notice`` is the text that SHOW JOBS showed for the job while it ran.
     """
@@ -85,10 +86,10 @@ class IdleReader:
         # A backfill may read from upstream while nothing is added to the log.
         if isinstance(record, MaterializedViewRecord) and unfinished_backfills(context.metastore, snapshot, [record]):
             return None
-        # A rebuild begins with a backfill, and a statement waits for it.
+        # A rebuild begins with a backfill, and a statement waits for the rebuild.
         if any(rebuild.view_id == spec.object_id for rebuild in snapshot.all("rebuild")):
             return None
-        # Read before everything else, so that any later commit wakes the job.
+        # The versions are read before everything else, so that any later commit wakes the job.
         versions = _versions(context, spec)
         if not HighWater.of(context, snapshot, record).are_reached(context, _checkpoint(context, spec)):
             return None
@@ -153,9 +154,9 @@ def may_rest(spec: JobSpec | None) -> bool:
     """True if a job with this spec can rest.
 
     A source whose upstream sends each record only once cannot rest. An MQTT broker, for example, sends messages only to
-    a running reader, and a database keeps its log until the reader confirms it. A view that reads an upstream itself
-    cannot rest, because the upstream's watcher knows only the positions of logs. A job that reads a user's own Delta
-    table cannot rest, because nothing reports that table's commits.
+    a running reader, and a database keeps the records of its log until the reader confirms them. A view that reads an
+    upstream itself cannot rest, because the upstream's watcher knows only the positions of logs. A job that reads a
+    user's own Delta table cannot rest, because nothing reports that table's commits.
     """
     match spec:
         case IngestSpec():

@@ -77,7 +77,8 @@ class Rests:
         self._fresh: list[JobSlot] = []
         self._batches: dict[str, tuple[int, float] | None] = {}
         self._next_remote_look = 0.0
-        # Held while the watcher's threads report, and while jobs come to rest.
+        # The lock that a thread of the watcher holds while it reports, and that a thread holds while a job comes to
+        # rest.
         self._lock = threading.Lock()
         self._findings: list[Finding] = []
         self._troubled: frozenset[str] = frozenset()
@@ -131,11 +132,11 @@ class Rests:
                 self._recalled = dict(recalled)
             for slot, idle in secret:
                 self._lay(slot, idle)
-            # Runs in the background, because a vault may take seconds for each secret.
+            # The call runs in the background, because a vault may take seconds for each secret.
             run_in_background(partial(self._watch_recalled, recalled), "recalling")
 
     def _watch_recalled(self, recalled: Mapping[str, IdleSource]) -> None:
-        """Watches sources whose options contain secrets; wakes those whose secrets cannot be read."""
+        """Watches sources whose options contain secrets. Wakes the sources whose secrets cannot be read."""
         unreadable: set[SecretReference] = set()
         for job, idle in recalled.items():
             secrets = secrets_in(idle.spec.options).values()
@@ -161,7 +162,8 @@ class Rests:
                 self._wake()
 
     def take_changed(self) -> frozenset[int]:
-        """The sources at rest whose splits may have changed since the last call: discovery should check them."""
+        """The sources at rest whose splits may have changed since the last call. Discovery should check these
+        sources."""
         changed, self._changed_sources = self._changed_sources, frozenset()
         return changed
 
@@ -203,7 +205,7 @@ class Rests:
                 self._readers[given.id].pop(slot.job_id, None)
 
     def look(self, slots: Mapping[str, JobSlot], now: float, elsewhere: frozenset[int] = frozenset()) -> list[JobSlot]:
-        """One pass: wakes jobs, and returns those that may rest now (see :meth:`state_of`).
+        """Makes one pass: wakes jobs, and returns the jobs that may rest now (see :meth:`state_of`).
 
         ``elsewhere`` are the objects whose jobs the owners of other resource groups run.
         """
@@ -268,8 +270,9 @@ class Rests:
         return [own, *idle.versions] if isinstance(idle, IdleReader) else [own]
 
     def _is_quiet(self, slot: JobSlot, now: float, seconds: float) -> bool:
-        """True if a running job has committed no batch for ``idle_job_timeout`` (``seconds``) and its minimum interval,
-        and no check during ``idle_job_timeout`` has found work."""
+        """True if a running job has had nothing to do for ``seconds``, the value of ``idle_job_timeout``. In this time,
+        the job must have committed no batch, and no check must have found work. If the job has a longer minimum
+        interval between batches, it must have committed no batch for this interval."""
         if slot.running is None or slot.is_working or slot.running.spec != slot.wanted or not may_rest(slot.wanted):
             return False
         if now - max(slot.started_at, slot.looked_at) <= seconds:
@@ -289,8 +292,9 @@ class Rests:
     def _with_commits(self, awake: Iterable[JobSlot], now: float) -> frozenset[int]:
         """The objects of running jobs that may have committed since the last pass.
 
-        On a local path, checking a table for commits costs microseconds. In an object store, it takes a request. There,
-        tables are therefore checked only after a batch, and every few seconds for commits without a batch.
+        On a local path, checking a table for commits costs microseconds. In an object store, each check takes a
+        request. There, tables are therefore checked only after a batch, and every few seconds for commits without a
+        batch.
         """
         if self._context.warehouse.is_local or now >= self._next_remote_look:
             self._next_remote_look = now + _REMOTE_SECONDS
@@ -353,7 +357,7 @@ class Rests:
                     reader.wake(behind)
 
     def _report(self, finding: Finding) -> None:
-        """Stores a finding until the next pass. The watcher calls it on its threads."""
+        """Stores a finding until the next pass. The watcher calls this method on its threads."""
         with self._lock:
             is_over = bool(self._troubled) and not self._troubled.isdisjoint(finding.answered)
             if not (finding.behind or finding.changed or finding.problems or finding.unknown or is_over):
@@ -396,6 +400,6 @@ class Rests:
 
 
 def _file(context: Context) -> str:
-    # Each owner writes its own list.
+    # Each group has a separate list, because each owner writes only its own list.
     name = "resting" if context.group == DEFAULT_GROUP else f"resting-{context.group}"
     return f"{context.warehouse.uri}/checkpoints/{name}.json"

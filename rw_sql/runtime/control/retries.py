@@ -36,7 +36,7 @@ class Trouble:
     """The failed runs of a job since its last recovery.
 
     A job has recovered only when a run lasts clearly longer than the failed runs. A fixed duration is not sufficient:
-    on a slow machine, a job that repeatedly fails after a few batches might run longer.
+    on a slow machine, a job that repeatedly fails after a few batches might run longer than this duration each time.
     """
 
     failures: int = 0
@@ -76,8 +76,8 @@ class Trouble:
     def delay_before_retry(self, delay: float, *, is_lasting: bool = False) -> float:
         """The delay in seconds before the next retry. ``delay`` is the delay that the last failure alone would cause.
 
-        The result is at least as long as the number of failed runs requires. For a lasting reason, which a retry alone
-        cannot remove, the result is the maximum delay.
+        The result is at least as long as the number of failed runs requires. For a lasting reason, the result is the
+        maximum delay, because a retry alone cannot remove such a reason.
         """
         if is_lasting:
             return LAST_RETRY_SECONDS

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Block:
-    """An open BEGIN UNSAFE block with its statements so far. After an error, only ROLLBACK can end it."""
+    """An open BEGIN UNSAFE block with its statements so far. After an error, only ROLLBACK can end the block."""
 
     reason: str | None
     statements: list[ast.Statement] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """Kills an owner on this machine that hangs or was suspended by a signal, so that another process can take over.
 
-The processes are killed before the lease is released. A suspended process may have a commit in flight, which it would
-continue when it is resumed; a process that has ended commits nothing.
+The processes are killed before the lease is released. A suspended process may have a commit in flight, and would
+continue this commit when it is resumed. A process that has ended commits nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeover:
-    """The result of :func:`take_over`: the ids of the processes that were killed, and a message about the next step."""
+    """The result of :func:`take_over`. Contains the ids of the processes that were killed, and a message about the next
+    step."""
 
     ended: tuple[int, ...]
     said: str

@@ -36,7 +36,7 @@ class Resolve(Protocol):
 
 
 class Upstreams:
-    """Implements ``UpstreamPort``. ``looks`` caches the states of upstreams, so that each is requested only once.
+    """Implements ``UpstreamPort``. ``looks`` caches the states of upstreams, so that each state is requested only once.
 
     ``drops_slot`` returns True for a server's options if the slot of a dropped source still has to be dropped on that
     server.

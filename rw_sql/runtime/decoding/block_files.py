@@ -1,6 +1,6 @@
 """Decodes the records of a large batch with Arrow, and writes the rows to Parquet files, inside Spark's tasks.
 
-Spark reads the records and passes them to Python; each task writes its own files, as Spark's own writer does. The rows
+Spark reads the records and passes them to Python. Each task writes its own files, as Spark's own writer does. The rows
 do not return to Spark. Records that :mod:`rw_sql.runtime.decoding.json_blocks` does not decode are written to another
 file, which the driver reads and decodes with Spark.
 """
@@ -34,7 +34,7 @@ _HIDDEN = ("_rw_split", "_rw_offset")
 """The hidden columns that the rows take over from the records."""
 
 _GROUP_BYTES = 32 * 1024 * 1024
-"""The maximum number of bytes of rows in memory; at this size, they become a row group of the file."""
+"""The maximum number of bytes of rows in memory. At this size, the rows become a row group of the file."""
 
 _FILE_ROWS = 250_000
 """The maximum number of rows of a file, as in Spark's own files (see ``spark.sql.files.maxRecordsPerFile`` in
@@ -48,7 +48,8 @@ _RESULT = "rows ARRAY<STRING>, row_count BIGINT, others ARRAY<STRING>, other_cou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFiles:
-    """The names of a task's files, and the numbers of rows in them: rows, and undecoded records."""
+    """The files of a task: the names of its files of rows with their number of rows, and the names of its files of
+    undecoded records with their number of records."""
 
     rows: tuple[str, ...]
     row_count: int
@@ -62,10 +63,10 @@ class BlockFiles:
 
     The first column of a batch contains the text of each record (see ``BlockReader``). The records' columns ``kept``
     follow, then the columns ``computed``, whose values Spark has computed. Columns are identified by their order, not
-    by their names in the batch. ``schema`` are the columns of the files; columns that none of the other attributes
-    provide are NULL. ``constants`` are the values of columns that are equal in all rows, ``by_split`` the values of one
-    column that depends on the record's split. ``renamed`` are the columns of the files whose names differ from those in
-    the other attributes (name in the files → other name).
+    by their names in the batch. ``schema`` are the columns of the files. Columns that none of the other attributes
+    provide are NULL. ``constants`` are the values of the columns that have the same value in all rows. ``by_split`` has
+    the values of one column whose value depends on the record's split. ``renamed`` are the columns of the files whose
+    names differ from those in the other attributes (name in the files → other name).
     """
 
     folder: str
@@ -160,7 +161,7 @@ def _others(files: BlockFiles, batch: pa.RecordBatch) -> pa.Table:
 
 @dataclass(slots=True)
 class _Files:
-    """Files of one task with the same columns. A file is created with its first rows."""
+    """The files of one task that have the same columns. A file is created when its first rows are written."""
 
     files: BlockFiles
     names: list[str] = field(default_factory=list)

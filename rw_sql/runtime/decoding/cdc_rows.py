@@ -59,8 +59,8 @@ def cdc_frame(
     ``_rw_op``, ``_rw_unchanged`` and ``_rw_error``.
 
     ``statement`` defines the form of the rows (:func:`rw_sql.model.definitions.cdc_rows`). ``live_from`` is the
-    source's position when the table was created, as (epoch of the position, position, hour). ``is_numbered``: ``log``
-    is the result of :func:`numbered`, so that each row is computed from one row of it.
+    source's position when the table was created, as (epoch of the position, position, hour). If ``is_numbered`` is
+    true, ``log`` is the result of :func:`numbered`, and each row is computed from one row of ``log``.
     """
     if statement.cdc_table is None:
         raise TypeError("the statement names no upstream table")
@@ -88,8 +88,8 @@ def cdc_frame(
 
 
 def numbered(log: pa.Table, table: str) -> pa.Table:
-    """The rows of the log that belong to an upstream table, once for each change that a row may represent. A column
-    NUMBER has the number of the change, from 0."""
+    """The rows of the log that belong to an upstream table. A row occurs once for each change that it may represent.
+    The column NUMBER contains the number of the change, beginning with 0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -145,7 +145,7 @@ def _included(column: IncludeColumn, statement: CreateSource) -> Column:
         case "timestamp":
             return f.col("timestamp")
         case "database_name":
-            # A MySQL source may name several databases, separated by commas; the name of a table begins with its
+            # A MySQL source may name several databases, separated by commas. The name of a table begins with its
             # database.
             is_one_of_them = f.array_contains(f.split(f.col(SPLIT), " *, *"), schema)
             return f.when(is_one_of_them, f.lit(schema)).otherwise(f.col(SPLIT))

@@ -1,4 +1,4 @@
-"""Recognizes records that are exactly one line of CSV, as Spark expressions, and reads their fields.
+"""Recognizes records that are exactly one line of CSV, and reads their fields. This module uses Spark expressions.
 
 Spark's ``from_csv`` never refuses a line for its quotes: it reads ``"a"b`` with the quotes, drops a space after the
 last quote, and reads a line break outside quotes as part of a value. :func:`fault_of` finds such records according to
@@ -26,7 +26,8 @@ EMPTY = "the value is empty"
 NO_QUOTE = "a quoted field has no closing quote: each line is one record"
 AFTER_QUOTE = "a quoted field has text after its closing quote"
 MOST_FIELDS = 20_480
-"""The greatest number of fields of a line that Spark reads. A line with more fields would end the task."""
+"""The greatest number of fields that a line may have. Spark cannot read a line with more fields: its task would
+fail."""
 
 MORE_FIELDS = f"the value has more than {MOST_FIELDS} fields"
 MORE_LINES = "the value has more than one line: each record is one line"
@@ -48,7 +49,7 @@ def one_line(text: Column) -> Column:
 
 
 def fault_of(line: Column, separator: str) -> Column:
-    """The reason why the result of :func:`one_line` is not one line of CSV; NULL if it is."""
+    """The reason why the result of :func:`one_line` is not one line of CSV; NULL if the result is one line of CSV."""
     field, between = _patterns(separator)
     complete = rf"\A(?:{field}{between})*+"
     is_simple = ~(line.contains('"') | line.contains("\n") | line.contains("\r"))
@@ -89,7 +90,7 @@ def read_fields(records: StepsT, names: Sequence[str], separator: str, into: str
     # Spark interprets a backslash in a separator.
     written = separator.replace("\\", "\\\\")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": written, "header": "false"}
-    # A quote within a quoted field is doubled (RFC 4180); Spark's default is a backslash before it.
+    # A quote within a quoted field is doubled (RFC 4180). By default, Spark expects a backslash before such a quote.
     options["escape"] = '"'
     # By default, Spark also reads a field of two quotes as NULL.
     options["nullValue"] = NO_FIELD

@@ -94,7 +94,8 @@ class _Written:
 
 
 _MOST_WRITTEN = 256
-# Cached per definition for the life of the JVM, so that the next run after a move need not build the expressions again.
+# The expressions are cached for each definition until the JVM ends, so that the next run after a move need not build
+# them again.
 _written: WeakKeyDictionary[SparkContext, dict[tuple[CreateSource, int, tuple[str, ...]], _Written]] = (
     WeakKeyDictionary()
 )
@@ -119,8 +120,8 @@ class Decoder:
     def rows(self, records: DataFrame, *, batch: int, bucket: int, since: Mapping[str, int] | None = None) -> DataFrame:
         """The log's rows for upstream records (with the columns of :meth:`Connector.read_stream`).
 
-        ``since`` maps splits to the epochs of the statements that set their positions; if it is None, the column is
-        NULL.
+        ``since`` maps splits to the epochs of the statements that set their positions. If ``since`` is None, the column
+        is NULL.
         """
         if self._is_to_do is None:
             self._is_to_do = self._known(records)
@@ -235,7 +236,7 @@ def encode_of(statement: CreateSource) -> str:
 def _without_frame(value: Column) -> Column:
     """Removes Confluent's frame, which consists of five bytes that writers with a registry put before the JSON.
 
-    The frame is recognized by its zero byte; no JSON begins with a zero byte.
+    The frame is recognized by its zero byte. No JSON begins with a zero byte.
     """
     return f.when(f.substring(value, 1, 1) == f.lit(b"\0"), f.substring(value, 6, 2**31 - 1)).otherwise(value)
 
@@ -250,7 +251,7 @@ def _decode_csv(records: DeferredColumns, statement: CreateSource, added: int) -
 
 
 def _since(epochs: Mapping[str, int], by_reference: Callable[[int], Column]) -> Column:
-    """The epoch of each row's split; usually the same for all splits."""
+    """The epoch of each row's split. It is usually the same for all splits."""
     by_epoch: dict[int, list[str]] = {}
     for split, epoch in epochs.items():
         by_epoch.setdefault(epoch, []).append(split)

@@ -9,8 +9,8 @@ errors.
 Spark sends this module by value to its Python processes, which may not have rw_sql, so it imports only Arrow and NumPy.
 
 The text of a record is the result of :func:`rw_sql.runtime.decoding.json_text.with_end`, followed by a newline. The
-name of its last member is random. Each object that is read from a block must have this member, and a block must contain
-as many objects as records; then each object is exactly one record.
+name of the last member of this text is random. Each object that is read from a block must have this member, and a block
+must contain as many objects as records. These two conditions ensure that each object is exactly one record.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Work:
     reads: int = 0
 
     def read(self, texts: pa.Array, at: np.ndarray) -> None:
-        """Reads ``texts``, the records at the places ``at`` of the block; divides them if they cannot be read
+        """Reads ``texts``, the records at the places ``at`` of the block. Divides the records if they cannot be read
         together."""
         if not len(texts) or self.reads >= _MOST_READS:
             return
@@ -154,7 +154,7 @@ def _form_of(kind: pa.DataType) -> str | None:
 
 
 def _converted(table: pa.Table, schema: pa.Schema, exact: np.ndarray) -> pa.Table:
-    """The table with the types of ``schema``; sets ``exact`` to false for rows with a string in another form.
+    """The table with the types of ``schema``. Sets ``exact`` to false for rows with a string in another form.
 
     Raises ArrowInvalid for a day or a time that does not exist.
     """
@@ -181,7 +181,7 @@ def _bytes_of(texts: pa.Array) -> pa.Buffer:
 
 
 def _are_plain(strings: pa.Array, whole: bytes) -> np.ndarray:
-    """True for records whose JSON has no escaped characters and is within the limits of ``from_json``; ``whole``
+    """True for records whose JSON has no escaped characters and is within the limits of ``from_json``. ``whole``
     contains all records, one after the other."""
     plain = np.ones(len(strings), dtype=bool)
     if b"\\u" in whole:
@@ -207,7 +207,7 @@ def _are_exact(table: pa.Table, strings: pa.Array) -> np.ndarray:
             # Jackson reads -0 as an integer without a sign.
             numbers = values.to_numpy(zero_copy_only=False)
             exact[rows[np.isinf(numbers) | ((numbers == 0) & np.signbit(numbers))]] = False
-        # The member at the end of each record is a column too, which has no NULL.
+        # The member at the end of each record is a column too, but it is never NULL.
         if name and values.null_count:
             nulls.setdefault(name, np.zeros(table.num_rows, dtype=bool))[rows[_mask(values.is_null())]] = True
     if nulls:
@@ -216,14 +216,15 @@ def _are_exact(table: pa.Table, strings: pa.Array) -> np.ndarray:
 
 
 def _names_match(strings: pa.Array, nulls: Mapping[str, np.ndarray]) -> np.ndarray:
-    """False for records that may contain a member whose name differs only in case from one that is NULL. ``nulls`` has
-    a mask of the records for each name."""
+    """False for records that may contain a member whose name differs only in case from the name of a column that is
+    NULL. ``nulls`` has a mask of the records for each name."""
     match = np.ones(len(strings), dtype=bool)
     at = np.flatnonzero(np.logical_or.reduce(list(nulls.values())))
     texts, member = strings.take(pa.array(at)), rf'"(?:{"|".join(sorted(nulls))})"{_COLON}'
     either = pc.count_substring_regex(texts, f"(?i){member}")
     odd = ~_mask(pc.equal(either, pc.count_substring_regex(texts, member)))
-    # These records have some of the names in another case, but perhaps none that is NULL in the record itself.
+    # These records contain some of the names in another case. But perhaps none of these names is NULL in the same
+    # record.
     by_name = {name.lower(): mask for name, mask in nulls.items()}
     for row, text in zip(at[odd], texts.filter(pa.array(odd)).to_pylist(), strict=True):
         written = {_folded(name) for name in _MEMBER.findall(text) if name not in nulls}

@@ -25,7 +25,7 @@ SECRET = f"rw{secrets.token_hex(4)}"
 """Text that no record contains. This text is random per process, so that nobody can craft a record that contains it."""
 
 END = f"{SECRET}end"
-"""The name of the member that replaces the last brace, of type BOOLEAN."""
+"""The name of the member, of type BOOLEAN, that replaces the last brace."""
 
 CORRUPT = "_rw_corrupt"
 
@@ -62,7 +62,8 @@ _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:[.][0-9]++)?(?:[eE][+-]?[0-9]++)?"
 _UNMARKED = rf'\G((?:[^"\-0-9]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+)({_NUMBER})(?={SPACE}[,}}\]])'
 _CHANGING = rf"[:\[,]{SPACE}(?:-?[0-9]++[.eE]|-0|-?[0-9]{{999}})"
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-# Read from the beginning, because only then is it known which backslash begins an escape: \\ud83d is text.
+# The pattern reads the text from the beginning, because only then it is known which backslash begins an escape: \\ud83d
+# is text.
 _HALF = rf"\A(?:[^\\]++|{_HIGH}{_LOW}|\\u(?![dD][89a-fA-F])|\\[^u])*+\\u[dD]"
 
 
@@ -165,9 +166,9 @@ def let(value: Column, use: Callable[[Column], Column]) -> Column:
 def once(value: Column) -> Column:
     """A column that is computed once, even if it is used several times.
 
-    Spark recomputes a deterministic column wherever it is used, so a filter on errors would parse each value again.
-    The non-deterministic condition wraps the call of from_json instead of its argument, because Spark compiles the
-    code around from_json but interprets its argument for each record.
+    Spark recomputes a deterministic column wherever it is used, so a filter on errors would parse each value again. The
+    non-deterministic condition wraps the call of from_json, not the argument of from_json. Spark compiles the code
+    around from_json, but it interprets the argument of from_json for each record.
     """
     return f.when(f.spark_partition_id() >= 0, value)
 
@@ -185,8 +186,8 @@ def joined(operator: Callable[[Column, Column], Column], parts: Sequence[Column]
 
 
 def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
-    """The text of the field whose name is exactly ``name``; if there is none, of the last field whose name differs only
-    in case.
+    """The text of the field whose name is exactly ``name``. If there is no such field, the text of the last field whose
+    name differs only in case.
 
     ``fields`` has each name once (:func:`last_of_each`). ``names`` are all names that are read from the object. Names
     that differ from each other only in case must match exactly.

@@ -79,7 +79,7 @@ Spark, for example, would always read a numeric time as seconds.
 """
 
 _CHANGED_NUMBER = r"^-?[0-9]+[.][0-9]+(E-?[0-9]+)?\z|^0\z"
-"""The pattern of a number as Spark writes it into text. The original text may have spelled it differently."""
+"""The pattern of a number as Spark writes it into text. The original text may have spelled the number differently."""
 
 _ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{SPACE}:'
 
@@ -89,7 +89,7 @@ def read_json(
 ) -> tuple[StepsT, Column]:
     """The records with their rows in ``_rw_row``, and the errors of the records without a row (NULL for others).
 
-    ``shown`` maps field names to the columns' names in errors, where they differ.
+    ``shown`` maps the names of fields to the names of their columns in errors, if the two names differ.
     """
     shown = shown or {}
     raw, read = f.col("value"), f.col(READ)
@@ -139,16 +139,16 @@ def read_csv(
     widths: Sequence[int] = (),
     shown: Mapping[str, str] | None = None,
 ) -> tuple[StepsT, Column]:
-    """The records with their rows, and the errors of the records without a row; ``shown`` is as in :func:`read_json`.
+    """The records with their rows, and the errors of the records without a row. ``shown`` is as in :func:`read_json`.
 
-    A record may lack the last columns if its number of fields is in ``widths``; these columns are NULL.
+    A record may lack the last columns if its number of fields is in ``widths``. These columns are then NULL.
     """
     names = [column.name for column in columns]
     records = records.withColumn(_TEXT, csv_text.one_line(f.col("value").cast("string")))
     records = records.withColumn(_LINE, csv_text.readable(f.col(_TEXT), separator))
     records, row = csv_text.read_fields(records, names, separator, READ, f.col(_LINE)), f.col(READ)
     for width in widths:
-        # Parsed only if the record has none of the previous widths.
+        # The text is parsed with these columns only if the record has none of the previous widths.
         into, before = f"{READ}_{width}", row
         text = f.when(before[CORRUPT].isNotNull(), f.col(_LINE))
         records = csv_text.read_fields(records, names[:width], separator, into, text)

@@ -60,7 +60,7 @@ def read_records(
 ) -> DataFrame:
     """The records in ``ranges``, with the columns of ``Connector.read_stream``.
 
-    ``lives``, if given, maps a split to its expected incarnation.
+    If ``lives`` is given, it maps a split to the incarnation that the split is expected to have.
     """
     columns = {column.name: canonical_type(column.data_type) for column in statement.columns}
     with_headers = any(column.kind == "header" for column in statement.include)

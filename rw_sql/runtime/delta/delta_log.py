@@ -35,13 +35,13 @@ class JobCommit:
     batch of the generation (-1: none), so that a start only needs to read the last commit. ``generation`` is the
     generation of the job's table and checkpoint. ``lives`` are the cluster and incarnation (Kafka: topic id) of each
     split when it was read. ``rewind`` is the epoch of the REWIND that restored the table with this commit; 0 in other
-    commits. ``tables`` is the progress of snapshots (change data capture only); commits without new progress may omit
-    it. ``rows`` are the numbers of rows by upstream table (change data capture only; None in commits of earlier
-    versions of rw_sql). ``terms`` are, for each split, the term of its log (Kafka: leader epoch) at the end of its
-    range, where that term is known (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is the last batch whose
-    rows the target of a sink has (-1: none; None: unknown); the target does not get empty batches. ``merged`` is the
-    number of rows that a merge adds, replaces or deletes, for a merge whose commit has no counters of the library that
-    wrote it (see :func:`written_rows`).
+    commits. ``tables`` is the progress of snapshots (change data capture only). Commits without new progress may omit
+    ``tables``. ``rows`` are the numbers of rows by upstream table (change data capture only; None in commits of earlier
+    versions of rw_sql). ``terms`` maps each split to the term of its log (Kafka: leader epoch) at the end of the
+    split's range, if this term is known (see :class:`rw_sql.connectors.base.SplitState`). ``sent`` is the last batch
+    whose rows the target of a sink has (-1: none; None: unknown); the target does not get empty batches. ``merged`` is
+    the number of rows that a merge adds, replaces or deletes. It is set only if the commit of the merge has no counters
+    from the library that wrote the commit (see :func:`written_rows`).
     """
 
     job: str
@@ -60,7 +60,8 @@ class JobCommit:
     merged: int | None = None
 
     def identity_of(self, split: str) -> SplitIdentity:
-        """The cluster and the incarnation in which a split was read; None for each that the commit does not contain."""
+        """The cluster and the incarnation in which a split was read. Each of the two is None if the commit does not
+        contain it."""
         return self.lives.get(split, (None, None))
 
     @property
@@ -144,7 +145,7 @@ def _is_commit(name: str) -> bool:
 _seen: dict[str, int] = {}
 
 _PAGE = 1000
-"""The number of names that one request for a listing returns in an object store."""
+"""The number of names that one listing request to an object store returns."""
 
 _LISTING_SECONDS = 600.0
 """The time in seconds after which a long log in an object store is listed again, because it may be short by now."""
@@ -199,7 +200,7 @@ def _latest_in_store(warehouse: Warehouse, files: PlainFiles, table: str) -> int
 
 
 def _newest_from(exists: Callable[[int], bool], known: int) -> int | None:
-    """The newest version of a log that had the version ``known``; None if a listing must show it.
+    """The newest version of a log that had the version ``known``; None if only a listing can show the newest version.
 
     The number of calls of ``exists`` grows with the logarithm of the number of new versions. Existing versions have no
     gap, because the oldest are cleaned up first. The last call checks that the result itself was not cleaned up in the
@@ -253,12 +254,12 @@ def table_id(warehouse: Warehouse, table: str) -> str:
     if table.startswith(f"{warehouse.uri}/"):
         try:
             actions = read_actions(warehouse, table, 0)
-        except FileNotFoundError:  # cleaned up, or there is no table
+        except FileNotFoundError:  # the first commit was cleaned up, or there is no table
             actions = []
         for action in actions:
             if "metaData" in action:
                 return str(action["metaData"]["id"])
-    warehouse.files_at(table)  # completes the environment of the table's store, which delta-rs reads
+    warehouse.files_at(table)  # completes the environment variables for the table's store, which delta-rs reads
     return str(DeltaTable(table).metadata().id)
 
 
@@ -349,8 +350,8 @@ def added_rows(actions: list[dict[str, Any]]) -> int | None:
 
 
 def written_bytes(actions: list[dict[str, Any]]) -> int:
-    """The size of the files with a commit's new rows: its change feed files, if it has any, otherwise its data
-    files."""
+    """The size of the files with a commit's new rows. These are the commit's change feed files. If it has no change
+    feed files, they are its data files."""
     feed = [action["cdc"] for action in actions if "cdc" in action]
     added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
     return sum(int(file.get("size", 0)) for file in feed or added)
@@ -377,8 +378,8 @@ _WRITTEN: Mapping[str, tuple[_Counter, ...]] = {
     "UPDATE": (("num_updated_rows", "numUpdatedRows"),),
     "DELETE": (("num_deleted_rows", "numDeletedRows"),),
 }
-"""For each operation that rewrites files, the counters of the rows that the operation changes. The operation's counter
-of the rows that it copies unchanged from the old files is left out."""
+"""For each operation that rewrites files, the counters of the rows that the operation changes. The counter of the rows
+that the operation copies unchanged from the old files is left out."""
 
 
 def _info(actions: list[dict[str, Any]]) -> dict[str, Any]:
@@ -387,7 +388,7 @@ def _info(actions: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _counts(info: Mapping[str, Any], counters: tuple[_Counter, ...]) -> list[int] | None:
-    """The values of counters of a commit; None if it lacks one of them."""
+    """The values of some counters of a commit; None if the commit lacks one of these counters."""
     metrics = info.get("operationMetrics") or {}
     found = [metrics.get(of_delta_rs, metrics.get(of_spark)) for of_delta_rs, of_spark in counters]
     known = [int(count) for count in found if count is not None]
@@ -440,8 +441,8 @@ def rows_without(actions: list[dict[str, Any]], column: str) -> int | None:
 
 
 def column_count(actions: list[dict[str, Any]], column: str | None) -> int:
-    """The number of rows that a commit adds as new data; with ``column``, only the rows where that column is not NULL
-    count.
+    """The number of rows that a commit adds as new data. If ``column`` is given, only the rows where this column is not
+    NULL count.
 
     The rows of files without statistics do not count.
     """

@@ -43,8 +43,8 @@ Action = AddAction | RemoveAction
 class FileMerge:
     """One merge into an unpartitioned table, at the version of ``table``.
 
-    ``frame`` has one row per key. If it has a column KEEP, rows with the value false delete their key. The frame is
-    read several times, so the caller must persist it.
+    ``frame`` has one row per key. If ``frame`` has a column KEEP, rows with the value false delete their key. The frame
+    is read several times, so the caller must persist it.
     """
 
     warehouse: Warehouse

@@ -24,13 +24,13 @@ _NUMBER = "_rw_number"
 _PART_BYTES = 32 * 1024 * 1024
 _MOST_PARTITIONS = 1_000_000
 _OF_PARTITION = 33
-"""The number of low bits of Spark's ``monotonically_increasing_id`` that number the rows of a partition. The bits above
-them are the number of the partition."""
+"""Spark's ``monotonically_increasing_id`` stores the number of a row within its partition in this number of low bits.
+The higher bits contain the number of the partition."""
 
 
 def may_hold(held: DataFrame, count: int) -> bool:
-    """True if ``held``, whose ``count`` rows the caller has persisted and counted, is small enough to be collected into
-    this process: at most LARGE_ROWS rows and HELD_BYTES bytes.
+    """True if ``held`` is small enough to be collected into this process: it has at most LARGE_ROWS rows and HELD_BYTES
+    bytes. The caller must have persisted and counted the rows; ``count`` is their number.
 
     A few thousand rows of long strings may exceed the memory, and also Spark's limit for results
     (``spark.driver.maxResultSize``).
@@ -51,8 +51,8 @@ def in_any_order(rows: DataFrame) -> DataFrame:
     """The same rows, in a form that can be persisted.
 
     If Spark knows that rows are sorted by columns that the query does not return, as for ``max(text) GROUP BY k``,
-    Spark fails to read the rows after they were persisted. This function makes Spark forget the order, without a
-    shuffle, and changes nothing else.
+    Spark fails to read the rows after they were persisted. This function makes Spark forget the order of the rows. It
+    needs no shuffle, and changes nothing else.
     """
     return rows.coalesce(_MOST_PARTITIONS)
 

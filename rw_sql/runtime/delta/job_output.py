@@ -2,9 +2,9 @@
 
 The fence uses one application id per job, with versions ``run × 2³² + batch`` (Delta protocol, "Transaction
 Identifiers"). A run starts by committing a fence: an empty append that has the version of its batch 0. From then on, an
-append of an older run has no effect: it fails if this module writes it, and Spark skips it otherwise. A run that
-directly follows an idle run of the same process needs no fence: its first batch is refused if anything else has been
-committed.
+append of an older run has no effect: the append fails if this module writes it, and Spark skips the append if Spark
+writes it. A run that directly follows an idle run of the same process needs no fence: its first batch is refused if
+anything else has been committed.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 SMALL_ROWS = 20_000
-"""Batches up to this number of rows go through Arrow and delta-rs, larger ones through Spark."""
+"""Batches of at most this number of rows are written with Arrow and delta-rs, larger batches with Spark."""
 
 LARGE_ROWS = 200_000
-"""Spark merges keyed batches above this number of rows; delta-rs merges smaller ones."""
+"""Spark merges keyed batches with more than this number of rows. delta-rs merges smaller batches."""
 
 HELD_BYTES = 128 * 1024 * 1024
-"""The maximum size in bytes of a batch that this process holds, even if it has few rows. Larger batches go through
-Spark."""
+"""The maximum size in bytes of a batch that this process holds in memory, even if the batch has few rows. Spark writes
+larger batches."""
 
 SMALL_FILE_BYTES = 32 * 1024 * 1024
 """The maximum size in bytes of compressed files whose rows are assumed to fit into :data:`HELD_BYTES`."""
@@ -63,15 +63,16 @@ class FencedError(Exception):
 
 @dataclass(slots=True)
 class JobOutput:
-    """The table that one run of a job writes. Not thread-safe; one batch at a time.
+    """The table that one run of a job writes. Not thread-safe: only one batch may be written at a time.
 
-    ``done`` is the generation's last batch from earlier runs, -1 if there is none. ``lives`` and ``terms`` are, for
-    each split, its identity and the term of its log (Kafka: leader epoch); the commits of a job that reads an upstream
-    contain both. ``ranges`` are the offsets of the batch in progress, unless the caller passes them with the rows.
-    ``follows`` is the table's transaction version at the start of a run without a fence. ``before_commit`` is called
-    between reading and committing a large batch; an exception aborts the batch. ``tables`` is the progress of snapshots
-    that the batch in progress stores; ``rows`` is the number of the batch's rows by upstream table. ``sent`` is the
-    last batch whose rows the target of a sink has; None if unknown, and for other jobs.
+    ``done`` is the last batch that earlier runs of the generation have written; -1 if they have written no batch.
+    ``lives`` maps each split to its identity, and ``terms`` maps each split to the term of its log (Kafka: leader
+    epoch). The commits of a job that reads an upstream contain ``lives`` and ``terms``. ``ranges`` are the offsets of
+    the batch in progress, unless the caller passes them with the rows. ``follows`` is the table's transaction version
+    at the start of a run without a fence. ``before_commit`` is called between reading and committing a large batch. If
+    ``before_commit`` raises an exception, the batch is aborted. ``tables`` is the progress of snapshots that the batch
+    in progress stores. ``rows`` is the number of the batch's rows by upstream table. ``sent`` is the last batch whose
+    rows the target of a sink has; None if unknown, and for other jobs.
     """
 
     warehouse: Warehouse
@@ -272,7 +273,7 @@ class JobOutput:
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def restore(self, version: int, *, rewind: int, done: int) -> int:
-        """Restores the table to the content of ``version``; returns the version of the commit that does so.
+        """Restores the table to the content of ``version``; returns the version of the commit that restores it.
 
         ``rewind`` is the epoch of the REWIND. ``done`` is the last batch in the restored table. Raises FencedError if
         another run has taken over.
@@ -353,8 +354,8 @@ class JobOutput:
         """Appends a batch whose rows Spark or ``save`` writes. Raises FencedError if another run has taken over.
 
         ``partition`` are the values of the table's partition columns, equal for all rows. Raises StalledError and
-        commits nothing if an executor does not share the table's folder, or if the number of rows is not
-        ``expected``. ``check`` receives the written files; if it raises, the files are deleted and nothing is
+        commits nothing if an executor does not share the table's folder, or if the number of rows is not ``expected``.
+        ``check`` receives the written files. If ``check`` raises an exception, the files are deleted and nothing is
         committed.
         """
         version = self._version_of(batch)
@@ -368,7 +369,8 @@ class JobOutput:
                 self.warehouse, self.path, self.table, frame, job=self.job, run=self.run, partition=given, save=save
             )
         except Exception:
-            # If another run has taken over, it has deleted the files of this run, which may be the cause of the error.
+            # If another run has taken over, that run has deleted the files of this run. The deletion may be the cause
+            # of the error.
             self.require_own_run()
             raise
         expected.require(written.count)
@@ -404,8 +406,8 @@ class JobOutput:
     def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int) -> None:
         """Replaces the table's rows that have the keys of ``rows``, and adds the rows with new keys.
 
-        A NULL in a key equals NULL. ``rows`` has one row per key. If it has a column KEEP, rows with the value false
-        delete their key instead.
+        A NULL in a key equals NULL. ``rows`` has one row per key. If ``rows`` has a column KEEP, rows with the value
+        false delete their key instead.
         """
         version = self._version_of(batch)
         fault("batch.before_merge")
@@ -435,8 +437,8 @@ class JobOutput:
         """Like :meth:`upsert_rows`, for a batch of ``rows`` rows that is too large for one process.
 
         The caller must persist the frame. Raises StalledError if an executor does not share the table's folder. On a
-        local path, where Spark itself commits, this problem may be detected only after the commit; the table is then
-        restored.
+        local path, where Spark itself commits, this problem may be detected only after the commit. In this case, the
+        table is restored.
         """
         fault("batch.before_merge")
         if self.warehouse.is_local:
@@ -463,8 +465,8 @@ class JobOutput:
         self.write_checksum(recount=True)
 
     def _merge_by_spark(self, frame: DataFrame, keys: Sequence[str], batch: int, rows: int | None) -> None:
-        """Merges a batch into a table on a local path. There, Spark may commit, because only one process can create a
-        version's file."""
+        """Merges a batch into a table on a local path. On a local path, Spark may commit, because only one process can
+        create a version's file."""
         from delta.tables import DeltaTable as SparkDeltaTable
 
         version = self._version_of(batch)

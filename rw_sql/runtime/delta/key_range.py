@@ -29,8 +29,8 @@ def same_keys(rows: pa.Table, keys: Sequence[str]) -> str:
 
 
 def _compared(side: str, rows: pa.Table, key: str) -> str:
-    """A key of one side of the merge, as the values that are compared. DataFusion compares NaN values by their bits,
-    but zeros by their value."""
+    """The expression for a key of one side of the merge, whose values the merge compares. DataFusion compares NaN
+    values by their bits, but zeros by their value."""
     kind = rows.schema.field(key).type
     if pa.types.is_float64(kind):
         return f"nanvl({side}.`{key}`, CAST('NaN' AS DOUBLE))"

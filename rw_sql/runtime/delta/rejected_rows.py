@@ -88,8 +88,9 @@ def _remedies(refusal: Refusal, shape: SinkShape) -> str:
 class RejectedRows:
     """The table of one sink's rejected rows, with the sink's columns and the columns that describe the refusal.
 
-    Only the sink's job writes the table. For each batch, the table contains the rows refused in the latest attempt: a
-    run begins by removing the rows of an unfinished batch (:func:`discard_from`), because it writes this batch again.
+    Only the sink's job writes the table. For each batch, the table contains the rows refused in the latest attempt. A
+    run begins by removing the rows of an unfinished batch (:func:`discard_from`), because the run writes this batch
+    again.
     """
 
     path: str
@@ -142,7 +143,7 @@ def discard_from(warehouse: Warehouse, path: str, batch: int) -> None:
     """Removes the rows of ``batch`` and later ones from a sink's table of rejected rows. Does nothing if the table does
     not exist."""
     version = latest_version(warehouse, path)
-    # Every commit of rows replaces those of one batch, and batches are written in order.
+    # Every commit of rows replaces the rows of one batch, and batches are written in order.
     if version < 0 or _newest_batch(read_actions(warehouse, path, version)) < batch:
         return
     table = DeltaTable(path)

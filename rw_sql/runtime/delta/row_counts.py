@@ -24,7 +24,7 @@ _ROWS = "numOutputRows"
 
 
 class MiscountError(StalledError):
-    """A batch has a wrong number of rows. No part of the batch is committed; the job retries it."""
+    """A batch has a wrong number of rows. No part of the batch is committed. The job retries the batch."""
 
     def __init__(self, said: str) -> None:
         super().__init__(f"{MISCOUNT} {said}; no row of the batch is committed")
@@ -45,8 +45,8 @@ class Expected:
 
     ``limits_of`` names the origin of these limits in an error message.
 
-    ``of_read``: the limits apply to the rows that the batch reads, not to the rows that it writes. ``is_row_by_row``:
-    each row that the batch reads becomes one row that it writes.
+    If ``of_read`` is true, the limits apply to the rows that the batch reads, not to the rows that it writes. If
+    ``is_row_by_row`` is true, each row that the batch reads becomes one row that it writes.
     """
 
     least: int = 0
@@ -56,7 +56,7 @@ class Expected:
     is_row_by_row: bool = False
 
     def require(self, count: RowCount) -> None:
-        """Raises MiscountError with both numbers if the count is not as expected."""
+        """Raises MiscountError with the actual and the expected number if the count is not as expected."""
         if self.is_row_by_row and count.read is not None and count.read != count.written:
             raise MiscountError(f"{count.read} rows were read and {count.written} are to be written")
         found = count.read if self.of_read else count.written

@@ -1,18 +1,18 @@
 """Writes a large batch with Spark as Parquet files in a table's folder, and makes the actions that add the files.
 
-On a local path, Spark writes plain files to a separate folder, delta-rs reads the statistics in their footers, and
-the files are moved to the table's folder. The caller commits them, as it does for small batches; uncommitted files
-are invisible to readers. Delta's own writer in Spark would do all of this, but needs a quarter more CPU time, for
-its statistics per row and its lookup of the table per commit.
+On a local path, Spark writes plain files to a separate folder, delta-rs reads the statistics in their footers, and the
+files are moved to the table's folder. The caller commits these files, as it does for small batches. Uncommitted files
+are invisible to readers. Delta's own writer in Spark would do all of this, but needs a quarter more CPU time, for its
+statistics per row and its lookup of the table per commit.
 
-In an object store, moving a file is a copy, and Spark's plain writer would move each file twice. There, Delta's writer
-in Spark writes each file to its final place, into a separate table in a folder below the table's. The caller commits
-these files to the table, and the log of the separate table is deleted. Spark never commits to the table itself, because
-its log store for S3 may replace a version that another process has written.
+In an object store, moving a file is a copy, and Spark's plain writer would move each file twice. Therefore, in an
+object store, Delta's writer in Spark writes each file to its final place, into a separate table in a folder below the
+table's folder. The caller commits these files to the table, and the log of the separate table is deleted. Spark never
+commits to the table itself, because its log store for S3 may replace a version that another process has written.
 
 On a local path, the driver finds the files by listing the folder. The listing lacks files that an executor wrote
-elsewhere or that were deleted, and it may contain files that no task reported. The rows and files that tasks report,
-which Spark adds up, are therefore compared with the footers of the files.
+elsewhere or that were deleted, and it may contain files that no task reported. Therefore, the numbers of rows and files
+that the tasks report are compared with the footers of the files. Spark adds up the numbers of all tasks.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """The numbers of files and rows of one write, and of the rows that it read (None if they were not counted), as
-    reported by the tasks whose output Spark kept."""
+    """The number of files and of rows that one write has written, and the number of rows that it has read (None if they
+    were not counted). The numbers are reported by the tasks whose output Spark kept."""
 
     rows: int
     files: int
@@ -96,10 +96,10 @@ def write_files(
 ) -> Written:
     """Writes the rows of a frame to new files of the table; returns the actions that add them.
 
-    ``partition`` are the values of the table's partition columns, equal for all rows. The other columns are taken
-    from the frame by name and cast to the table's types; missing columns are NULL. ``is_new_data`` is false for rows
-    that the table already contains. ``save``, on a local path, saves the same rows in place of Spark. Raises
-    MiscountError if the number of rows in the files differs from the number that Spark's tasks report.
+    ``partition`` are the values of the table's partition columns, equal for all rows. The other columns are taken from
+    the frame by name and cast to the table's types. Missing columns are NULL. ``is_new_data`` is false for rows that
+    the table already contains. ``save``, on a local path, saves the same rows in place of Spark. Raises MiscountError
+    if the number of rows in the files differs from the number that Spark's tasks report.
     """
     if not warehouse.is_local:
         folder = f"{WRITTEN}/{job}-{run}-{uuid.uuid4().hex}"
@@ -129,7 +129,8 @@ def write_files(
 
 
 def _added(file: Mapping[str, Any], place: str, partition: Mapping[str, object], *, is_new_data: bool) -> AddAction:
-    """The action that adds a file, from the entry in another table's log; ``place`` is its path below the table."""
+    """The action that adds a file to a table, made from the file's entry in another table's log. ``place`` is the path
+    that precedes the file's name, relative to the table's folder."""
     return AddAction(
         path=f"{place}{file['path']}",
         size=file["size"],
@@ -165,8 +166,9 @@ def _files_in(warehouse: Warehouse, staged: str, statistics: dict[str, str]) -> 
 
 
 def _certain(stats: str, file: str) -> str:
-    """The statistics of a file, without minimum and maximum for columns that have none in some of its row groups, and
-    for long decimals, which delta-rs rounds (:mod:`rw_sql.connectors.delta.inexact_statistics`).
+    """The statistics of a file, without the minimum and maximum of two kinds of columns: columns that have no minimum
+    and maximum in some row groups of the file, and columns of long decimals, which delta-rs rounds
+    (:mod:`rw_sql.connectors.delta.inexact_statistics`).
 
     Writers of Parquet omit the minimum and maximum for a row group in which a value has more than 4,096 bytes. delta-rs
     would compute the file's minimum and maximum from the other groups only, and readers would skip rows. In a file of
@@ -194,8 +196,8 @@ def _has_min_max(chunk: Any) -> bool:
 
 
 def _drop(values: dict[str, Any], path: str) -> None:
-    """Removes the value of a column; the fields of a structure are nested, and the names in ``path`` may contain
-    dots."""
+    """Removes the value of a column. The values of a structure's fields are nested, and the names in ``path`` may
+    contain dots."""
     for name in [name for name in values if path == name or path.startswith(f"{name}.")]:
         if path == name or not isinstance(values[name], dict):
             del values[name]
@@ -270,7 +272,7 @@ def _written_in_place(
     rows = fitted(frame, table, partition)
     columns = [column for column in table.schema().fields if column.name not in partition]
     configuration = table.metadata().configuration
-    # Created by delta-rs, because Spark creates no table with a space in a column name.
+    # delta-rs creates the table, because Spark creates no table with a space in a column name.
     DeltaTable.create(
         place,
         Schema(columns),
@@ -330,7 +332,7 @@ def decoding_folder(path: str, *, job: str, run: int) -> str:
 
 
 def _unfinished(path: str, job: str) -> str:
-    """The folder of a job's files while Spark writes them; Delta's VACUUM ignores such names."""
+    """The folder of a job's files while Spark writes them. Delta's VACUUM ignores folders with such names."""
     return f"{path}/{_UNFINISHED}/{job}"
 
 

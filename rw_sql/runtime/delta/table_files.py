@@ -63,7 +63,7 @@ _MOST_UNLISTED = 1_000
 MOST_CHECKSUMS = 20
 """The number of newest versions whose checksums are kept.
 
-Readers open one of the newest versions; for an older one, Spark computes the checksum again.
+Readers open one of the newest versions. For an older version, Spark computes the state of the table again.
 """
 
 ORPHAN_SECONDS = 24 * 3600.0
@@ -145,7 +145,7 @@ class TableFiles:
             self._checkpoints.add(table.version())
 
     def oldest_needed(self, bound: int) -> int | None:
-        """The newest version up to ``bound`` before which all commits can be deleted; None if there is none.
+        """The newest version up to ``bound`` before which all commits can be deleted; None if there is no such version.
 
         A complete checkpoint of this version exists, and is old enough that no reader needs earlier commits.
         """
@@ -186,7 +186,7 @@ class TableFiles:
             text = json.dumps(body, separators=(",", ":"))
             self.warehouse.write_text(f"{self.pending}/{name}", text, is_durable=True)
         fault("upkeep.listed")
-        # Deletes the oldest first, so that the log has no gap after a kill.
+        # The oldest commits are deleted first, so that the log has no gap if the process is killed.
         for _, name in old:
             self.warehouse.remove(f"{self.table}/_delta_log/{name}")
             fault("upkeep.cleaning")
@@ -204,7 +204,7 @@ class TableFiles:
         if last < 0:
             return
         old: Iterable[int] = range(max(self._checksums_to + 1, self._kept_from), last + 1)
-        # Other processes have cleaned up most of the checksums that they wrote in the meantime.
+        # In the meantime, other processes have cleaned up most of the checksums that they had written.
         if self._checksums_to < 0 or last - self._checksums_to > _MOST_UNLISTED:
             found = (int(match[1]) for name in self._log_names() if (match := _CHECKSUM.fullmatch(name)))
             old = [version for version in found if version <= last]
@@ -217,7 +217,7 @@ class TableFiles:
 
         Keeps ``live`` files, and files that an existing commit removed from the table. A list may name such files
         because a REWIND restores files that had been replaced before. The versions between the REWIND and the second
-        removal need these files; when the commit of that removal is cleaned up, they are listed again.
+        removal need these files. When the commit of that removal is cleaned up, they are listed again.
 
         Also deletes lists of sufficient age that cannot be read. The files in a deleted list then count as left behind
         (:meth:`remove_orphans`).
@@ -267,7 +267,8 @@ class TableFiles:
             left.difference_update(unquote(action["add"]["path"]) for action in actions if "add" in action)
             if not left:
                 break
-        # Another process may have cleaned up commits meanwhile. It wrote their list first.
+        # In the meantime, another process may have cleaned up commits. Before the clean-up, that process wrote the list
+        # of the files that these commits replaced.
         listed = self._listed() if left else None
         if listed is None:
             return 0

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
 
 TABLE_SETTINGS = {
-    # Only commits before a checkpoint are cleaned up, so this limits the number of commits in a listing of a busy log.
+    # Only commits before a checkpoint are cleaned up, so this setting limits the number of commits in a listing of a
+    # busy log.
     "delta.checkpointInterval": "100",
     # The job deletes old commits itself, because it knows the readers and saves the commits' metadata first.
     "delta.enableExpiredLogCleanup": "false",

@@ -2,11 +2,13 @@
 
 A checksum file contains a table's protocol and metadata, its number of files and their total size (Delta protocol,
 "Version Checksum File"). Without a checksum file, Spark runs a job that reads every commit since the last checkpoint to
-find protocol and metadata, and compiles new code for this job at each version. delta-rs does not write checksum files,
-so rw_sql writes them for its commits. If a file is missing because a process was killed, Spark reads the log instead.
+find protocol and metadata. Spark also compiles new code for this job at each version. delta-rs does not write checksum
+files, so rw_sql writes them for its commits. If a file is missing because a process was killed, Spark reads the log
+instead.
 
 After a commit, delta-rs updates its own state of the table, which takes 4 to 10 ms. On a local path, another thread
-writes the checksum file meanwhile, because a view that reads the new version without it needs 0.12 s more.
+writes the checksum file at the same time, because a view that reads the new version without this file needs 0.12 s
+more.
 """
 
 from __future__ import annotations
@@ -108,7 +110,8 @@ class VersionChecksums:
         except Exception as error:  # noqa: BLE001 - the commit stays valid without a checksum
             # Without the file, Spark computes the state itself.
             self._known = None
-            if obstacle_of(error, self.warehouse.uri) is None:  # The owner's next heartbeat logs an obstacle.
+            # If there is an obstacle, the owner's next heartbeat logs it.
+            if obstacle_of(error, self.warehouse.uri) is None:
                 logger.warning("no checksum was written for %s: %s", self.path, error)
 
     @contextmanager

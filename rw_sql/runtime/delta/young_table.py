@@ -1,6 +1,6 @@
 """Young tables: tables with few commits, all of which only added rows.
 
-The commits alone determine their rows and files.
+The rows and files of a young table can be determined from its commits alone.
 
 For a query's first batch, and for each read of a version, Spark computes the state of a Delta table. Computing this
 state takes two to four Spark jobs regardless of the table's size. These jobs take most of the time of a small batch.

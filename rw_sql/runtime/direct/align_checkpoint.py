@@ -64,8 +64,8 @@ class Alignment:
 def positions_of(
     head: Head, fragment: str, kind: Connector, stored: Mapping[str, StoredState]
 ) -> dict[str, SplitState]:
-    """The positions of a fragment's splits: the positions that a later statement has set, otherwise the positions in
-    the checkpoint."""
+    """The positions of a fragment's splits. If a statement has set a split's position after the checkpoint was last
+    aligned, the result has that position; otherwise, it has the position in the checkpoint."""
     record = head.record or EMPTY
     reflected = record.epochs.get(fragment, -1)
     known = {**record.parked.get(fragment, {}), **(head.offsets(fragment, kind) or {})}
@@ -75,14 +75,14 @@ def positions_of(
             continue
         state = kind.decode_state(split, row.state)
         if row.epoch <= reflected and split in known:
-            # The term belongs to the position that the statement has set; the reader may have read further since then.
+            # The term belongs to the position that the statement has set. The reader may have read further since then.
             state = replace(state, offset=known[split], term=state.term if known[split] == state.offset else None)
         states[split] = state
     return states
 
 
 def align(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int) -> Alignment:
-    """Aligns the checkpoint; ``done`` is the last batch whose rows are in the view.
+    """Aligns the checkpoint. ``done`` is the last batch whose rows are in the view.
 
     If a batch must be finished first, returns its number in ``unfinished`` and changes nothing. Raises StalledError
     if the checkpoint lacks needed information.

@@ -82,7 +82,7 @@ def read_changes(files: CheckpointFiles) -> tuple[Change, ...]:
 
 
 def write_change(files: CheckpointFiles, change: Change) -> None:
-    """Writes a change, replacing the one with the same number."""
+    """Writes a change. Replaces the change with the same number, if there is one."""
     files.write(f"{FOLDER}/{change.number:06d}.json", _to_json(change))
 
 
@@ -98,7 +98,8 @@ def unfinished(changes: tuple[Change, ...], record: ReaderRecord) -> Change | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The end of a checkpoint: its last committed batch and its last planned batch, -1 if there is none.
+    """The end of a checkpoint: the numbers of its last committed batch and of its last planned batch. A number is -1 if
+    there is no such batch.
 
     ``text`` is the offset log's entry of the last committed batch. If a change to this entry is unfinished, ``text`` is
     the entry's content before the change.

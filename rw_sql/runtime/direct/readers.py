@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _ERRORS = "errors"
 
 _RECORD_BYTES = 512 * 1024
-"""The assumed size in bytes of a record that has not been read yet; few records are larger. With this size, a batch of
+"""The assumed size in bytes of a record that has not been read yet. Few records are larger. With this size, a batch of
 up to 64 records counts as small, and the size of a batch with more records is measured."""
 
 
@@ -86,8 +86,9 @@ class _Reader:
 class DirectReaders:
     """The view's direct readers.
 
-    ``terms`` maps a split, by its name in the view's commits, to the term (Kafka: leader epoch) of its log at the
-    position. ``unproved`` are the ranges of the batch in progress, which :meth:`require_same_log` checks.
+    ``terms`` maps a split to the term (Kafka: leader epoch) of the split's log at the position. The keys are the names
+    of the splits in the view's commits. ``unproved`` are the ranges of the batch in progress, which
+    :meth:`require_same_log` checks.
     """
 
     warehouse: Warehouse
@@ -204,7 +205,8 @@ class DirectReaders:
             self.terms.update((commit_key(reader.source.id, split), at) for split, at in reader.terms.known.items())
 
     def _set_up_for(self, batch: int) -> None:
-        """Sets up the readers for a planned batch. Raises StalledError if its records are no longer available."""
+        """Sets up the readers for a planned batch. Raises StalledError if the records of the batch are not available
+        any more."""
         head = read_head(self.files)
         record = head.record
         if record is None:
@@ -279,7 +281,7 @@ class DirectReaders:
         return frame if watermark is None else frame.withWatermark(*watermark)
 
     def know_lines(self, query: DataFrame) -> None:
-        """Records the fragment of each line of the offset log, or checks the recorded ones.
+        """Records the fragment of each line of the offset log, or checks the fragments that are already recorded.
 
         Raises StalledError if a fragment cannot be determined.
         """
@@ -305,7 +307,7 @@ class DirectReaders:
             write_record(self.files, with_lines(record, lines))
 
     def ranges(self, batch: int) -> dict[str, tuple[int, int]]:
-        """For each split, by its name in the view's commits, the range that a batch reads.
+        """Maps each split to the range that a batch reads. The keys are the names of the splits in the view's commits.
 
         Raises StalledError.
         """
@@ -330,7 +332,7 @@ class DirectReaders:
 
     def begin(self, ranges: Mapping[str, tuple[int, int]]) -> None:
         """Begins a batch with the ranges ``ranges``. Until :meth:`read_to` ends the batch, :meth:`require_same_log`
-        checks it. Raises StalledError for a record that the stream cannot read."""
+        checks the batch. Raises StalledError for a record that the stream cannot read."""
         self.unproved = {key: (start, end) for key, (start, end) in ranges.items() if end > start}
         for reader in self.readers:
             if isinstance(reader.kind, PartlyStreamingConnector):
@@ -363,8 +365,8 @@ class DirectReaders:
         return True
 
     def planned(self, ranges: Mapping[str, tuple[int, int]]) -> Planned:
-        """Limits for the number and the size of a batch's rows, both of which are known only after the batch is read.
-        For a batch of few offsets, the limits are estimates; for other batches, there are no limits."""
+        """Limits for the number and the size of a batch's rows. The exact number and size are known only after the
+        batch is read. For a batch of few offsets, the limits are estimates; for other batches, there are no limits."""
         offsets = sum(end - start for start, end in ranges.values())
         if offsets > SMALL_ROWS or len(self.spec.inputs) != 1:
             return Planned()
@@ -421,7 +423,8 @@ def _leaves(frame: DataFrame) -> list[Any]:
     """The sources of a streaming query, in the order of its offset log's lines."""
     leaves = analyzed_plan(frame).collectLeaves()
     found = [leaves.apply(i) for i in range(leaves.size())]
-    # A reference to a WITH query is also a leaf, but not a source; the leaves of its definition are included.
+    # A reference to a WITH query is also a leaf, but not a source. The leaves of the definition of the WITH query are
+    # included.
     return [leaf for leaf in found if str(leaf.getClass().getSimpleName()).startswith("StreamingRelation")]
 
 

@@ -2,7 +2,7 @@
 
 ``job`` runs large batches as a stateless Spark query. ``batch_reader`` and ``followed`` read small batches without a
 query, ``capture`` reads changes to a database, and ``change_feed`` forms its batches. ``warm_start`` and the modules
-that it uses prepare the restart after a move in advance.
+that it uses prepare in advance the restart that follows a move.
 
 Imports: ``upkeep``, ``positions`` and the packages below. Begin with ``job``.
 """

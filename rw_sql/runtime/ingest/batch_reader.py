@@ -50,8 +50,8 @@ class BatchPlan:
 class ReadBatch:
     """A batch that was read: its rows in this process (``small``), or its records, which Spark decodes and writes
     (``spark``). ``fetched`` is the number of records that this process has fetched; None if Spark reads them.
-    ``unproved`` are the ranges whose ends no term of a fetched record covers (Kafka: leader epoch), so that the run
-    must request the terms of their logs before it commits the batch."""
+    ``unproved`` are the ranges whose ends are not covered by the term of any fetched record (Kafka: leader epoch). The
+    run must request the terms of the logs of these ranges before it commits the batch."""
 
     small: pa.Table | None
     spark: SparkBatch | None
@@ -73,7 +73,7 @@ class BatchReader:
     schemas: SchemaRecords | MessageRecords | None
 
     def read(self, plan: BatchPlan, frame: DataFrame | None) -> ReadBatch:
-        """Reads a batch. ``frame`` has its records, if a query reads it.
+        """Reads a batch. ``frame`` has the records of the batch, if a query reads them.
 
         Raises LeftToSparkError if only a query can read the batch.
         """
@@ -96,7 +96,7 @@ class BatchReader:
         return ReadBatch(small=small, spark=spark, fetched=count, unproved=unproved)
 
     def arrow_save(self, plan: BatchPlan, spark: SparkBatch) -> SaveFiles | None:
-        """Saves a large batch with Arrow; None if Spark must decode it."""
+        """The function that saves a large batch with Arrow; None if Spark must decode the batch."""
         if self.arrow is None or not self.arrow.takes(spark.records, plan.expected):
             return None
         return partial(

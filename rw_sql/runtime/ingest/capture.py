@@ -51,7 +51,7 @@ READING = "reading the table"
 ADD_COLUMNS = "add_columns"
 """The name in ``Context.made`` of the function that adds columns to the tables that read an upstream table. The
 function's arguments are the source's id, the upstream table, the table's columns before the change, and the types of
-the new columns; it returns True if it has added columns."""
+the new columns; the function returns True if it has added columns."""
 
 _COLUMNS_SECONDS, _LOOK_SECONDS = 20.0, 0.1
 _REPORT_SECONDS = 1.0
@@ -63,8 +63,8 @@ _NOTE = "tables.json"
 
 
 def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tuple[str, TableProgress]]:
-    """For each upstream table, the name and the progress of its snapshot: from the last commit of the log, otherwise
-    from the stored note."""
+    """For each upstream table, the name and the progress of its snapshot. They come from the last commit of the log. If
+    this commit does not contain them, they come from the stored note."""
     noted_at, noted = _note(warehouse, source)
     for version, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
         if version <= noted_at:
@@ -76,7 +76,7 @@ def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tup
 
 def note_progress(warehouse: Warehouse, source: SourceRecord, version: int) -> None:
     """Stores the progress as of ``version``. Must be called before the commits up to that version are cleaned up,
-    because they may contain it.
+    because the progress may be stored only in these commits.
 
     The progress of later commits is left out, because a REWIND may revert them but cannot revert the stored progress.
     """
@@ -118,7 +118,7 @@ class Capture:
 
     ``tables`` is the progress of each upstream table as stored in the last commit, with the name of its snapshot.
     ``made`` is the position from which the run reads. ``least_bucket`` is the first hour (:func:`_least_bucket`) that
-    all tables read; rows that are written while the clock shows an earlier hour get this hour.
+    all tables read. Rows that are written while the clock shows an earlier hour get this hour.
     """
 
     context: Context
@@ -289,8 +289,8 @@ class Capture:
         return {table: (snapshot, last.get(table, progress)) for table, (snapshot, progress) in self.tables.items()}
 
     def stored_with(self, progress: Mapping[str, tuple[str, TableProgress]], *, is_due: bool) -> dict[str, list[str]]:
-        """The progress to store in a commit: the whole progress if any part has changed since it was last stored, or if
-        ``is_due``; otherwise nothing."""
+        """The progress to store in a commit. This is the whole progress if any part has changed since the last time
+        that progress was stored, or if ``is_due`` is true. Otherwise, the result is empty."""
         return written_progress(progress) if is_due or progress != self._written else {}
 
     def _report(self, progress: Mapping[str, tuple[str, TableProgress]]) -> None:
@@ -432,7 +432,7 @@ def begin_upstream(
     *,
     is_new: bool,
 ) -> SplitState:
-    """Creates the slot and the publication if they are missing and nothing has been read; adds tables to the
+    """Creates the slot and the publication if they are missing and nothing has been read. Adds tables to the
     publication.
 
     Returns the position from which to read. This position is after the stored position only if the slot is new and was

@@ -43,8 +43,8 @@ MOST_ROWS = 200_000
 class ChangeFeed:
     """Distributes the changes taken from a reader over numbered entries, one entry per batch.
 
-    ``position`` and ``progress`` are the values of the last commit. ``is_new``: the first batch is added at once, even
-    without a change, so that the position is recorded. ``wanted`` is the position that a FLUSH waits for.
+    ``position`` and ``progress`` are the values of the last commit. If ``is_new`` is true, the first batch is added at
+    once, even without a change, so that the position is recorded. ``wanted`` is the position that a FLUSH waits for.
     ``batch_seconds`` is the duration of the last batch. Batches of few rows are kept apart by INTERVAL_FACTOR times
     this duration, at most by MOST_INTERVAL_SECONDS.
     """
@@ -130,6 +130,6 @@ class ChangeFeed:
             if self._add is not None:
                 self._add()
         except Exception:
-            # Spark has ended, and its stream too. The code that runs the batches reports this.
+            # Spark and its stream have ended. The code that runs the batches reports this.
             logger.debug("an entry could not be added", exc_info=True)
             self._is_closed.set()

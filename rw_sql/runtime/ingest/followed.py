@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.rate_limit import BatchLimits
 
 MOST_SPLITS = 1000
-"""The maximum number of splits that a fetcher follows. Each of its requests names all splits of a server."""
+"""The maximum number of splits that a fetcher follows. Each request of a fetcher names all splits of a server."""
 
 _WAIT_SECONDS = 0.05
 """The time in seconds for which the fetcher waits for records, and thus the longest time for which a stop waits for the
@@ -48,7 +48,7 @@ def may_follow(kind: Connector, fetcher: RecordFetcher | None, splits: int, pace
 class FollowedSource:
     """The records of one source after ``positions``, which grow with each batch.
 
-    ``require_same`` raises an error if the upstream is no longer the same one.
+    ``require_same`` is a function that raises an error if the upstream has been replaced.
     """
 
     kind: PooledConnector
@@ -70,7 +70,7 @@ class FollowedSource:
         try:
             known = self.kind.pooled_ends(self.options, tuple(self.positions))
         except OSError:
-            known = {}  # The first batch reports the error, if it lasts.
+            known = {}  # If the error lasts, the first batch reports it.
         if sum(max(0, known.get(split, 0) - at) for split, at in self.positions.items()) > SMALL_ROWS:
             return False
         self.fetcher.follow(dict(self.positions))
@@ -97,7 +97,7 @@ class FollowedSource:
         return bool(self.ends)
 
     def _asked(self, now: float) -> dict[str, int]:
-        """The ends that the upstream reports, of splits with new records."""
+        """The ends of the splits with new records, as the upstream reports them."""
         try:
             known = self.kind.pooled_ends(self.options, tuple(self.positions))
         except OSError:

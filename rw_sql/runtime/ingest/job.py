@@ -69,8 +69,8 @@ A start needs to read only the commits after the recorded positions.
 """
 
 MOST_NAMED_SPLITS = 1000
-"""Up to this number of splits, every commit contains the positions of all splits. With more splits, it contains only
-the positions that it advances."""
+"""Up to this number of splits, every commit contains the positions of all splits. With more splits, a commit contains
+only the positions that it advances."""
 
 
 def _note_all(context: Context, source: SourceRecord, version: int, *, run: int, epoch: int) -> None:
@@ -111,7 +111,7 @@ class Ingest:
     followed: FollowedSource | None = field(default=None, init=False)
     mode: BatchMode = field(init=False)
     batches: int = field(default=0, init=False)
-    """The number of batches that this run has written: the number of the next one."""
+    """The number of batches that this run has written, which is also the number of the next batch."""
     _first_of_query: int = field(default=0, init=False)
     """The number of the first batch of the current query, which numbers its batches from 0."""
     _was_fetched: bool = field(default=False, init=False)
@@ -126,9 +126,9 @@ class Ingest:
     ) -> Ingest:
         """Claims a run, fences earlier ones, reads the position, and starts.
 
-        ``before`` is this process's last run of the reader, if it ended cleanly; the new run reuses its resources.
-        ``prepared`` is a warm start, if there is one. Raises StalledError; if the upstream does not respond, the error
-        is raised before anything is written.
+        ``before`` is this process's last run of the reader, if it ended cleanly. The new run reuses the resources of
+        that run. ``prepared`` is a warm start, if there is one. Raises StalledError. If the upstream does not respond,
+        this error is raised before anything is written.
         """
         if prepared is not None and not prepared.is_current(spec):
             prepared.abandon()
@@ -158,8 +158,8 @@ class Ingest:
         if output is not None:
             output.fit(schema, statistics=statistics)
         else:
-            # Runs before the fence, because the fence's commit may trigger Delta's clean-up of old commits and their
-            # positions.
+            # The positions are recorded before the fence, because the fence's commit may trigger Delta's clean-up of
+            # old commits and their positions.
             note_positions(context, source, run=run.run, epoch=run.epoch)
             fault("ingest.after_first_note")
             output = JobOutput.open(
@@ -266,7 +266,8 @@ class Ingest:
         )
 
     def _begin_batches(self, prepared: WarmStart, states: dict[str, SplitState]) -> None:
-        """Starts a thread, or a query: the speculative one, if it begins at the positions ``states``."""
+        """Starts a thread or a query that writes the batches. Uses the speculative query if it begins at the positions
+        ``states``."""
         early = prepared.early
         if self.capture is not None:
             on_changes = self.streaming.guarded(partial(self._on_changes, self.capture))
@@ -309,9 +310,9 @@ class Ingest:
             self._write(self._ranges(self.followed.ends), self.batches)
 
     def _write(self, ranges: dict[str, tuple[int, int]], batch: int, frame: DataFrame | None = None) -> None:
-        """Writes a batch. ``frame`` has its records, if a query reads it.
+        """Writes a batch. ``frame`` has the records of the batch, if a query reads them.
 
-        Raises LeftToSparkError if only a query can read it.
+        Raises LeftToSparkError if only a query can read the batch.
         """
         moved = {split: (start, end) for split, (start, end) in ranges.items() if end > start}
         expected = record_count(self.kind, self.options, moved)
@@ -424,7 +425,7 @@ class Ingest:
 
     @property
     def is_unproven(self) -> bool:
-        """True while a batch is in progress and none has succeeded yet."""
+        """True while a batch is in progress and no batch of the run has succeeded yet."""
         return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
@@ -448,7 +449,7 @@ class Ingest:
 
         The remaining query does nothing, but ending it may take a tenth of a second, because Spark's thread may be
         sleeping. If the query remains, this method does not record the positions. The next run records the positions,
-        unless it reuses this reader; :meth:`StoppedReader.close` records them too.
+        unless it reuses this reader. :meth:`StoppedReader.close` records them too.
         """
         end = None
         try:
@@ -462,7 +463,8 @@ class Ingest:
                 else:
                     self.mode.cancel()
         finally:
-            # Needed even without a JVM, because a batch may still be committing through delta-rs in this process.
+            # This call is needed even if the JVM has ended, because a batch may still be committing through delta-rs in
+            # this process.
             self.streaming.forbid()
             if end is None:
                 self._close_clients()

@@ -131,7 +131,7 @@ class SpeculativeQuery:
         return (self.run, self.states) == (run, states)
 
     def go_on(self, write: Write) -> StreamingQuery:
-        """Lets the query write its batches. Returns the query, which from now on belongs to the run."""
+        """Makes the query continue and write its batches. Returns the query, which the run owns from now on."""
         self._write.set_result(write)
         return self.query
 
@@ -141,7 +141,8 @@ class SpeculativeQuery:
             return
         try:
             ended = prepare(self.query.stop, "stopping")
-            # Errors of its batch are not logged while it is being stopped.
+            # The batch stays blocked until the query is being stopped, because Spark does not log errors of the batch
+            # from then on.
             while self.query.isActive and not ended.done():
                 time.sleep(_LOOK_SECONDS)
         finally:

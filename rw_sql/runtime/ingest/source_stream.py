@@ -32,8 +32,9 @@ class SourceStream:
     """The stream of one run of a reader, and the fetcher of its small batches. Not thread-safe.
 
     ``session`` is at first the session of the reader's last run in this process (or None), and later the session of
-    this run. A run without a query opens its session only if it needs one. For a connector that reads ranges, ``feed``
-    has the ranges of each batch as soon as the stream is open. ``may_follow``: the run may begin without a query.
+    this run. A run without a query opens a session only if it needs a session. For a connector that reads ranges,
+    ``feed`` has the ranges of each batch as soon as the stream is open. If ``may_follow`` is true, the run may begin
+    without a query.
     """
 
     context: Context

@@ -54,7 +54,7 @@ class SparkBatch:
     def write(
         self, output: JobOutput, ranges: dict[str, tuple[int, int]], *, expected: Expected, save: SaveFiles | None
     ) -> None:
-        """Appends the rows to the log. Spark writes them, or ``save``."""
+        """Appends the rows to the log. If ``save`` is given, ``save`` writes the rows; otherwise Spark writes them."""
         write = partial(
             output.append_frame,
             batch=self.batch,

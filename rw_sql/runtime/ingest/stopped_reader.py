@@ -54,7 +54,7 @@ class StoppedReader:
         return prepared
 
     def take_prepared(self) -> WarmStart | None:
-        """Takes the warm start if its preparation succeeded; the caller then owns it."""
+        """Takes the warm start if its preparation succeeded. The caller then owns the warm start."""
         with self._taking:
             return self._take()
 

@@ -58,8 +58,8 @@ class WarmStart:
     ) -> WarmStart:
         """Requests the splits and ends of the upstream, and opens the stream.
 
-        ``is_warm``: this process's last run of the reader ended cleanly a short while ago. ``session`` is its session,
-        if it had one. Raises StalledError if the run cannot begin.
+        ``is_warm`` is true if this process's last run of the reader ended cleanly a short while ago. ``session`` is the
+        session of that run, if the run had one. Raises StalledError if the run cannot begin.
         """
         snapshot = context.metastore.snapshot()
         source = snapshot.get(spec.source_id)

@@ -22,7 +22,7 @@ class Applied:
         self._pending: frozenset[str] = frozenset()
 
     def tell(self, epoch: int, pending: Collection[str]) -> None:
-        """Records that the owner has acted on ``epoch``; the jobs in ``pending`` do not match it yet."""
+        """Records that the owner has acted on ``epoch``. The jobs in ``pending`` do not match it yet."""
         with self._changed:
             if epoch != self._epoch or self._pending != pending:
                 self._epoch, self._pending = epoch, frozenset(pending)

@@ -1,9 +1,9 @@
-"""Decodes the batches of a source with Arrow instead of Spark, where that is possible.
+"""Decodes the batches of a source with Arrow instead of Spark, if Arrow can decode them.
 
-A large batch of JSON needs most of its CPU time for decoding, and most of the rest for writing. Spark still reads the
-records and runs the tasks. A small batch is decoded in this process, because Spark would need most of its time to plan
-the decoding. :mod:`rw_sql.runtime.decoding.json_blocks` decides for each record whether Arrow decodes it; Spark decodes
-the other records, so the rows are the same as without Arrow.
+A large batch of JSON needs most of its CPU time for decoding, and most of the remaining time for writing. Spark still
+reads the records and runs the tasks. A small batch is decoded in this process, because Spark would need most of its
+time to plan the decoding. :mod:`rw_sql.runtime.decoding.json_blocks` decides for each record whether Arrow decodes it.
+Spark decodes the other records, so the rows are the same as without Arrow.
 """
 
 from __future__ import annotations
@@ -108,9 +108,10 @@ _without: WeakSet[SparkContext] = WeakSet()
 
 @dataclass(slots=True)
 class ArrowBatches:
-    """Decodes small batches of one source, and decodes and writes large ones.
+    """Decodes the small batches of one source, and decodes and writes the large batches.
 
-    ``is_shared`` is true if Spark's Python processes can write to the warehouse, which must not be in an object store.
+    ``is_shared`` is true if Spark's Python processes can write to the warehouse. They cannot write to a warehouse in an
+    object store.
     """
 
     statement: CreateSource
@@ -122,7 +123,8 @@ class ArrowBatches:
 
     @staticmethod
     def of(warehouse: Warehouse, statement: CreateSource, run: int) -> ArrowBatches | None:
-        """The decoder for a source; None if Spark must decode all batches because of their format or their types."""
+        """The decoder for a source; None if Spark must decode all batches of the source because of its format or the
+        types of its columns."""
         connector = connector_of(statement) or ""
         if encode_of(statement) != "JSON" or included_offset(connector):
             return None
@@ -213,8 +215,8 @@ class ArrowBatches:
         since: Mapping[str, int],
         renamed: Mapping[str, str] | None = None,
     ) -> Reported | None:
-        """Saves the rows of records as Parquet files in a new folder; ``schema`` are the table's columns. ``renamed``
-        are those whose names in the log differ (name in the table → name in the log).
+        """Saves the rows of records as Parquet files in a new folder. ``schema`` are the table's columns. ``renamed``
+        maps the name of a column in the table to its name in the log, for each column whose two names differ.
 
         For records that Arrow does not decode, ``rows_of`` makes the table's rows with Spark, and ``by_spark`` saves
         these rows. Returns None, and leaves nothing, if the Python processes of this Spark cannot run Arrow. Raises
@@ -314,8 +316,8 @@ def is_large(records: int, schema: pa.Schema) -> bool:
 
 
 def _arrow_type(kind: DataType, scalars: Mapping[str, pa.DataType]) -> pa.DataType | None:
-    """The type in which Arrow reads a column; None if it does not. ``scalars`` are the types without parts that it
-    reads, by name."""
+    """The type in which Arrow reads a column; None if Arrow does not read the column. ``scalars`` are the types without
+    parts that Arrow reads, by name."""
     if kind.element is not None:
         element = _arrow_type(kind.element, _TYPES_IN_PARTS)
         return None if element is None else pa.list_(element)
@@ -327,7 +329,7 @@ def _arrow_type(kind: DataType, scalars: Mapping[str, pa.DataType]) -> pa.DataTy
 
 
 def _values_in(kind: pa.DataType) -> int:
-    """The number of values in a value of a type, where an array counts as one item."""
+    """The number of values in a value of a type. An array counts as if it had one item."""
     if pa.types.is_list(kind):
         return _values_in(kind.value_type)
     return sum(_values_in(field.type) for field in kind) if pa.types.is_struct(kind) else 1
@@ -352,7 +354,8 @@ def _codec(name: str) -> str:
 
 
 def _text(raw: Column) -> Column:
-    """A record extended by the member ``END``, if its last character is a brace; otherwise the unchanged record."""
+    """If the last character of a record is a brace: the record, extended by the member ``END``. Otherwise, the
+    unchanged record."""
     cut = f.concat(f.substring(raw, f.lit(1), f.octet_length(raw) - 1), f.lit(_SUFFIX.encode()))
     return f.when(f.endswith(raw, f.lit(b"}")), cut).otherwise(raw).alias("_rw_text")
 

@@ -38,8 +38,8 @@ _ENDING_SECONDS = 1.0
 
 
 class LeftToSparkError(Exception):
-    """The next batch must be written by a streaming query, because of its size or its content. ``is_final``: all
-    following batches too."""
+    """The next batch must be written by a streaming query, because of its size or its content. If ``is_final`` is true,
+    a query must also write all following batches."""
 
     def __init__(self, reason: str, *, is_final: bool = False) -> None:
         super().__init__(reason)
@@ -48,15 +48,15 @@ class LeftToSparkError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class BatchMode:
-    """Determines how one run of a job writes its batches: with a query or with a thread. Changes between the two are
-    made one at a time, and none is made once the run is being stopped.
+    """Determines how one run of a job writes its batches: with a query or with a thread. Only one change between query
+    and thread is made at a time, and no change is made once the run is being stopped.
 
     ``start_query`` starts a query at the run's position, ``end_query`` ends it, and ``has_completed`` is true once the
     query has completed a batch. A query completes a batch after it has written the batch. ``open`` prepares the
-    thread's first batch after a query; it returns False if a query must continue. ``has_next`` and ``write_next`` find
-    and write the thread's batches; both may raise LeftToSparkError. Between two calls of ``has_next`` that find
-    nothing, the thread waits ``look_seconds``; ``interval_seconds`` and ``interval_factor`` keep its batches apart, as
-    :class:`InputThread` describes.
+    thread's first batch after a query. It returns False if a query must continue. ``has_next`` looks for the thread's
+    next batch, and ``write_next`` writes this batch. Both functions may raise LeftToSparkError. Between two calls of
+    ``has_next`` that find nothing, the thread waits ``look_seconds``. ``interval_seconds`` and ``interval_factor``
+    determine the minimum time between two batches of the thread (see :class:`InputThread`).
     """
 
     job: str
@@ -72,19 +72,20 @@ class BatchMode:
     interval_factor: float = 0.0
     is_possible: bool = True
     _last_of_query: int | None = field(default=None, init=False)
-    """The last batch of a query whose place a thread is taking."""
+    """The last batch of the query, while a thread is taking the query's place; otherwise None."""
     _small: int = field(default=0, init=False)
     _needed: int = field(default=1, init=False)
     _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def announce(self) -> None:
-        """Lets the thread, if there is one, look for input at once."""
+        """Makes the thread, if there is one, look for input at once."""
         thread = self.streaming.thread
         if thread is not None:
             thread.announce()
 
     def require_query(self) -> None:
-        """Must precede each batch of the query. Raises BrokenOffError if a thread is taking the query's place."""
+        """Must be called before each batch of the query. Raises BrokenOffError if a thread is taking the query's
+        place."""
         if self._last_of_query is None:
             return
         # Spark logs the errors of a batch only until the stop of its query has begun.
@@ -94,10 +95,11 @@ class BatchMode:
         raise BrokenOffError
 
     def after_batch(self, batch: int, *, is_small: bool, prepare: Callable[[], bool] | None = None) -> None:
-        """Must follow each batch of the query. A thread takes the query's place after enough successive batches that
-        were small and had read all of the query's input (``is_small``).
+        """Must be called after each batch of the query. A thread takes the query's place after enough successive
+        batches that were small and had read all of the query's input (``is_small``).
 
-        ``prepare`` is called before the thread's start; if it returns False, no thread can write this run's batches.
+        ``prepare`` is called before the thread's start. If ``prepare`` returns False, no thread can write this run's
+        batches.
         """
         if not self.is_possible:
             return
@@ -190,8 +192,8 @@ class BatchMode:
 
     @contextmanager
     def _change(self) -> Iterator[bool]:
-        """A context manager for a change; its value is False, and nothing may be changed, once the run is being
-        stopped."""
+        """A context manager for a change between query and thread. Once the run is being stopped, the value of the
+        context manager is False, and the caller must not make the change."""
         while not self._changing.acquire(timeout=_LOOK_SECONDS):
             if self.streaming.is_stopping:
                 yield False

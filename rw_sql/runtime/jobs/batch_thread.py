@@ -1,6 +1,6 @@
 """Writes batches whose rows do not pass through a streaming query. A thread of this process replaces Spark's query.
 
-For each batch, a query would plan and start jobs; between batches, it would sleep.
+A query would plan and start Spark jobs for each batch, and would sleep between batches.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ batch can commit nothing."""
 
 
 INTERVAL_FACTOR = 3.0
-"""The minimum interval between two small batches of a source, in multiples of a batch's duration. Each commit is also a
-batch of every view. Records that arrive continuously are therefore written up to twenty times a second on idle cores,
-and less often if the cores are busy; a record that arrives alone is written at once."""
+"""The minimum interval between two small batches of a source, in multiples of a batch's duration. Each commit of the
+source also causes a batch in every view of the source. Records that arrive continuously are therefore written up to
+twenty times a second on idle cores, and less often if the cores are busy. A record that arrives alone is written at
+once."""
 
 MOST_INTERVAL_SECONDS = 0.25
-"""The maximum interval that is kept between batches because of their durations, in seconds."""
+"""The maximum interval in seconds that INTERVAL_FACTOR causes between two batches."""
 
 
 class BatchThread:
     """Writes the announced batches one after another, until a batch fails or :meth:`stop` is called. Thread-safe."""
 
     def __init__(self, name: str, write: Callable[[str, int], None], *, interval_seconds: float = 0.0) -> None:
-        """``write`` writes one batch; it receives the batch's number twice, as text and as an integer.
-        ``interval_seconds`` is the minimum time between the starts of two batches."""
+        """``write`` is a function that writes one batch. It receives the batch's number twice: as text and as an
+        integer. ``interval_seconds`` is the minimum time between the starts of two batches."""
         self._write = write
         self._interval_seconds = interval_seconds
         self._announced = 0
@@ -85,7 +86,8 @@ class BatchThread:
                 logger.debug("batch %d failed", batch, exc_info=True)
 
     def _interval_after(self, _taken_seconds: float) -> float:
-        """The minimum time in seconds between the starts of a batch, which took ``_taken_seconds``, and of the next."""
+        """The minimum time in seconds between the start of a batch that took ``_taken_seconds`` and the start of the
+        next batch."""
         return self._interval_seconds
 
     def _is_due(self, batch: int, at: float) -> bool:
@@ -111,8 +113,8 @@ class InputThread(BatchThread):
     ) -> None:
         """``has_input`` is called after each batch, after each :meth:`announce`, and every ``look_seconds``. If
         ``has_input`` itself waits for input, ``look_seconds`` is 0, and there is no pause between two calls.
-        ``interval_factor`` is the minimum time between the starts of two batches in multiples of the first one's
-        duration; it adds at most 0.25 seconds."""
+        ``interval_factor`` is the minimum time between the starts of two batches, as a multiple of the duration of the
+        first batch. This minimum time is at most 0.25 seconds."""
         super().__init__(name, write, interval_seconds=interval_seconds)
         self._has_input = has_input
         self._look_seconds = look_seconds

@@ -24,7 +24,7 @@ def desired_jobs_of_group(
 ) -> dict[str, JobSpec]:
     """The jobs that the catalog ``now`` requires of the owner of a resource group.
 
-    ``jobs`` are the jobs of the same group in the snapshot ``before``; without ``before``, all jobs are derived.
+    ``jobs`` are the jobs of the same group in the snapshot ``before``. If ``before`` is None, all jobs are derived.
     """
     if before is not None and before.epoch == now.epoch:
         return jobs

@@ -40,9 +40,9 @@ class Context:
     """One attached warehouse in this process. ``owner`` is this process's name in the lease.
 
     ``group`` is the resource group whose jobs this process runs, if it runs any. ``owning`` is set while this process
-    runs jobs; ``applied`` then contains the epoch that the jobs have adopted, and ``store`` shows whether this process
-    can write the warehouse. ``lease_watches`` observe the owners of other groups. ``made`` contains objects that
-    packages above this one create once per warehouse.
+    runs jobs. During this time, ``applied`` contains the epoch that the jobs have adopted, and ``store`` shows whether
+    this process can write the warehouse. ``lease_watches`` observe the owners of other groups. ``made`` contains
+    objects that packages above this one create once per warehouse.
     """
 
     warehouse: Warehouse
@@ -60,7 +60,8 @@ class Context:
     made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def note_batch(self, job: str, at_ms: int, seconds: float) -> None:
-        """Records a batch of a job that ended without an error; jobs at rest that read its output are woken."""
+        """Records a batch of a job that ended without an error. Jobs at rest that read the output of this job are
+        woken."""
         self.figures.note_batch(job, at_ms, seconds)
         self.wakes.note_batch(job)
 
@@ -80,7 +81,8 @@ class Context:
         return is_owned(lease if lease is not None else self.metastore.jobs.lease(self.group), now_ms=now_ms())
 
     def holds_lease(self) -> bool:
-        """True if the stored lease of this process's group, read anew, is this process's and has not expired."""
+        """Reads the stored lease of this process's group again. Returns True if this process holds the lease and the
+        lease has not expired."""
         lease = self.metastore.jobs.lease(self.group)
         is_own = lease is not None and lease.owner == self.owner
         return is_own and is_held(lease, is_local=self.warehouse.is_local, now_ms=now_ms())
@@ -88,7 +90,8 @@ class Context:
     def resolve(
         self, options: PlannedOptions, snapshot: Snapshot, candidates: tuple[SecretRecord, ...] = ()
     ) -> dict[str, str]:
-        """The options with secrets in place of their references. Raises SqlError if a secret cannot be read."""
+        """The options, with the values of secrets in place of references to secrets. Raises SqlError if a secret cannot
+        be read."""
         altered = {secret.id: secret for secret in candidates}
         return {key: self._value(value, snapshot, altered) for key, value in options}
 
@@ -102,7 +105,7 @@ class Context:
         return str(private_file(text)) if value.is_file else remember_secret(text)
 
     def options_of(self, source: SourceRecord, snapshot: Snapshot) -> dict[str, str]:
-        """A source's options, with secrets in place of their references."""
+        """A source's options, with the values of secrets in place of references to secrets."""
         return self.resolve(source_options(snapshot, source), snapshot)
 
     def log_path(self, source: SourceRecord) -> str:

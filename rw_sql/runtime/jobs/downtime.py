@@ -28,7 +28,7 @@ Shorter periods are ignored, because heartbeats are late on a busy machine.
 """
 
 MOST = 500
-"""The maximum number of recorded periods; the oldest ones are dropped."""
+"""The maximum number of recorded periods. If there are more, the oldest periods are dropped."""
 
 Stretch = tuple[int, int]
 
@@ -38,14 +38,14 @@ def note_downtime(warehouse: Warehouse, last: Lease | None, at_ms: int) -> None:
     is long enough."""
     if last is None or at_ms - last.heartbeat_ms < LEAST_MS:
         return
-    # The same period was recorded before if the lease could not be taken then.
+    # If an earlier attempt to take the lease failed, that attempt has already recorded this period with an earlier end.
     known = [each for each in downtime(warehouse, last.group, until_ms=at_ms) if each[0] != last.heartbeat_ms]
     known.append((last.heartbeat_ms, at_ms))
     warehouse.write_text(_file(warehouse, last.group), json.dumps(sorted(known)[-MOST:]), is_durable=True)
 
 
 def downtime(warehouse: Warehouse, group: str = DEFAULT_GROUP, *, until_ms: int = 0) -> list[Stretch]:
-    """The recorded periods in which no process ran the jobs of a group; they may overlap.
+    """The recorded periods in which no process ran the jobs of a group. The periods may overlap.
 
     If the record cannot be read, the result is one period that ends at ``until_ms``, so that no reader is considered to
     have waited too long.
@@ -61,7 +61,7 @@ def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
     """The recorded periods of a group. For a group that this process does not run and that has no owner now, the result
     includes the period in progress.
 
-    That group's next owner will record this period, but upkeep of other groups needs it before then.
+    The group's next owner will record the period in progress, but upkeep of other groups needs this period before then.
     """
     found = downtime(context.warehouse, group, until_ms=now_ms)
     if group == context.group:
@@ -87,6 +87,6 @@ def waited_ms(since_ms: int, now_ms: int, stretches: Iterable[Stretch]) -> int:
 
 
 def _file(warehouse: Warehouse, group: str) -> str:
-    # Each owner writes its own file.
+    # Each group has a separate file, because each owner writes only its own file.
     name = "downtime" if group == DEFAULT_GROUP else f"downtime-{group}"
     return f"{warehouse.uri}/checkpoints/{name}.json"

@@ -47,7 +47,8 @@ def owned_groups(context: Context) -> frozenset[str]:
 
 
 def groups_in_use(context: Context, snapshot: Snapshot) -> tuple[str, ...]:
-    """The groups that have jobs or an owner, sorted by name; if there are none, the group of this process.
+    """The groups that have jobs or an owner, sorted by name. If no group has jobs or an owner, the result is the group
+    of this process.
 
     A group without jobs needs no owner, even if it has objects or once had an owner.
     """
@@ -59,8 +60,8 @@ def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Ma
     """The leases, by group, of other processes that have not applied ``epoch`` and may still run jobs as they were
     before that epoch.
 
-    ``without`` is a group to ignore. A lease that another process could take is ignored too, because its owner has
-    ended or is fenced in an object store.
+    ``without`` is a group to ignore. A lease that another process could take is ignored too, because the owner of such
+    a lease has ended or, in an object store, is fenced.
     """
     return {
         group: lease
@@ -72,8 +73,8 @@ def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Ma
 def _may_run(context: Context, lease: Lease) -> bool:
     """True if the owner of a group may still run jobs.
 
-    For a process on another machine, observed renewals count instead of the heartbeat's time, which comes from that
-    machine's clock.
+    For a process on another machine, the renewals that this process observes count. The time of the heartbeat does not
+    count, because it comes from the clock of the other machine.
     """
     at, is_here = now_ms(), lease.host == this_machine()
     if is_here or lease.is_released:

@@ -51,7 +51,8 @@ def batch_bytes(spark: SparkSession) -> str:
 
 
 def path_of(warehouse: Warehouse, given: ViewInput) -> str:
-    """The path of an input's table. For an external table, the environment of its store is completed for delta-rs."""
+    """The path of an input's table. For an external table, also completes the environment variables from which delta-rs
+    reads the settings of the table's store."""
     if given.path:
         warehouse.files_at(given.path)
     return given.path or warehouse.data(given.id, given.generation)
@@ -60,7 +61,7 @@ def path_of(warehouse: Warehouse, given: ViewInput) -> str:
 def require_input(context: Context, given: ViewInput) -> DeltaTable:
     """Waits until the input's job has created its table with the needed columns; returns the table.
 
-    Raises StalledError if that takes longer than _INPUT_SECONDS.
+    Raises StalledError if the wait takes longer than _INPUT_SECONDS.
     """
     path = path_of(context.warehouse, given)
     deadline = time.monotonic() + _INPUT_SECONDS
@@ -104,8 +105,8 @@ def input_frame(
 ) -> DataFrame:
     """The stream of one input: the rows of a source's log without decode errors, or the rows appended to a view.
 
-    A batch reads about ``most_bytes`` (default: :func:`batch_bytes`). If ``table`` is given, it is read instead of
-    the input's table.
+    A batch reads about ``most_bytes`` (default: :func:`batch_bytes`). If ``table`` is given, this table is read instead
+    of the input's table.
     """
     reader = spark.readStream.format("delta").option("maxBytesPerTrigger", most_bytes or batch_bytes(spark))
     if not given.path:
@@ -126,8 +127,8 @@ def selected_rows(
 ) -> DataFrame:
     """The rows of an input's files as queries see them: without undecodable records, with the input's columns.
 
-    ``is_live``: without the rows that the view reads in its backfill. ``is_numbered``: for a change data capture
-    source, see :func:`cdc_frame`.
+    If ``is_live`` is true, the rows that the view reads in its backfill are left out. ``is_numbered`` applies to a
+    change data capture source; see :func:`cdc_frame`.
     """
     if given.live_from is not None:
         rows = cdc_frame(rows, source_definition(given.decoded_by), given.live_from, is_numbered=is_numbered)
@@ -177,7 +178,8 @@ def feed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataF
 
 
 def feed_columns(given: ViewInput) -> tuple[str, ...]:
-    """The columns of a view whose rows change, with hidden keys, as expressions over the columns of its files."""
+    """For a view whose rows change: its columns, including hidden keys, as expressions over the columns of the view's
+    files."""
     return given.selection((*given.columns, *(key for key in given.keys if key not in given.columns)))
 
 
@@ -187,8 +189,8 @@ def signed_frame(context: Context, spark: SparkSession, given: ViewInput) -> Dat
 
 
 def signed_rows(given: ViewInput, changes: DataFrame) -> DataFrame:
-    """Rows with CHANGE, with the columns visible to queries and a column SIGN: 1 for an added row, -1 for a removed
-    row."""
+    """Converts rows with the column CHANGE to rows with the columns visible to queries and the column SIGN. SIGN is 1
+    for an added row and -1 for a removed row."""
     comes = f"CAST(CASE WHEN {CHANGE} IN ('insert', 'update_postimage') THEN 1 ELSE -1 END AS BIGINT) AS {SIGN}"
     return changes.selectExpr(*_quoted(given.columns), comes)
 

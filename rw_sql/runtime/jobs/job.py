@@ -24,7 +24,7 @@ class Job(Protocol):
 
     @property
     def is_unproven(self) -> bool:
-        """True while a batch is in progress and none has succeeded yet."""
+        """True while a batch is in progress and no batch of the run has succeeded yet."""
         ...
 
     def failure(self) -> Failure | None:
@@ -32,5 +32,5 @@ class Job(Protocol):
         ...
 
     def stop(self) -> None:
-        """Stops the run; after that, no part of it runs in this process."""
+        """Stops the run. Afterwards, no part of the run is active in this process."""
         ...

@@ -55,9 +55,10 @@ def new_owner_name() -> str:
 def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
     """True if a process still owns the warehouse.
 
-    On a local path, process ids decide: an owner whose Python or JVM process still runs keeps the lease regardless
-    of its heartbeat, because it may have a commit in flight. In an object store, the heartbeat decides. A late owner
-    then loses the lease even if it is alive; the store refuses its commits after a commit of the new owner.
+    On a local path, process ids decide: an owner whose Python or JVM process still runs keeps the lease regardless of
+    its heartbeat, because it may have a commit in flight. In an object store, the heartbeat decides. A late owner then
+    loses the lease even if it is alive. The store refuses the commits of the late owner after a commit of the new
+    owner.
     """
     if lease is None or lease.is_released:
         return False
@@ -67,7 +68,7 @@ def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
 
 
 def is_owned(lease: Lease | None, *, now_ms: int) -> bool:
-    """True if there is an owner to wait for; an owner with a late heartbeat counts.
+    """True if there is an owner to wait for. An owner with a late heartbeat counts.
 
     On the owner's machine, the owner counts as present while its processes run, even if the warehouse is in an object
     store.
@@ -109,8 +110,8 @@ def serve_command(warehouse: str, group: str = DEFAULT_GROUP) -> str:
 
 
 def takeover_command(lease: Lease, warehouse: str, *, is_forced: bool = True) -> str:
-    """The command that kills an owner that does not respond, on the owner's machine. Without ``is_forced``, the command
-    that shows whether this is possible."""
+    """The command that kills an owner that does not respond. The user must run this command on the owner's machine.
+    Without ``is_forced``, the result is the command that only shows whether the owner can be killed."""
     return f"rw-sql takeover {'--force ' if is_forced else ''}{_where(warehouse, lease.group)}"
 
 
@@ -127,8 +128,8 @@ def _suspended_pids(lease: Lease | None) -> list[int]:
 
 
 def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:
-    """True if the owner's Python process is dead, but its JVM has continued to run for unusually long, so that the
-    lease is still held.
+    """True if the owner's Python process is dead, but the lease is still held because the owner's JVM has continued to
+    run for unusually long.
 
     Normally the JVM ends about two seconds after its Python process, unless the JVM is suspended or stuck.
     """
@@ -140,7 +141,7 @@ def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:
 
 @dataclass(slots=True)
 class LeaseWatch:
-    """Observes lease renewals with this process's monotonic clock. Any thread may call it.
+    """Observes lease renewals with this process's monotonic clock. Any thread may use this object.
 
     The times in the lease come from its owner's clock, which may be wrong or may have been changed.
     """
@@ -165,12 +166,12 @@ class LeaseWatch:
 
 
 _left_behind: set[str] = set()
-"""The names of the owners in this process that have ended; their jobs have stopped."""
+"""The names of the owners in this process that have ended. The jobs of these owners have stopped."""
 
 
 def leave_behind(owner: str) -> None:
-    """Makes the lease of an owner in this process free, even if it could not be released: on a local path, it would
-    otherwise last as long as this process."""
+    """Makes the lease of an ended owner in this process count as free, even if the lease could not be released in the
+    store. Otherwise, on a local path, the lease would last as long as this process."""
     _left_behind.add(owner)
 
 
@@ -190,7 +191,8 @@ def try_take(
     """
     old = facts.lease(group)
     at = now_ms()
-    # The lease is this owner's own if it was stored although the store reported an error.
+    # The stored lease may already be this owner's own, because the store may have reported an error although it stored
+    # the lease.
     is_own = old is not None and (old.owner == owner or old.owner in _left_behind)
     if not is_own and not _is_free(old, at, is_local=is_local, watch=watch):
         return None

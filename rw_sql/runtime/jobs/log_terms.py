@@ -29,8 +29,8 @@ _MOST_NAMED = 8
 
 @dataclass(slots=True)
 class LogTerms:
-    """The terms of one run of a source's reader. ``known`` are the terms in which the log had the records before the
-    run's positions; splits without a known term are absent."""
+    """The terms of one run of a source's reader. ``known`` maps each split to the term in which the split's log had the
+    records before the run's position. Splits without a known term are absent."""
 
     name: str
     kind: TermConnector
@@ -61,8 +61,9 @@ class LogTerms:
     def note_fetched(
         self, ranges: Mapping[str, tuple[int, int]], terms: Mapping[str, int], ends: Mapping[str, int]
     ) -> dict[str, tuple[int, int]]:
-        """Checks a fetched batch. For each split with records, ``terms`` has the greatest term of its records, and
-        ``ends`` the offset after the last one. Raises StalledError in the same cases as :meth:`open`.
+        """Checks a fetched batch. For each split with records, ``terms`` has the greatest term of the split's records,
+        and ``ends`` has the offset after the split's last record. Raises StalledError in the same cases as
+        :meth:`open`.
 
         Returns the ranges that :meth:`require_read` must check before the commit. The term of a record shows only that
         the log of this term contains the offsets up to the record. The last offsets of a range may have no records: a
@@ -79,10 +80,11 @@ class LogTerms:
         }
 
     def require_read(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Checks ranges whose ends no term of a record covers, after they were read and before they are committed.
+        """Checks the ranges that :meth:`note_fetched` has returned. Must be called after the ranges were read and
+        before they are committed.
 
         Raises StalledError in the same cases as :meth:`open`, and if the log may have lost records while they were
-        read; the batch must then be read again.
+        read. If the log may have lost records in the meantime, the batch must be read again.
         """
         try:
             now = self.kind.terms(self.options, tuple(ranges))

@@ -5,7 +5,7 @@ dropped after the source was dropped. The record is written before an object is 
 or a killed process, never leaves an unrecorded object.
 
 Another source may use the objects of a dropped source, for example because a source was created again under the same
-names before its slot could be dropped. Such a source inherits the objects: they are dropped after that source is
+names before its slot could be dropped. Such a source inherits the objects. They are then dropped after this source is
 dropped.
 """
 
@@ -49,23 +49,24 @@ _NAMED_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "postgres-cdc": {"slot": (*_OF_DATABASE, "slot.name"), "publication": (*_OF_DATABASE, "publication.name")},
     "pulsar": {"slot": ("service.url", "topic", "subscription.name")},
 }
-"""For each connector, the options that determine each object. Two sources of another connector have the same objects
-if all their options are equal."""
+"""For each connector, the options that determine each object. Two sources of a connector that is not listed here have
+the same objects if all their options are equal."""
 
 _SECONDS = 8.0
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 5.0, 3600.0
 
 _RETRIES: dict[tuple[str, int], tuple[float, float]] = {}
 """For each source whose objects could not be dropped, by (warehouse, source): the time of the next try on the monotonic
-clock, and the delay after that try. An upstream that no longer exists must not delay the owner at every statement.
-"""
+clock, and the delay after that try. The delay is needed because an upstream that no longer exists must not slow down
+the owner at every statement."""
 
 
 def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
     """The record of a source's objects upstream. ``slot`` and ``publication`` are true if a run has created them.
 
-    ``is_marked``: the publication counts as created by the source only if it has the source's mark on the server,
-    because the source's attempt may have failed, and another client may have created the publication since.
+    If ``is_marked`` is true, the publication counts as created by the source only if the publication has the source's
+    mark on the server. The reason is that the source's attempt to create the publication may have failed, and another
+    client may have created the publication since then.
 
     ``inherited`` lists the objects that this source uses, and that a run of a dropped source has created.
     """
@@ -75,8 +76,8 @@ def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
 def note_made(warehouse: Warehouse, source: SourceRecord, **made: bool) -> None:
     """Records that a run creates a slot or a publication, and the source's current definition.
 
-    Definitions that read another upstream are kept, because the objects that their runs created still exist there. A
-    slot of another name was not created by these runs.
+    Definitions that read another upstream are kept, because the objects that their runs created still exist there. If
+    the current definition names another slot or publication, the runs of earlier definitions have not created it.
     """
     _note(warehouse, source, made)
 
@@ -146,8 +147,8 @@ def release_upstream(context: Context, catalog: Callable[[], Snapshot], source_i
     """Drops the objects that a dropped source had created upstream, except those that a source in the catalog uses.
     ``catalog`` returns the current catalog.
 
-    Returns False if the upstream does not respond, so that the call must be repeated. Calls before a retry is due
-    return False at once.
+    Returns False if the upstream does not respond. The caller must then call again later. A call before the next retry
+    is due returns False at once.
     """
     made = _read(context.warehouse, source_id)
     if not made:
@@ -203,8 +204,8 @@ def _released(context: Context, catalog: Callable[[], Snapshot], made: dict[str,
 def _without_used(
     warehouse: Warehouse, snapshot: Snapshot, kind: Connector, statement: CreateSource, made: Mapping[str, bool]
 ) -> dict[str, bool]:
-    """The objects ``made`` of a dropped source, without those that a source in the catalog uses. That source inherits
-    them."""
+    """The objects ``made`` of a dropped source, without the objects that a source in the catalog uses. The source in
+    the catalog inherits these objects."""
     left = dict(made)
     own = plan_options(snapshot, statement)
     for source in snapshot.all("source"):
@@ -220,7 +221,8 @@ def _without_used(
 
 
 def _named(kind: Connector, options: PlannedOptions, what: str) -> dict[str, str | None]:
-    """The options that determine an object upstream, in a comparable form. A secret's name stands for its value."""
+    """The options that determine an object upstream, in a comparable form. A secret is compared by its name, not by its
+    value."""
     given = shown(options)
     keys = _NAMED_BY.get(kind.spec.name, {}).get(what, tuple(given))
     found = {key: kind.spec.value(given, key) for key in keys}
@@ -232,7 +234,8 @@ def _named(kind: Connector, options: PlannedOptions, what: str) -> dict[str, str
 
 
 def _read(warehouse: Warehouse, source_id: int) -> dict[str, Any]:
-    """The record; empty, with a warning, if it cannot be read. The objects upstream must then be dropped manually."""
+    """The record. If the record cannot be read, logs a warning and returns an empty record. The objects upstream must
+    then be dropped manually."""
     try:
         body: dict[str, Any] | None = warehouse.read_json(_path(warehouse, source_id))
     except FileNotFoundError:

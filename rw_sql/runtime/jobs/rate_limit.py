@@ -1,4 +1,5 @@
-"""Limits of a reader: how often it starts a batch, how many records a batch has, and its overall rate."""
+"""Limits of a reader: how often the reader starts a batch, how many records a batch has, and how many records per
+second the reader reads."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ BATCH_RECORDS = 2_500_000
 The limit bounds the work that is lost if a pause cancels a batch.
 
 Every batch costs its reader and each view about a second of CPU time, so smaller batches would make catching up more
-expensive. With more cores, the maximum is proportionally higher, and such a batch takes about the same time.
+expensive. With more cores, the maximum is proportionally higher, and a batch with the maximum number of records takes
+about the same time.
 """
 
 _MOST_IN_AN_INTERVAL = 10_000_000
@@ -63,8 +65,8 @@ def pace_of(options: Mapping[str, str], cores: int = 2) -> BatchLimits:
 class Throttle:
     """Delays each batch until the rate limit allows it.
 
-    Spark's limit per batch is not exact: Spark reads at least one record per split, even if there are more splits than
-    the limit allows records. Delaying the next batch compensates for the excess.
+    Spark's limit per batch is not exact: Spark reads at least one record per split, even if the limit allows fewer
+    records than there are splits. Delaying the next batch compensates for the excess.
     """
 
     per_second: int | None

@@ -1,8 +1,8 @@
 """Detects owners that write nothing, and determines the reason. The statuses that such an owner has stored are no
 longer valid.
 
-Only the owner itself sees the error of its writes. Other processes see only the age of its heartbeat; they read the
-reason from the operating system, without writing anything themselves.
+Only the owner itself sees the error of its writes. Other processes see only the age of the owner's heartbeat. They read
+the reason from the operating system, without writing anything themselves.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 LATE_SECONDS = 30.0
 """If the last heartbeat of an owner on this machine is at least this number of seconds old, the owner's statuses are
-not valid. Applies only to a warehouse on a local path; ``/readyz`` of the owner itself applies it to every
-warehouse."""
+not valid. This limit applies only to a warehouse on a local path. Only the owner's own ``/readyz`` applies the limit to
+every warehouse."""
 
 LOOK_SECONDS = 5.0
 """If the last heartbeat of an owner is at least this number of seconds old, another process looks for an obstacle."""
@@ -86,7 +86,8 @@ def obstacle_before(context: Context, lease: Lease) -> Obstacle | None:
     """The obstacle that prevents the holder of a lease from writing a warehouse on a local path, if it is visible on
     this machine.
 
-    The mounts and the user of an owner on another machine are not known here, so only a full file system counts.
+    The mounts and the user of an owner on another machine are not known here. For such an owner, only a full file
+    system counts as an obstacle.
     """
     if lease.host != this_machine():
         return visible_obstacle(context.warehouse, is_here=False)

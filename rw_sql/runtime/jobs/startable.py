@@ -54,9 +54,9 @@ def require_incarnations(name: str, known: Mapping[str, str | None], now: Mappin
     """Raises StalledError if a part of an upstream, such as a topic, is not the part from which a batch was read.
 
     ``known`` maps each part to the incarnation that the reader knows, and ``now`` maps each existing part to its
-    present incarnation. A missing part may be temporary: a broker that has just started may not have loaded its topics
-    yet, and a deleted topic may be created again. The next start of the reader shows which case it is. Unknown
-    incarnations (None) count as equal, as in :func:`rw_sql.model.split_status.identity_status`.
+    present incarnation. A part may be missing only for a short time: a broker that has just started may not have loaded
+    its topics yet, and a deleted topic may be created again. The next start of the reader shows which case it is.
+    Unknown incarnations (None) count as equal, as in :func:`rw_sql.model.split_status.identity_status`.
     """
     for part, life in known.items():
         if life is not None and part not in now:

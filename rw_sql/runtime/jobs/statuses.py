@@ -34,7 +34,8 @@ def present_statuses(context: Context) -> dict[str, JobStatus]:
     statuses = dict(context.metastore.jobs.job_statuses())
     owned, snapshot = owned_groups(context), context.metastore.snapshot()
     if context.metastore.jobs.leases().keys() <= {DEFAULT_GROUP} <= owned:
-        return statuses  # If only the default group exists, ten thousand jobs need no individual check.
+        # If only the default group exists, the jobs are not checked one by one, because there may be ten thousand jobs.
+        return statuses
     return {
         job: status if group_of(snapshot, status.object_id) in owned else replace(status, state=STOPPED, run=None)
         for job, status in statuses.items()
@@ -42,8 +43,8 @@ def present_statuses(context: Context) -> dict[str, JobStatus]:
 
 
 def jobs_at_rest(context: Context) -> frozenset[str]:
-    """The jobs that the owner reports as being at rest. Such a job has read all records; if its input has new records,
-    it will be woken very soon."""
+    """The jobs that the owner reports as being at rest. Such a job has read all records. If its input has new records,
+    the job will be woken very soon."""
     return frozenset(
         job
         for job, status in present_statuses(context).items()
@@ -67,11 +68,11 @@ def as_taken_over(
 def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None = None) -> dict[str, JobStatus]:
     """The status of each job as SHOW statements, the status page and the metrics show it.
 
-    A job's status is the status that the owner reported, if this status is still valid; if the owner has reported no
-    status, it is STARTING. A job whose group has no owner does not run, and the jobs of an owner that writes nothing
-    are STALLED. Until the owner has applied a pause, the readers of the paused source count as possibly running,
-    regardless of their reported status. If ``snapshot`` is the catalog that a block would produce, ``real`` is the
-    warehouse's present catalog.
+    A job's status is the status that the owner reported, if this status is still valid. If the owner has reported no
+    status for a job, the job's status is STARTING. A job whose group has no owner does not run, and the jobs of an
+    owner that writes nothing are STALLED. Until the owner has applied a pause, the readers of the paused source count
+    as possibly running, regardless of their reported status. If ``snapshot`` is the catalog that a block would produce,
+    ``real`` is the warehouse's present catalog.
     """
     statuses = present_statuses(context)
     owned = owned_groups(context)
@@ -79,7 +80,7 @@ def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None =
         return statuses
     applied = {group: lease.applied_epoch for group, lease in context.metastore.jobs.leases().items()}
     if real is not None:
-        # If only the block pauses the source, the source's reader stops before the block is committed.
+        # If the block pauses a source that is not paused yet, the source's reader stops before the block is committed.
         for source in snapshot.all("source"):
             if not pauses_of(snapshot, source.id) or pauses_of(real, source.id):
                 continue
@@ -132,14 +133,14 @@ def _jobs_of(snapshot: Snapshot, source: SourceRecord) -> tuple[str, ...]:
 def _with_unreported(
     statuses: Mapping[str, JobStatus], snapshot: Snapshot, owned: Collection[str]
 ) -> dict[str, JobStatus]:
-    """``statuses``, plus STARTING for each job that the catalog requires, that has no status, and whose group has an
-    owner."""
+    """The given statuses, and the status STARTING for each job without a status, if the catalog requires the job and
+    the job's group has an owner."""
     missing = {job: id_ for job, id_ in _wanted(snapshot).items() if job not in statuses}
     started = {job: id_ for job, id_ in missing.items() if group_of(snapshot, id_) in owned}
     return {**statuses, **{job: JobStatus(job=job, object_id=id_, state=STARTING) for job, id_ in started.items()}}
 
 
-# Cached for the latest snapshot, so that a caller that polls need not derive 10,000 jobs each time.
+# The jobs of the latest snapshot are cached, so that a caller that polls need not derive 10,000 jobs each time.
 _newest: tuple[Snapshot, dict[str, int]] | None = None
 
 
@@ -164,8 +165,8 @@ def run_mark(status: JobStatus | None) -> object:
 
 
 def owner_marks(context: Context, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
-    """The owner's progress with ``jobs`` (if that is empty: with all jobs), as marks of progress and signs of life for
-    a StallTimeout."""
+    """The marks of progress and the signs of life that a StallTimeout compares: the owner's progress with ``jobs`` (if
+    ``jobs`` is empty: with all jobs), and the heartbeats."""
     facts = context.metastore.jobs
     statuses = facts.job_statuses()
     marks: dict[str, object] = {job: run_mark(statuses.get(job)) for job in jobs or statuses}

@@ -27,7 +27,8 @@ HEARTBEAT, LOOP = "heartbeat", "loop"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreProblem:
-    """The failure of an owner's writes: ``told`` is the last error, ``obstacle`` its reason if it is known."""
+    """The failure of an owner's writes: ``told`` is the last error. ``obstacle`` is the reason for this error, if the
+    reason is known."""
 
     since_ms: int
     told: str
@@ -37,8 +38,8 @@ class StoreProblem:
 class StoreWatch:
     """The writes of this process to its warehouse as the owner of jobs. Thread-safe.
 
-    While the writes fail, the owner starts no job, and logs one line at the beginning, lines at growing intervals, and
-    one at the end.
+    While the writes fail, the owner starts no job, and logs one line at the beginning, further lines at growing
+    intervals, and one line at the end.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,7 +55,7 @@ class StoreWatch:
 
     @property
     def obstacle(self) -> Obstacle | None:
-        """The reason why all writes fail; None if they succeed or the reason is not known."""
+        """The reason why all writes fail; None if the writes succeed, or if the reason is not known."""
         problem = self._problem
         return None if problem is None else problem.obstacle
 

@@ -39,8 +39,8 @@ GRACE_SECONDS = 1.0
 commits nothing."""
 
 _FIRST_PLAN_SECONDS = 600.0
-"""The maximum time in seconds for which a query without any batch may still be planning its first one. After that, the
-query is assumed to have no data to read."""
+"""The maximum time in seconds for which a query without any batch may still be planning its first batch. After that,
+the query is assumed to have no data to read."""
 
 
 class BrokenOffError(Exception):
@@ -59,7 +59,7 @@ class BrokenOffError(Exception):
 
 class StreamingRun:
     """The query of one run, or the thread that writes the run's batches in place of a query. Batches run in a separate
-    thread; a stop may come from any other thread."""
+    thread. A stop may come from any other thread."""
 
     def __init__(self, job_id: str, note: Callable[[str, int, float], None] | None = None) -> None:
         """``note`` receives the job and, for each successful batch, its end in milliseconds since 1970 and its duration
@@ -68,7 +68,8 @@ class StreamingRun:
         self.thread: BatchThread | None = None
         """The thread that writes the batches in place of a query."""
         self.stall: StalledError | None = None
-        """The error with which a batch ended because the job must stall; None if no batch did."""
+        """The error with which a batch ended because the job must stall; None if no batch has ended with such an
+        error."""
         self.worker: WorkerThread | None = None
         """The thread that wrote the last batch or writes the batch in progress; None if no batch has begun."""
         self._job_id = job_id
@@ -106,7 +107,7 @@ class StreamingRun:
                 return
             finally:
                 self._busy_since = None
-            # Raised outside the handler, because the original error must not be in the traceback.
+            # The exception is raised outside the handler, because the original error must not be in the traceback.
             raise BrokenOffError
 
         return guarded
@@ -124,7 +125,7 @@ class StreamingRun:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """A context manager for a commit. :meth:`forbid` waits for its end.
+        """A context manager for a commit. :meth:`forbid` waits for the end of the ``with`` block.
 
         Raises FencedError if :meth:`forbid` has been called.
         """
@@ -135,12 +136,12 @@ class StreamingRun:
 
     @property
     def is_unproven(self) -> bool:
-        """True while a batch is being written and none has succeeded yet."""
+        """True while a batch is being written and no batch of the run has succeeded yet."""
         return not self._has_ended and not self._idle.is_set()
 
     @property
     def is_before_first(self) -> bool:
-        """True if no batch has begun and the query may still be planning its first one."""
+        """True if no batch has begun and the query may still be planning its first batch."""
         return not self._has_begun and time.monotonic() - self._made_at < _FIRST_PLAN_SECONDS
 
     @property
@@ -160,7 +161,7 @@ class StreamingRun:
 
     @property
     def busy_seconds(self) -> float:
-        """The seconds that the batch in progress has taken so far; 0 if there is none."""
+        """The time in seconds that the batch in progress has taken so far; 0 if no batch is in progress."""
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -193,7 +194,8 @@ class StreamingRun:
         return Failure(reason=cause_line(reason))
 
     def wait_idle(self, seconds: float) -> bool:
-        """Waits at most ``seconds`` until no batch is being written; returns False if one still is."""
+        """Waits at most ``seconds`` until no batch is being written; returns False if a batch is still being
+        written."""
         return self._idle.wait(seconds)
 
     def expect_stop(self) -> None:
@@ -207,7 +209,7 @@ class StreamingRun:
             query.stop()
 
     def cancel(self) -> None:
-        """Stops the query, and cancels the batch in progress. Returns once Spark has ended it."""
+        """Stops the query, and cancels the batch in progress. Returns once Spark has ended the query."""
         self.expect_stop()
         if self.thread is not None:
             self.thread.stop()

@@ -63,12 +63,13 @@ def look_at_table(warehouse: Warehouse, sessions: SparkSessions, name: str) -> T
 
 
 def why_unreadable(warehouse: Warehouse, path: str, known: str) -> str:
-    """The reason why this process cannot read a table of the user without Spark; empty if it can.
+    """The reason why this process cannot read a table of the user without Spark; empty if this process can read the
+    table.
 
     ``known`` is the Delta id of the table that Spark finds at ``path``. Jobs, FLUSH and SHOW JOBS read the table's log
     through the file system of its URI, and open the table with delta-rs. The file system and delta-rs take their keys
-    from the environment, but Spark takes its keys from its own settings. They and Spark may therefore even find
-    different tables.
+    from the environment, but Spark takes its keys from its own settings. Therefore, the table that jobs and these
+    statements find may even differ from the table that Spark finds.
     """
     try:
         if latest_version(warehouse, path) < 0:
@@ -80,12 +81,12 @@ def why_unreadable(warehouse: Warehouse, path: str, known: str) -> str:
 
 
 def require_table(warehouse: Warehouse, record: ObjectRecord | None) -> None:
-    """Raises TableNotFoundError if ``record`` is a table of the user that this process does not find; raises OSError if
+    """Raises TableNotFoundError if ``record`` is a table of the user that this process does not find. Raises OSError if
     the table's store does not respond.
 
-    Such a table exists when a view or sink is created. Later, another program may delete it, or a process with another
-    environment may look for it in another store. A missing table must not be treated as a table without rows. The table
-    of any other object may not exist yet.
+    Such a table exists when a view or sink is created. Later, another program may delete the table, or a process with
+    another environment may look for the table in another store. A missing table must not be treated as a table without
+    rows. The table of any other object may not exist yet.
     """
     if isinstance(record, DeltaTableRecord) and latest_version(warehouse, record.path) < 0:
         raise TableNotFoundError(f"there is no Delta table at {record.path}")
@@ -93,8 +94,9 @@ def require_table(warehouse: Warehouse, record: ObjectRecord | None) -> None:
 
 @contextmanager
 def users_table(record: ObjectRecord | None) -> Iterator[None]:
-    """A context manager that raises an error of the store, or of a missing table, as SqlError UPSTREAM_UNREACHABLE if
-    ``record`` is a table of the user, because that table may be in another store than the warehouse."""
+    """A context manager that converts errors if ``record`` is a table of the user. An error of the table's store, or
+    the error for a missing table, becomes SqlError UPSTREAM_UNREACHABLE, because the table may be in another store than
+    the warehouse."""
     try:
         yield
     except (OSError, DeltaError) as error:
@@ -134,10 +136,10 @@ def with_remedy(
 ) -> Failure | None:
     """Adds a remedy to the failure of the view or sink ``name`` if a change to an external table caused the failure.
 
-    Such a change is either an update or delete, which a reader of appended rows cannot follow, or a VACUUM.
+    Such a change is an update or a delete, which a reader of appended rows cannot follow, or it is a VACUUM.
 
-    ``again`` are the statements that re-create the view or sink; ``rebuild`` are the statements that re-create it from
-    the existing rows.
+    ``again`` are the statements that re-create the view or sink. ``rebuild`` are the statements that re-create the view
+    or sink from the existing rows.
     """
     if failure is None:
         return failure

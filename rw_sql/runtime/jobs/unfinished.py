@@ -23,7 +23,7 @@ def unfinished_backfills(
     metastore: Metastore, snapshot: Snapshot, of: Sequence[MaterializedViewRecord] | None = None
 ) -> dict[str, BackfillProgress]:
     """The progress, by job, of views with an unfinished backfill, tables that are being refreshed, and tables whose
-    snapshot is being read; with ``of``, only of the views and tables in ``of``."""
+    snapshot is being read. If ``of`` is given, only the views and tables in ``of`` are considered."""
     kept = snapshot.kept if of is None else of
     ids = None if of is None else {view.id for view in of}
     views = [view for view in kept if view.histories]
@@ -61,7 +61,8 @@ def unfinished_backfills(
 
 
 def _jobs(view: MaterializedViewRecord) -> tuple[str, str]:
-    """The jobs that may have read a view's history: its own, or the rebuild that made its table."""
+    """The jobs that may have read a view's history: the view's own job, or the job of the rebuild that made the view's
+    table."""
     return view_job(view.id), generation_job(view.id, view.generation)
 
 
@@ -70,7 +71,8 @@ def _job(record: RefreshRecord) -> str:
 
 
 def _of_refresh(record: RefreshRecord, told: BackfillProgress | None) -> BackfillProgress:
-    """The progress that the table's job reported for this refresh; zero progress if the job has not started it."""
+    """The progress that the table's job reported for this refresh; zero progress if the job has not started the
+    refresh."""
     if told is not None and not told.is_over and told.started_ms >= (record.triggered_ms or 0):
         return told
     return BackfillProgress(

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class Wakes:
     """The jobs that should be woken. Thread-safe.
 
-    ``on_request`` is called after each request; the owner's loop sets it. Jobs that are not at rest are not affected.
+    ``on_request`` is called after each request. The owner's loop sets this function. Jobs that are not at rest are not
+    affected.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,8 @@ class Wakes:
         return at is not None and time.monotonic() - at <= within_seconds
 
     def watch_inputs(self, jobs: frozenset[str]) -> None:
-        """Sets the running jobs whose output a job at rest reads; the next batch of such a job is reported at once."""
+        """Sets the running jobs whose output a job at rest reads. The next batch of each of these running jobs is
+        reported at once."""
         self._inputs = jobs
 
     def follow(self, object_id: int, call: Callable[[], None]) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.observe.commit_numbers import CommitCache
 
 WINDOW_MS = 60_000
-"""The length in milliseconds of the period before a measurement; the commits in this period determine the rows per
+"""The length in milliseconds of the period before a measurement. The commits in this period determine the rows per
 second."""
 _MOST_COMMITS = 30
 
@@ -51,7 +51,8 @@ def _activity(cache: CommitCache, table: str, at_ms: int) -> Activity:
         if committed < since:
             break
         if number >= _MOST_COMMITS:
-            since = committed  # the commits of busy jobs cover only seconds
+            # The commits that were read may cover less than the period, because a busy job makes many commits.
+            since = committed
             break
         rows += numbers.committed
     span = max(1, at_ms - since) / 1000

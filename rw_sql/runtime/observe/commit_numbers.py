@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _MOST_KEPT = 50_000
-"""The maximum number of commits in a cache, over all tables. Each takes about 350 bytes."""
+"""The maximum number of commits in a cache, over all tables. Each commit takes about 350 bytes."""
 
 _READ_AT_ONCE = 16
 """The number of commits of a table in an object store that are read at the same time."""
@@ -52,11 +52,11 @@ class CommitNumbers:
     """The numbers of one commit.
 
     ``at_ms`` is the time of the commit. ``run`` and ``batch`` are the numbers of the run and batch that made the commit
-    (``batch`` is -1 for a fence or a RESTORE); None if no job made it. ``added`` are the rows in new files, ``written``
-    the rows that the commit adds, replaces or removes; None if the commit does not show them. ``by_table`` are the rows
-    by upstream table (change data capture only). ``adds`` and ``takes`` are true if the commit adds or removes data at
-    all. ``committed`` and ``errors`` are the numbers of rows and of undecodable records of a job's batch; 0 in other
-    commits.
+    (``batch`` is -1 for a fence or a RESTORE); None if no job made the commit. ``added`` are the rows in new files,
+    ``written`` the rows that the commit adds, replaces or removes; None if the commit does not show this number.
+    ``by_table`` are the rows by upstream table (change data capture only). ``adds`` is true if the commit adds any
+    data, and ``takes`` is true if it removes any data. ``committed`` and ``errors`` are the numbers of rows and of
+    undecodable records of a job's batch; 0 in other commits.
     """
 
     at_ms: int | None
@@ -95,10 +95,10 @@ class CommitNumbers:
         return self.batch is not None and self.batch >= 0
 
     def rows_for(self, upstream: str | None, *, is_feed: bool) -> int | None:
-        """The number of rows that a reader gets from this commit; None if the commit does not show it.
+        """The number of rows that a reader gets from this commit; None if the commit does not show this number.
 
-        ``upstream``: the reader gets only the rows of this upstream table. ``is_feed``: it also gets replaced and
-        removed rows.
+        If ``upstream`` is given, the reader gets only the rows of this upstream table. If ``is_feed`` is true, the
+        reader also gets replaced and removed rows.
         """
         if is_feed:
             return self.written
@@ -153,8 +153,8 @@ class CommitCache:
             return found
 
     def read(self, table: str, id_: str, version: int) -> CommitNumbers:
-        """Like :meth:`known`; reads a commit that is not in memory. Raises FileNotFoundError if its file was cleaned
-        up."""
+        """Like :meth:`known`, but reads a commit that is not in memory. Raises FileNotFoundError if its file was
+        cleaned up."""
         found = self.known(table, id_, version)
         if found is None:
             found = CommitNumbers.of(read_actions(self._warehouse, table, version))
@@ -187,7 +187,7 @@ class LogReading:
     time limit.
 
     ``seconds`` limits the time for reading commits that are not in the cache. A measurement that is out of time leaves
-    numbers unknown; the next one continues where it ended.
+    numbers unknown. The next measurement continues where this measurement ended.
     """
 
     def __init__(self, context: Context, seconds: float) -> None:
@@ -203,8 +203,9 @@ class LogReading:
         return self._left
 
     def newest(self, table: str) -> int:
-        """The newest version of a table when the measurement needed it first; -1 if there is no table. Raises the same
-        OSError each time if the table's store did not respond."""
+        """The newest version of a table at the time when the measurement first called this method for the table; -1 if
+        the table did not exist at that time. If the table's store did not respond to the first call, each call raises
+        the same OSError."""
         found = self._newest.get(table)
         if found is None:
             try:
@@ -223,8 +224,8 @@ class LogReading:
         return self._ids[table]
 
     def read(self, table: str, version: int) -> CommitNumbers:
-        """The numbers of a commit, from the cache or, even if the time limit is reached, from its file. Raises
-        FileNotFoundError if the file was cleaned up."""
+        """The numbers of a commit. If the cache does not contain them, reads the commit's file, even if the time limit
+        is reached. Raises FileNotFoundError if the file was cleaned up."""
         key = self.key_of(table)
         known = self.cache.known(*key, version)
         if known is not None:
@@ -234,7 +235,7 @@ class LogReading:
 
     def read_ahead(self, table: str, version: int, newest: int) -> None:
         """If the table is in an object store, reads the next commits from ``version`` on into the cache, at most up to
-        ``newest``. Each commit takes a request, so several are read at the same time. Errors are left to
+        ``newest``. Each commit takes a request, so several commits are read at the same time. Errors are left to
         :meth:`read`."""
         if version >= newest or self._warehouse.files_at(table).is_local:
             return
@@ -256,5 +257,6 @@ class LogReading:
         return self.cache.known(*self.key_of(table), version) is not None
 
     def key_of(self, table: str) -> tuple[str, str]:
-        """The path of a table and, if it is outside the warehouse, its Delta id, which the cache needs."""
+        """The values that identify a table in the cache: its path and, if the table is outside the warehouse, its Delta
+        id."""
         return table, "" if self.cache.is_own(table) else self.id_of(table)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _LOOK_SHARE = 0.1
-"""The interval between two checks of FLUSH, as a share of the time waited so far.
+"""The interval between two checks of FLUSH, as a share of the time for which FLUSH has already waited.
 
 Each check reads the catalog, logs and checkpoints.
 """
@@ -64,13 +64,14 @@ def flush(
     discover_now: Callable[[int], None] | None = None,
     shown: Waiting | None = None,
 ) -> tuple[ResultRow, ...]:
-    """Waits for all sources, views and sinks except paused and stalled objects. The result names these objects.
+    """Waits for all sources, views and sinks except paused and stalled objects. The result names the paused and stalled
+    objects.
 
     Views and sinks over a stalled or unreachable source are complete except for that source's records. Raises SqlError
-    NOT_APPLIED_YET after ``timeout`` seconds without any progress. A job counts as stalled if it stalled a few seconds
-    ago and has not recovered since.
+    NOT_APPLIED_YET after ``timeout`` seconds without any progress. A job counts as stalled if it stalled at least a few
+    seconds ago and has not recovered since then.
 
-    ``discover_now`` makes the owner in this process check a source for new splits; an owner in another process checks
+    ``discover_now`` makes the owner in this process check a source for new splits. An owner in another process checks
     the source at its own interval. ``shown`` is the object from which a status line reads the progress.
     """
     limit = StallTimeout(timeout)
@@ -111,7 +112,7 @@ class _Waiting(Protocol):
     """One condition that FLUSH waits for."""
 
     def is_over(self) -> bool:
-        """True if FLUSH no longer needs to wait for this condition."""
+        """True if FLUSH need not wait for this condition any more."""
         ...
 
     def marks(self) -> dict[str, object]:
@@ -166,8 +167,8 @@ def _behind(number: int | None, what: str) -> str:
 
 
 def _looks_at_clusters(context: Context, snapshot: Snapshot, sources: list[SourceRecord]) -> dict[int, Upstream]:
-    """The ends of the sources that share a cluster, by source id. Each cluster gets two requests, instead of several
-    for each of its sources."""
+    """The ends of the sources that share a cluster, by source id. Each cluster gets two requests. Without this
+    function, each cluster would get several requests for each of its sources."""
     found: dict[int, Upstream] = {}
     for group in by_cluster(context, snapshot, sources)[0]:
         try:
@@ -227,8 +228,8 @@ def _flush_source(
 
 @dataclass(slots=True, kw_only=True)
 class _SourceHighWater:
-    """The condition that every reader of a source has read up to the ends in ``upstream``. The ends are as of the time
-    when FLUSH began; the readers are taken from the current catalog.
+    """The condition that every reader of a source has read up to the ends in ``upstream``. ``upstream`` contains the
+    ends at the time when FLUSH began. The readers are the readers in the current catalog.
 
     ``notice`` is the reason why FLUSH no longer waits for the source.
     """
@@ -302,8 +303,8 @@ class _SourceHighWater:
         return f'source "{name}" {said} {_state(self.context, (reader.job for reader in readers))}'
 
     def _missing(self, snapshot: Snapshot, reader: Reader) -> int:
-        """The number of records below the end offsets that a reader has not read; all records of a split if the reader
-        does not have that split."""
+        """The number of records below the end offsets that a reader has not read. If the reader does not have a split,
+        all records of this split count."""
         states = self._states(snapshot, reader)
         missing = 0
         for split, seen in self.upstream.splits.items():
@@ -395,7 +396,7 @@ class _Reading:
         return of(reader.id, reader.generation)
 
     def is_over(self) -> bool:
-        """True if the view or sink is complete, or if FLUSH does not wait for it (any longer)."""
+        """True if the view or sink is complete, or if FLUSH need not wait for it."""
         context, snapshot = self.context, self.context.metastore.snapshot()
         reader = snapshot.get(self.reader.id)
         if not isinstance(reader, MaterializedViewRecord | SinkRecord):
@@ -449,5 +450,5 @@ class _Reading:
     def left(self) -> str:
         """The number of input rows that the view or sink has not read, and the status of the job."""
         behind = rows_behind(self.context, self.context.metastore.snapshot(), self.reader, self.checkpoint)
-        # Even if no whole row is missing, the job still has to read a version without rows.
+        # Even if the number of missing rows is 0, the job still has to read a version without rows.
         return f"{self._name} {_behind(behind or None, 'row')} {_state(self.context, [self.job])}"

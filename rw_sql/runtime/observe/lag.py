@@ -66,7 +66,7 @@ _APART = "lag-tables"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
     """How far a job is behind. ``records`` is the number of unread records or rows, ``since_ms`` the arrival time of
-    the oldest one. A value is None if it is unknown; the time may be known without the number."""
+    the oldest one. A value is None if it is unknown. The time may be known even if the number is unknown."""
 
     records: int | None = None
     since_ms: int | None = None
@@ -74,8 +74,8 @@ class Lag:
     def seconds(self, at_ms: int) -> float | None:
         """The age of the oldest unread record; 0 if there is none, None if it is unknown.
 
-        If a job has several inputs, and the age of the records of some of them is unknown, this is the age of the
-        oldest record of the others.
+        If a job has several inputs, and the age of the unread records is unknown for some of these inputs, the result
+        is the age of the oldest unread record of the other inputs.
         """
         if self.records == 0:
             return 0.0
@@ -83,8 +83,8 @@ class Lag:
 
 
 def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
-    """For each job, the number of records that a source is behind its upstream, or of rows that a view is behind its
-    inputs. None if the number cannot be determined quickly."""
+    """For each job, the number of records or rows that the job has not read: the records of a source's upstream, or the
+    rows of the inputs of a view or sink. None if the number cannot be determined quickly."""
     found = measure_lag(context, snapshot, with_times=False, table_seconds=ONCE_SECONDS)
     return {job: lag.records for job, lag in found.items()}
 
@@ -101,8 +101,9 @@ def measure_lag(
 
     All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, the upstreams then have
     another ``seconds`` to report the age of unread records. Commits of tables are read for at most ``table_seconds``
-    (None: ``seconds``), but at least one per input that has a commit that was not read earlier. The lag of a job that
-    reads a user's own table is unknown if it is not known after this time, because the table's store may not respond.
+    (None: ``seconds``). Even after this time, at least one commit is read for each input with commits that were not
+    read earlier. If a job reads a user's own table, measuring its lag may take at most ``table_seconds``, because the
+    table's store may not respond. After this time, the lag of the job is unknown.
     """
     table_seconds = seconds if table_seconds is None else table_seconds
     readers = list(_table_readers(context, snapshot))
@@ -138,7 +139,7 @@ def measure_lag(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TableReader:
-    """A job that reads the tables of the objects ``ids``; ``record`` is its view or sink in ``snapshot``.
+    """A job that reads the tables of the objects ``ids``; ``record`` is the view or sink of the job in ``snapshot``.
 
     ``fragments`` are the fragments of the sources that a view reads from upstream itself.
     """
@@ -204,7 +205,7 @@ def _lags_of_users_tables(context: Context, readers: Iterable[_TableReader], sec
     """The lags of readers of a user's own tables, by job. Includes only lags that are known after ``seconds``.
 
     The store of such a table may not respond for a long time. Jobs that read the same tables of the user are measured
-    together, so that a store that does not respond is asked once.
+    together, so that a store that does not respond gets only one request.
     """
     groups: dict[frozenset[str], list[_TableReader]] = {}
     for reader in readers:
@@ -253,7 +254,8 @@ def _behind_tables(
 ) -> Lag:
     tables = {id_: table_path(context.warehouse, snapshot, id_) for id_ in ids}
     if any(isinstance(snapshot.get(id_), DeltaTableRecord) and reading.newest(tables[id_]) < 0 for id_ in ids):
-        return Lag()  # The user's own table does not exist, or another store than this process's contains it.
+        # The user's own table does not exist, or this process looks for it in another store.
+        return Lag()
     fed = fed_by(snapshot, reader)
     feeds = {reading.id_of(table) for id_, table in tables.items() if id_ in fed and reading.newest(table) >= 0}
     reached = committed_versions(context.warehouse, checkpoint, feeds=feeds)
@@ -286,7 +288,8 @@ def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Behind:
-    """The number of records that a reader is behind, and for each split with unread records the offset of the first."""
+    """The number of records that a reader is behind, and for each split with unread records, the offset of the first of
+    these records."""
 
     records: int | None = None
     waiting: Mapping[str, int] = field(default_factory=dict)
@@ -362,7 +365,7 @@ def _rows_after(
         start = passed = first
     is_counted = newest - passed <= _MOST_VERSIONS
     found = counts.sum_from(kind, passed, newest) if is_counted else RowSum(end=passed, passed=passed, rows=None)
-    least = reading.left / 2  # A reader that is far behind leaves time to the others.
+    least = reading.left / 2  # A reader that is far behind leaves time for the others.
     is_complete, has_read = True, False
     while found.end <= newest and (found.rows is not None or found.since_ms is None):
         commit = counts.get(kind, found.end) if is_counted else None
@@ -376,7 +379,7 @@ def _rows_after(
                 reading.read_ahead(table, found.end, newest)
             try:
                 numbers = reading.read(table, found.end)
-            except FileNotFoundError:  # clean-up has removed the commit, so the reader will not find it either
+            except FileNotFoundError:  # clean-up has removed the commit, so the reader will not find this commit either
                 is_complete = False
                 break
             has_rows = numbers.has_rows_for(upstream, is_feed=is_feed)

@@ -102,8 +102,9 @@ class _Operations:
 class _Committed:
     """The rows that a job has added, replaced or removed in its table up to a version.
 
-    Counting begins with the job's last run at the time of the first measurement. Until this first count is finished,
-    ``is_counted`` is false and the numbers mean nothing. ``counting`` is held by the thread that counts.
+    Counting begins at the start of the run that is the job's last run at the time of the first measurement. Until this
+    first count is finished, ``is_counted`` is false and the numbers must not be used. ``counting`` is held by the
+    thread that counts.
     """
 
     version: int = -1
@@ -126,7 +127,7 @@ class Metrics:
     """The metrics of one warehouse, in any process. Thread-safe.
 
     A process first counts the rows since the start of the job's current run, or since the oldest commit that still
-    exists. From then on, it adds later rows, even across later runs of the job.
+    exists. From then on, the process adds later rows, even across later runs of the job.
     """
 
     def __init__(self, context: Context) -> None:
@@ -147,10 +148,12 @@ class Metrics:
         return found
 
     def readable_samples(self) -> tuple[Sample, ...]:
-        """Like :meth:`samples`; metrics that cannot be read now are absent, and ``rw_sql_catalog_readable`` is 0.
+        """Like :meth:`samples`, but metrics that cannot be read now are absent, and in this case
+        ``rw_sql_catalog_readable`` is 0.
 
-        Counting the rows of a table for the first time may take long. If it is not finished within a limit, the rows
-        and errors of this table and ``rw_sql_catalog_readable`` are absent, and counting continues in the background.
+        Counting the rows of a table for the first time may take long. If counting is not finished within a time limit,
+        the rows and errors of this table and ``rw_sql_catalog_readable`` are absent, and counting continues in the
+        background.
         """
         found, problems = self._read(_COUNT_LIMIT_SECONDS)
         for problem in dict.fromkeys(cause_line(str(each)) for each in problems):
@@ -220,7 +223,7 @@ class Metrics:
 
     def _of_jobs(self, snapshot: Snapshot) -> Iterator[Sample]:
         statuses = shown_statuses(self._context, snapshot)
-        # The last status of a dropped object may remain, because no owner changes it any more.
+        # The last status of a dropped object may remain in the table, because no owner changes this status any more.
         statuses = {job: status for job, status in statuses.items() if snapshot.get(status.object_id) is not None}
         lags = measure_lag(self._context, snapshot)
         at = now_ms()
@@ -251,7 +254,8 @@ class Metrics:
             batch = figures.last_batch(job)
             if batch is not None:
                 yield Sample(name="rw_sql_job_last_batch_duration_seconds", labels=labels, value=batch[1])
-                if job.startswith("sink-"):  # for other jobs, every process reads the value from the job's table
+                # For jobs other than sinks, every process reads the value from the job's table
+                if job.startswith("sink-"):
                     yield Sample(name="rw_sql_job_last_batch_timestamp_seconds", labels=labels, value=batch[0] / 1000)
 
     def _tables_of(self, snapshot: Snapshot) -> Iterator[tuple[str, SourceRecord | MaterializedViewRecord, str]]:
@@ -324,8 +328,8 @@ class Metrics:
         self._count_all(self._context.metastore.snapshot())
 
     def _count_in_background(self, snapshot: Snapshot) -> Future[None]:
-        """Counts the rows on another thread, unless the thread of an earlier scrape still counts, or has failed since
-        that scrape."""
+        """Starts to count the rows on another thread. If the thread of an earlier scrape is still counting, or has
+        failed after that scrape, returns the future of that thread instead."""
         with self._lock:
             pending = self._pending
             if pending is None or (pending.done() and pending.exception() is None):
@@ -340,14 +344,14 @@ class Metrics:
     def _count(self, table: str, run: int) -> None:
         with self._lock:
             counted = self._tables.setdefault(table, _Committed())
-        # Reading takes long in a slow store, so it locks nothing that a scrape needs.
+        # Reading takes long in a slow store, so this code holds no lock that a scrape needs.
         with counted.counting:
             newest = latest_version(self._context.warehouse, table)
             if not counted.is_counted:
                 self._count_first(counted, table, newest, run)
             cache = commit_cache(self._context)
-            # Counts one version at a time, so that the next call counts each version once even if the store fails in
-            # between.
+            # The versions are counted one by one. If the store fails in between, the next call therefore counts each
+            # remaining version exactly once.
             while counted.version < newest:
                 version = counted.version + 1
                 # Clean-up may have removed the commit before the first measurement.
@@ -359,7 +363,7 @@ class Metrics:
         found = _Committed(version=newest)
         for version, numbers in commit_cache(self._context).commits(table):
             if numbers.run is not None and numbers.run < run:
-                found.version = max(version, found.version)  # another process may have committed since
+                found.version = max(version, found.version)  # another process may have committed in the meantime
                 break
             found.add(version, numbers)
             if numbers.run == run and not numbers.is_batch:  # the start of the run
@@ -410,7 +414,7 @@ def _name(snapshot: Snapshot, id_: int) -> str:
 
 
 class _Scrape(Collector):
-    """One scrape. If the catalog does not respond, only the metrics that depend on it are left out."""
+    """One scrape. If the catalog does not respond, only the metrics that depend on the catalog are left out."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -1,8 +1,8 @@
 """The numbers of rows of the commits that readers of tables have not read, in a compact form.
 
 To measure a reader that is far behind, each measurement needs these numbers for thousands of commits. The cache of
-commits stores all numbers of a commit, which takes twenty times the memory, so it may be too small for all unread
-commits. In that case, it drops each commit before the next measurement needs the commit again.
+commits stores all numbers of a commit, which takes twenty times the memory. The cache may therefore be too small for
+all unread commits. In that case, the cache drops each commit before the next measurement needs the commit again.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from array import array
 from dataclasses import dataclass, field
 
 _MOST_COUNTED = 1_000_000
-"""The maximum number of commits over all tables. Each takes 16 bytes."""
+"""The maximum number of commits over all tables. Each commit takes 16 bytes."""
 
 _WINDOW_SECONDS = 300.0
-"""The next measurement of a reader removes commits that no reader has needed for three such periods."""
+"""The length of a period in seconds. A reader's measurement removes the commits that the reader has not needed for two
+periods. If there is no room for more commits, all commits of readers whose current period began more than three periods
+ago are removed."""
 
 _UNREAD, _UNKNOWN = -2, -1
 
@@ -27,8 +29,8 @@ whether it reads the change feed."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRows:
-    """The rows that a reader gets from a commit, and the commit's time. ``rows`` is None if the commit has rows whose
-    number it does not show."""
+    """The rows that a reader gets from a commit, and the commit's time. ``rows`` is None if the commit does not show
+    the number of its rows."""
 
     rows: int | None
     at_ms: int | None
@@ -129,7 +131,8 @@ class _Counted:
         self.times[at] = _UNKNOWN if found.at_ms is None else found.at_ms
 
     def size_with(self, version: int) -> int:
-        """The number of commits for which this object has a place after :meth:`put` of this version."""
+        """The number of commits for which this object has room after :meth:`put` has stored the numbers of
+        ``version``."""
         if not self.rows:
             return 1
         return max(version, self.first + len(self.rows) - 1) + 1 - min(version, self.first)

@@ -41,7 +41,7 @@ class StallGrace:
         self._stalls: dict[str, _Stall] = {}
 
     def stalled(self, context: Context, job: str) -> JobStatus | None:
-        """The status of a job that the statement skips; None if it waits for the job."""
+        """The status of a job that the statement skips; None if the statement waits for the job."""
         status = present_statuses(context).get(job)
         return status if status is not None and self.is_over(status, now_ms()) else None
 

@@ -35,7 +35,7 @@ _SETTLED = frozenset({"RUNNING", "PAUSED", "IDLE", "STOPPED"})
 class Waiting:
     """The jobs that the running statement of a session waits for.
 
-    The statement's thread updates this object at almost no cost; a status line reads it from another thread.
+    The statement's thread updates this object at almost no cost. A status line reads this object from another thread.
     ``jobs`` are the ids of those jobs (None: all). ``left`` computes the remaining work.
     """
 
@@ -44,8 +44,8 @@ class Waiting:
     left: Callable[[], str] | None = None
 
     def begin(self, what: str, jobs: Collection[str] | None = (), left: Callable[[], str] | None = None) -> None:
-        """Records the condition for which the statement waits from now on: its description ``what``, the ids of the
-        jobs (None: all), and a function that computes the remaining work."""
+        """Records the condition for which the statement waits from now on. ``what`` describes the condition, ``jobs``
+        are the ids of the jobs (None: all), and ``left`` computes the remaining work."""
         self.what = what
         self.jobs = None if jobs is None else frozenset(jobs)
         self.left = left
@@ -57,8 +57,8 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPhase:
-    """The phase of one job: the name of its object, its current activity and, if known, the numbers of finished and
-    of all rows (or offsets)."""
+    """The phase of one job: the name of its object, its current activity and, if known, the number of finished rows (or
+    offsets) and the number of all rows (or offsets)."""
 
     job: str
     name: str
@@ -122,8 +122,8 @@ def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: Backf
 
 
 def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
-    """The text for a wait that has timed out. The text states that the jobs (None: all) continue and the phase of each,
-    or the reason why they make no progress.
+    """The text for a wait that has timed out. The text states that the jobs (None: all) continue, and names the phase
+    of each job. If the jobs make no progress, the text states the reason instead.
 
     None if no process runs the jobs.
     """

@@ -1,5 +1,5 @@
-"""Checks whether the upstreams of sources at rest have new records. One request serves all sources of a cluster;
-running readers would need a query for each source."""
+"""Checks whether the upstreams of sources at rest have new records. One request serves all sources of a cluster.
+Running readers would need a query for each source."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of one check. ``behind`` has the number of unread records by job, ``changed`` the sources whose splits
-    may have changed, and ``problems`` the reasons why upstreams cannot be watched, by job.
+    """The result of one check. ``behind`` maps each job to its number of unread records. ``changed`` contains the
+    sources whose splits may have changed. ``problems`` maps each job to the reason why its upstream cannot be watched.
 
     ``answered`` are the jobs whose upstream responded, so that earlier problems are over. ``unknown`` are the jobs with
-    a split whose end could not be read in several checks; a start of such a job shows the reason.
+    a split whose end could not be read in several checks. A start of such a job shows the reason.
     """
 
     behind: Mapping[str, int] = field(default_factory=dict)
@@ -95,8 +95,8 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Group:
-    """Sources that one thread checks: the sources of one cluster, or some of the sources that are checked one by
-    one."""
+    """The sources that one thread checks. These are the sources of one cluster, or some of the sources that are checked
+    one by one."""
 
     kind: Connector
     options: Mapping[str, str]
@@ -107,8 +107,8 @@ class _Group:
     topics_at: float = 0.0
     topics_failures: int = 0
     spent: tuple[float, ...] = ()
-    """The CPU times of the last two checks of all ends, in seconds. The smaller of the two counts, because a run of
-    Python's garbage collector during a check takes ten times as long as the check."""
+    """The CPU times of the last two checks of all ends, in seconds. Only the smaller of the two times is used, because
+    a run of Python's garbage collector during a check takes ten times as long as the check."""
 
     failures: int = 0
     due: threading.Event = field(default_factory=threading.Event)
@@ -168,7 +168,7 @@ class UpstreamWatcher:
         self._is_over = False
 
     def watch(self, job: str, kind: Connector, options: Mapping[str, str], watched: Watched) -> None:
-        """Watches a source until :meth:`forget`; checks its upstream soon."""
+        """Watches a source until :meth:`forget` is called. The first check of the upstream follows soon."""
         name = kind.spec.name
         is_pooled = isinstance(kind, PooledConnector)
         place = kind.pool_key(options) if isinstance(kind, PooledConnector) else watched.source_id % _APART
@@ -209,7 +209,7 @@ class UpstreamWatcher:
             group.due.set()
 
     def stop(self) -> None:
-        """Ends all threads soon; nothing is reported afterwards, except by a check in progress."""
+        """Ends all threads soon. Nothing is reported afterwards, except by a check in progress."""
         with self._lock:
             self._is_over = True
             groups = list(self._groups.values())
@@ -270,7 +270,7 @@ class UpstreamWatcher:
                     if group.turns.get(job) is turn:
                         group.note_check(job, options, spent, took)
                 if not is_answered:
-                    return  # The check may have taken seconds; the next call begins with the sources that respond.
+                    return  # The check may have taken seconds. The next call begins with the sources that respond.
 
     def _check_all(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> None:
         splits = list(dict.fromkeys(split for watched in members.values() for split in watched.states))

@@ -50,11 +50,12 @@ def wait_until_made(
 
     Returns the incomplete objects, with reasons.
 
-    A rebuild is complete when queries read the new table. Does not wait for a view whose job is stalled or is run by no
-    process. Gives up after ``seconds`` without any progress.
+    A rebuild is complete when queries read the new table. Does not wait for a view whose job is stalled or that no
+    process runs. Gives up after ``seconds`` without any progress.
 
     ``tell`` is a function that is called with the progress of each view. With ``gives_up``, a timeout raises SqlError
-    NOT_APPLIED_YET instead of being reported in the result, and a job that has just stalled is waited for, as in FLUSH.
+    NOT_APPLIED_YET instead of being reported in the result, and the function waits for a job that has just stalled, as
+    FLUSH does.
     """
     changed = threading.Event()
     limit = StallTimeout(seconds)
@@ -154,7 +155,7 @@ def _state(status: JobStatus | None) -> str:
 
 
 def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], stalls: _Stalls) -> str:
-    """The reason why a group of rebuilds that must be swapped together cannot finish for now; empty if it can
+    """The reason why a group of rebuilds that must be swapped together cannot finish now; empty if the group can
     finish."""
     for rebuild in group:
         if reason := stalls.reason(rebuild_job(rebuild), rebuild.view_id, rebuild.id):
@@ -192,12 +193,13 @@ class _Stalls:
             acted=acted,
             pending=pending,
             leases=facts.leases(),
-            statuses=facts.job_statuses(),  # Read last, so that they are at least as new as the applied epochs.
+            # The statuses are read last, so that they are at least as new as the applied epochs.
+            statuses=facts.job_statuses(),
         )
 
     def reason(self, job: str, view_id: int, *ids: int) -> str:
-        """The reason why a view's job is stalled, if the statement therefore does not wait for the job; empty if the
-        statement waits for it.
+        """The reason why a view's job is stalled, if the statement does not wait for the job for this reason; empty if
+        the statement waits for the job.
 
         ``ids`` are other objects that the job depends on.
         """

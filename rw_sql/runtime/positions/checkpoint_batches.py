@@ -1,9 +1,9 @@
 """Plans and completes batches in a query's checkpoint, in place of Spark.
 
-The query has no state and reads one Delta table. Spark's query and this module write the same files, so that each can
-continue where the other one ended: ``offsets/N`` before batch ``N`` writes anything, ``commits/N`` after it. Both files
-are copies of the last ones, so that they have the form in which Spark wrote them. Only the time of the batch and the
-version at its end differ.
+The query has no state and reads one Delta table. Spark's query and this module write the same files, so that each of
+the two can continue where the other one ended: ``offsets/N`` before batch ``N`` writes anything, ``commits/N`` after
+it. Both files are copies of the files of the previous batch, so that they have the form in which Spark wrote those
+files. Only the time of the batch and the version at its end differ.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _KEPT = 100
-"""The number of batches whose files are kept, as Spark keeps them (``spark.sql.streaming.minBatchesToRetain``)."""
+"""The number of batches whose files are kept. Spark keeps the same number of batches
+(``spark.sql.streaming.minBatchesToRetain``)."""
 
 
 @dataclass(slots=True)
 class CheckpointBatches:
-    """The batches of one query. Not thread-safe; Spark's query must not run.
+    """The batches of one query. Not thread-safe. Spark's query must not run at the same time.
 
     ``done`` is the last completed batch. ``begin`` is the first version that this batch has not read. ``planned`` is
     the end of the versions (exclusive) of the batch ``done + 1``, if that batch was planned and not completed.
@@ -68,7 +69,7 @@ class CheckpointBatches:
     def plan(self, end: int) -> int:
         """Plans the next batch, which reads the versions from ``begin`` to ``end`` (exclusive); returns its number.
 
-        Raises FileExistsError if another process has planned it.
+        Raises FileExistsError if another process has planned this batch.
         """
         self._entry = replace(
             self._entry,

@@ -1,7 +1,8 @@
 """Rewrites a view's checkpoint to continue in its sources' logs instead of its staging tables.
 
-This module rewrites the last committed entry of the offset log and the one before it, because Delta re-reads both at a
-start. Operator state and watermark are not changed, so that the query continues with the state from the backfill.
+This module rewrites the last committed entry of the offset log and the entry before it, because Delta re-reads both
+entries at a start. Operator state and watermark are not changed, so that the query continues with the state from the
+backfill.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int, pa
 
     A checkpoint is used because Spark's options cannot name a start version that does not exist yet. The entry includes
     the number of shuffle partitions. If the following batch was planned but not finished, Spark reads this number from
-    the entry, and each start would fail without it.
+    the entry, and each start would fail without this number.
     """
     conf = {SHUFFLE_PARTITIONS: str(parallelism)}
     times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": conf}
     warehouse.write_text(f"{checkpoint}/metadata", json.dumps({"id": str(uuid.uuid4())}))
     warehouse.write_text(f"{checkpoint}/commits/0", 'v1\n{"nextBatchWatermarkMs":0}')
-    # This file is written last, because it makes the checkpoint valid. If a kill comes before, all files are written
-    # again.
+    # This file is written last, because it makes the checkpoint valid. If the process is killed before this file
+    # exists, the next attempt writes all files again.
     warehouse.write_text(f"{checkpoint}/offsets/0", f"v1\n{json.dumps(times)}\n{_offset(table, version)}")
 
 
@@ -85,7 +86,7 @@ def _tables_at(files: CheckpointFiles, batch: int) -> set[str]:
 def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> bool:
     """True if a process was killed when :func:`move` had rewritten only one of the two entries.
 
-    The query cannot start from such a checkpoint. Another :func:`move` completes the checkpoint.
+    The query cannot start from such a checkpoint. Another call of :func:`move` completes the change.
     """
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)

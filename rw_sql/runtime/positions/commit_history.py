@@ -1,8 +1,8 @@
 """The ranges of offsets that were read into a table, listed separately for the time after each operation. The ranges
 are preserved when commits are cleaned up.
 
-A *stretch* consists of consecutive commits of one epoch with contiguous offsets. A file beside the checkpoints
-contains the stretches of cleaned-up commits; code that reads the file adds the stretches of the existing commits.
+A *stretch* consists of consecutive commits of one epoch with contiguous offsets. A file beside the checkpoints contains
+the stretches of cleaned-up commits. Code that reads the file adds the stretches of the existing commits.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _FORM = 1
 
 @dataclass(slots=True, kw_only=True)
 class Stretch:
-    """Commits of runs that started at ``epoch``: per split the contiguous offsets ``[start, end)`` that they read.
+    """Commits of runs that started at ``epoch``, with the contiguous offsets ``[start, end)`` that they have read from
+    each split.
 
-    ``at`` is, for each split, the newest version of the log whose commit contains the split; ``lives`` has the cluster
+    ``at`` is, for each split, the newest version of the log whose commit contains the split. ``lives`` has the cluster
     and incarnation of each split.
     """
 

@@ -1,4 +1,5 @@
-"""Determines the versions up to which a view or sink must read, and whether it has read them. Works in any process."""
+"""Determines the versions up to which a view or sink must read, and whether it has read up to these versions. This
+module works in any process."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ def captured_table(reader: MaterializedViewRecord | SinkRecord) -> str | None:
 
 
 def last_data_version(context: Context, table: str, *, is_feed: bool = False, upstream: str | None = None) -> int:
-    """The newest version that adds rows or, with ``is_feed``, adds or removes rows; -1 if there is none.
+    """The newest version that adds rows; -1 if there is none. If ``is_feed`` is true, versions that only remove rows
+    count too.
 
     With ``upstream``, the newest version that adds rows of this upstream table to the log, unless many other commits
     follow it.

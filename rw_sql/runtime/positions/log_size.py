@@ -50,7 +50,7 @@ def measure_logs(context: Context, snapshot: Snapshot, source_ids: Iterable[int]
         if path not in known or known[path][0] != version:
             try:
                 table = DeltaTable(path)
-            except TableNotFoundError:  # Dropped meanwhile.
+            except TableNotFoundError:  # The source was dropped in the meantime.
                 continue
             known[path] = (table.version(), _log_size(context, path, pa.table(table.get_add_actions(flatten=True))))
         found[source.id] = known[path][1]
@@ -84,7 +84,7 @@ def _empty_columns(context: Context, path: str, files: pa.Table) -> tuple[str, .
         try:
             with context.warehouse.files.open(f"{path}/{unquote(file)}", "rb") as opened:
                 of_file = _columns_of_nulls(pq.read_metadata(opened))
-        except FileNotFoundError:  # Compacted meanwhile.
+        except FileNotFoundError:  # The file was replaced by compaction in the meantime.
             continue
         if of_file is not None:
             empty = of_file if empty is None else empty & of_file

@@ -24,8 +24,8 @@ def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: i
     noted = context.metastore.jobs.noted_positions(fragment)
     stored = snapshot.states(fragment)
     texts = {split: kind.encode_state(state) for split, state in positions.states.items()}
-    # Only the changed positions are written, out of up to 100,000. The row without a split states the version up to
-    # which the other rows are valid.
+    # There may be 100,000 positions, so only the changed positions are written. The row without a split states the
+    # version up to which the other rows are valid.
     moved = {split: text for split, text in texts.items() if text != known_state(stored[split], noted.get(split))}
     mark = noted.get(ALL_SPLITS)
     is_behind = mark is None or (mark.epoch, mark.log_version) < (epoch, positions.log_version)

@@ -23,7 +23,7 @@ def least_needed_version(context: Context, object_id: int) -> int | None:
         for found in point.dependents:
             needed += [found.version] if found.id == object_id else []
             # After a rewind, a reader also continues in inputs that were not rewound, at the versions in ``reads``. A
-            # reader that has completed only its first batch also requests the version before (see table_consumers).
+            # reader that has completed only its first batch also requests the previous version (see table_consumers).
             is_first = found.batch == 0
             needed += [max(0, version - is_first) for id_, version in found.reads if id_ == object_id]
     return min(needed, default=None)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """The number of rows that a batch reads: an upper limit, and the exact number, which excludes undecodable records.
-    None means unknown. ``size`` is the size in bytes of the files that contain the rows."""
+    A value is None if it is unknown. ``size`` is the size in bytes of the files that contain the rows."""
 
     most: int | None = None
     exact: int | None = None
@@ -52,8 +52,9 @@ def planned_rows(
     """The number of rows that a planned batch reads, as counted by the commits of the query's only input, which must be
     append-only.
 
-    ``is_log``: the input is a source's log, whose undecodable records are skipped. ``is_all_read``: the query reads all
-    decodable records. ``upstream``: the query reads only the rows of this upstream table.
+    ``is_log`` is true if the input is a source's log, whose undecodable records are skipped. ``is_all_read`` is true if
+    the query reads all decodable records. If ``upstream`` is given, the query reads only the rows of this upstream
+    table.
     """
     is_first = batch == 0
     stretch = _first(warehouse, table, checkpoint) if is_first else planned_stretch(warehouse, checkpoint, batch)
@@ -68,8 +69,8 @@ def planned_rows(
 def rows_of_commits(
     commits: Iterable[list[dict[str, Any]]], *, is_log: bool, is_exact: bool = True, upstream: str | None = None
 ) -> Planned:
-    """The number of rows that a batch of ``commits`` reads; see :func:`planned_rows`. ``is_exact``: the batch reads all
-    decodable records of these commits."""
+    """The number of rows that a batch of ``commits`` reads; see :func:`planned_rows`. ``is_exact`` is true if the batch
+    reads all decodable records of these commits."""
     most, size, exact = 0, 0, 0 if is_exact and upstream is None else None
     for actions in commits:
         own = rows_of_table(actions, upstream) if upstream is not None else None

@@ -1,4 +1,4 @@
-"""The progress of a view or sink, read from its checkpoint. Works in any process."""
+"""The progress of a view or sink, read from its checkpoint. This module works in any process."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _delta_offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[di
 
 
 def committed_versions(warehouse: Warehouse, checkpoint: str, *, feeds: Collection[str] = ()) -> dict[str, int]:
-    """For each input table, by Delta table id, the first version that is not completely in the view; empty before
-    any batch.
+    """Maps each input table, by its Delta table id, to the first version that is not completely in the view. The result
+    is empty before the first batch.
 
     If the initial snapshot of a table is read in several batches, no version counts as read until the last of these
     batches. ``feeds`` are the tables read through their change feed, where a batch consists of whole commits even
@@ -46,17 +46,17 @@ def committed_versions(warehouse: Warehouse, checkpoint: str, *, feeds: Collecti
 
 
 def newest_planned(warehouse: Warehouse, checkpoint: str) -> int:
-    """The last planned batch, -1 if there is none."""
+    """The number of the last planned batch; -1 if no batch is planned."""
     return max(batches_in(warehouse, f"{checkpoint}/offsets"), default=-1)
 
 
 def newest_completed(warehouse: Warehouse, checkpoint: str) -> int:
-    """The last batch that the query has completed, -1 if there is none."""
+    """The number of the last batch that the query has completed; -1 if it has completed no batch."""
     return max(batches_in(warehouse, f"{checkpoint}/commits"), default=-1)
 
 
 def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str, int]:
-    """For each input table, by Delta table id, the last version that a planned batch reads.
+    """Maps each input table, by its Delta table id, to the last version that a planned batch reads.
 
     If that version is read in parts, the batch may have only some of its rows.
     """
@@ -72,7 +72,8 @@ def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[
     """The versions of a single Delta input that a planned batch reads, and whether it reads all rows of each
     version.
 
-    None for a batch of the initial snapshot, and if the query reads its input more than once, as a self-join does.
+    The result is None for a batch of the initial snapshot, and for a query that reads its input more than once, such as
+    a self-join.
     """
     if batch == 0:
         return None

@@ -22,7 +22,7 @@ def requested_position(warehouse: Warehouse, source: SourceRecord) -> int:
     """The last requested position; 0 if there is none."""
     try:
         return int(warehouse.read_text(_path(warehouse, source)))
-    except (FileNotFoundError, ValueError):  # While the file is being written, it may be empty.
+    except (FileNotFoundError, ValueError):  # The file may be empty while it is being written.
         return 0
 
 

@@ -58,7 +58,7 @@ def _rows_of(warehouse: Warehouse, path: str) -> RowsToRead:
         if latest_version(warehouse, path) < 0:
             return RowsToRead()
         files = pa.table(DeltaTable(path).get_add_actions(flatten=True))
-    except TableNotFoundError:  # dropped since
+    except TableNotFoundError:  # the object was dropped in the meantime
         return RowsToRead()
     rows = sum(count or 0 for count in files.column("num_records").to_pylist())
     return RowsToRead(rows=rows, bytes=sum(files.column("size_bytes").to_pylist()))

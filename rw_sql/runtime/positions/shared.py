@@ -30,8 +30,8 @@ notes of all splits are valid."""
 
 
 def known_state(row: StoredState, note: NotedPosition | None) -> str:
-    """A split's position: the noted position, or the position set by a statement if that is later or if there is no
-    note."""
+    """A split's position. This is the noted position or, if there is no note or a statement has set the position after
+    the note, the position that the statement has set."""
     return note.state if note is not None and _counts(note, row) else row.state
 
 
@@ -41,12 +41,12 @@ def _counts(note: NotedPosition, row: StoredState) -> bool:
 
 
 def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapshot, source: SourceRecord) -> Positions:
-    """The position of every split that has one, that is, the next record to read.
+    """The position of every split that has a position. The position is the next record to read.
 
     A position that a statement has set is valid from the statement's epoch on. Commits of runs that started before the
-    statement do not advance this position, so that a batch committed between the statement and the stop of such a run
-    does not undo the statement. Among the other commits, the last commit that contains the split determines the split's
-    position. Commits that are older than a note need not be read, so ``read_splits`` may lack splits.
+    statement do not advance this position. Otherwise, a batch that such a run commits after the statement would undo
+    the statement. Among the other commits, the last commit that contains the split determines the split's position.
+    Commits that are older than a note need not be read, so ``read_splits`` may lack splits.
     """
     kind = connector(source.connector)
     fragment = ingest_fragment(source.id)
@@ -105,7 +105,7 @@ def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: Sour
     """The start epoch of the oldest run that may still commit to a source's log; None before any run.
 
     The oldest such run is the run of the last commit, which fenced all earlier runs, or a run that was claimed after
-    it. A run that its own process has replaced by another run counts as ended.
+    this run. A run that its own process has replaced by another run counts as ended.
     """
     runs = metastore.jobs.runs(ingest_fragment(source.id))
     if not runs:
@@ -122,7 +122,7 @@ def read_positions_before(
     """The positions of splits just before the operation with ``epoch`` took effect.
 
     ``stood`` are the positions at the time when the operation was planned. A run from before the operation may have
-    committed further batches before it was stopped; the result includes these batches.
+    committed further batches before it was stopped. The result includes these batches.
     """
     kind = connector(source.connector)
     waiting = {row.split: row for row in stood}
@@ -167,7 +167,8 @@ def _take(
 def read_committed_ranges(
     warehouse: Warehouse, source: SourceRecord, *, down_to: int = 0
 ) -> tuple[CommittedRanges, ...]:
-    """The ranges that the commits of a source's log have read, in log order, without those that a REWIND reverted.
+    """The ranges that the commits of a source's log have read, in log order. Commits that a REWIND has reverted are
+    left out.
 
     Contiguous ranges of cleaned-up commits are merged. Commits before the version ``down_to`` are not read.
     """

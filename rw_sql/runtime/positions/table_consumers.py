@@ -90,7 +90,7 @@ def _needs(
 ) -> int | None:
     """The first version that a query needs; None if ``versions``, the query's :func:`planned_versions_of`, is empty.
 
-    ``is_first``: the query has planned exactly one batch.
+    ``is_first`` is true if the query has planned exactly one batch.
     """
     if not versions:
         return None
@@ -128,7 +128,7 @@ def _queries_on(
 
 def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) -> list[int]:
     """For each of the last two batches of the query with this checkpoint: the next version of a table to read after the
-    batch. Empty before any batch.
+    batch. The list is empty before the first batch.
 
     After a restart, a query requests the earliest of these versions and continues at the last one.
     """
@@ -160,9 +160,9 @@ def commit_time_ms(warehouse: Warehouse, table: str, version: int) -> int | None
 
 
 def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:
-    """Raises StalledError if a query with this checkpoint cannot continue: because rows that it needs were dropped from
-    an input, because versions of an input were cleaned up, or because a table of the user from which it has read does
-    not exist."""
+    """Raises StalledError if a query with this checkpoint cannot continue. There are three reasons: rows that the query
+    needs were dropped from an input, versions of an input were cleaned up, or a table of the user from which the query
+    has read does not exist."""
     warehouse = context.warehouse
     has_begun = bool(warehouse.list_names(f"{checkpoint}/offsets"))
     for given in spec.inputs:
@@ -211,7 +211,7 @@ def _require_whole_log(context: Context, spec: ViewSpec | SinkSpec, given: ViewI
 def _reads_whole_log(spec: ViewSpec | SinkSpec, given: ViewInput) -> bool:
     """True if the content of a query depends on all rows of a source's log.
 
-    A view that is computed from all rows at every batch has the same content whenever it begins.
+    A view that is computed from all rows at every batch has the same content, whenever the view begins to read.
     """
     if isinstance(spec, SinkSpec):
         return all(id_ != given.id or version < 0 for id_, version in spec.starts)

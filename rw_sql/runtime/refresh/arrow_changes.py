@@ -58,7 +58,7 @@ def is_inexact(kind: pa.DataType) -> bool:
 
 
 def _places(fresh: pa.Table, table: pa.Table, keys: Sequence[str]) -> NDArray[np.int64]:
-    """For each row of ``fresh``, the number of the row of ``table`` with its key; -1 if there is none."""
+    """For each row of ``fresh``, the number of the row of ``table`` with the same key; -1 if there is no such row."""
     if len(keys) == 1:
         found = pc.index_in(fresh[keys[0]], value_set=table[keys[0]].combine_chunks())
         return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)

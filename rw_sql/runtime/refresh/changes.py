@@ -30,8 +30,8 @@ _SEEN = "rw_sql: keys met"
 
 
 def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str]) -> DataFrame:
-    """The differences between two tables. With KEEP true: the rows of ``fresh`` that are missing in ``table`` or have
-    other values there. With KEEP false: the keys of ``table`` that are missing in ``fresh``.
+    """The differences between two tables. If KEEP is true, the row is a row of ``fresh`` that is missing in ``table``
+    or has other values there. If KEEP is false, the row has a key of ``table`` that is missing in ``fresh``.
 
     The two tables have the same columns. Keys and rows are compared by hash, so that only keys and hashes of the
     table's rows are shuffled. If several rows have the same key, the choice among them is deterministic. ``table`` is
@@ -82,7 +82,8 @@ def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]
 
 
 def had_each_key_once(changes: DataFrame, table_rows: int) -> bool:
-    """True if the result of :func:`quickly_changed_rows` is correct. Call it after the whole result is persisted.
+    """True if the result of :func:`quickly_changed_rows` is correct. Must be called after the whole result is
+    persisted.
 
     Each row of the table is counted either as present in both tables or as deleted. If ``fresh`` has a key of the
     table twice, the total exceeds the number of the table's rows.

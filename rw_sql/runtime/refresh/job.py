@@ -1,8 +1,8 @@
 """The job of a refreshable table: carries out refreshes, and is the only writer of the table's rows.
 
-The state in the catalog determines what the job does. While the table is REFRESHING, the job loads the upstream into
-a staging table. While it is FINISHING, the job merges the staging table chunk by chunk; each chunk is a commit with
-its own number. After a restart, the catalog and the table show where to continue.
+The state in the catalog determines what the job does. While the table is REFRESHING, the job loads the upstream into a
+staging table. While the table is FINISHING, the job merges the staging table chunk by chunk. Each chunk is a commit
+with its own number. After a restart, the catalog and the table show where to continue.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ class RefreshJob:
     news: threading.Event = field(default_factory=threading.Event)
     work: Future[None] | None = None
     worker: WorkerThread | None = None
-    """The thread that loads or merges a refresh now; None if there is none to load or merge."""
+    """The thread that loads or merges a refresh now; None if no refresh is being loaded or merged."""
     group: str | None = None
-    """The group of Spark's jobs that load a refresh now; None if none is being loaded."""
+    """The group of Spark's jobs that load a refresh now; None if no refresh is being loaded."""
     problem: Failure | None = None
     cancel: Callable[[], None] | None = None
 
@@ -142,7 +142,7 @@ class RefreshJob:
         return None if error is None else Failure(reason=f"{type(error).__name__}: {cause_line(str(error))}")
 
     def stop(self) -> None:
-        """Stops the job. A merge of a chunk in progress is completed; loading is cancelled."""
+        """Stops the job. A merge of a chunk in progress is completed, but loading is cancelled."""
         self.stopping.set()
         self.news.set()
         while self.work is not None and not self.work.done():
@@ -192,7 +192,8 @@ class RefreshJob:
                 while not self.stopping.is_set():
                     if not self._step():
                         self.news.wait(_LOOK_SECONDS)
-                    self.news.clear()  # Later commits may contain more than the next step reads.
+                    # Cleared before the next step reads the catalog, so that a later commit ends the next wait.
+                    self.news.clear()
         except FencedError as error:
             self.problem = Failure(reason=str(error))
         except StalledError as error:
@@ -213,7 +214,7 @@ class RefreshJob:
         if record.status == REFRESHING:
             source = source_of(snapshot, record)
             if source is not None and pauses_of(snapshot, source.id):
-                return False  # The refresh was triggered before the pause, and starts after it.
+                return False  # The refresh was triggered before the pause, and starts after the pause.
             with self._at_work():
                 self._load(snapshot, record)
         elif record.status == FINISHING:
@@ -289,7 +290,8 @@ class RefreshJob:
         fault("refresh.staged")
 
     def _told_of(self, record: RefreshRecord) -> Callable[[int, int], bool]:
-        """A callback that reports the progress of loading; it returns False if the refresh must not continue."""
+        """Returns a callback that reports the progress of loading. The callback returns False if the refresh must not
+        continue."""
 
         def tell(done: int, total: int) -> bool:
             if self.stopping.is_set() or self._still(self.context.metastore.snapshot(), record) is None:

@@ -64,7 +64,8 @@ IN_MEMORY_ROWS, IN_MEMORY_BYTES = 2_000_000, 512 << 20
 this process's memory."""
 
 _IN_MEMORY = threading.Lock()
-"""Held during a comparison in memory, so that several refreshes do not need the memory of several comparisons."""
+"""The lock that a refresh holds during a comparison in memory, so that at most one comparison at a time uses this
+memory."""
 
 _NUMBERS = ("NUMERIC", "SMALLINT", "INT", "BIGINT")
 _NO_NUMBER = "^(NaN|-?Infinity)$"
@@ -245,7 +246,7 @@ def _decoded(
 
 @contextmanager
 def held(rows: DataFrame) -> Iterator[tuple[DataFrame, int]]:
-    """A context manager that computes and persists the rows for the duration of the block; yields the rows and their
+    """A context manager that computes and persists the rows for the duration of the block. Yields the rows and their
     number."""
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:

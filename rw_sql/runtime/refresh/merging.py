@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def merge_chunk(output: JobOutput, rows: pa.Table, keys: Sequence[str], batch: int) -> None:
-    """Writes the rows of a chunk as the batch ``batch``; without rows, commits only the batch's number.
+    """Writes the rows of a chunk as the batch ``batch``. If there are no rows, commits only the batch's number.
 
     Raises FencedError if another run has taken over.
     """

@@ -90,11 +90,11 @@ class Staging:
         self.warehouse.remove(self.path)
 
     def remove_left(self, refresh: int, *, is_over: bool) -> None:
-        """Deletes the tables of refreshes that are over: of all refreshes before ``refresh`` and, if ``is_over``, of
-        ``refresh`` itself.
+        """Deletes the tables of refreshes that are over. These are all refreshes before ``refresh``. If ``is_over`` is
+        true, ``refresh`` itself is over too.
 
         In an object store, an owner that has lost its lease may call this method, because no refresh that is over
-        begins again. On a local path, all refreshes have the same table; the next :meth:`write` replaces it.
+        begins again. On a local path, all refreshes have the same table. The next :meth:`write` replaces this table.
         """
         if self.warehouse.is_local:
             if is_over:

@@ -1,4 +1,5 @@
-"""Runs the statements of a session without a JVM: passes each to the owner through the catalog, and waits."""
+"""Runs the statements of a session without a JVM: passes each statement to the owner through the catalog, and waits for
+the answer."""
 
 from __future__ import annotations
 
@@ -59,12 +60,12 @@ class RemoteExecutor:
         self._session = uuid.uuid4().hex
         self._group = DEFAULT_GROUP
         self._heartbeat: tuple[Lease | None, float] = (None, 0.0)
-        """The owner's lease with the last heartbeat that differed from the one before, and when it was read (on the
-        monotonic clock)."""
+        """The owner's lease with the last new heartbeat, and the time on the monotonic clock when this session first
+        read this heartbeat."""
         self._suspended_at: float | None = None
         """The time when this session first saw that the owner was suspended; None if the owner is not suspended."""
         self._left: str | None = None
-        """The last request for whose answer this session stopped waiting; the owner may still run it."""
+        """The last request for whose answer this session stopped waiting. The owner may still run this request."""
 
     def run(self, text: str, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
@@ -141,7 +142,7 @@ class RemoteExecutor:
         """Makes it possible to run the following statements while the owner may still run this request.
 
         The owner runs the requests of one session one after the other. The following requests are therefore sent in the
-        name of a new session. Each request contains the parameters; only the tokens of refused statements are lost. An
+        name of a new session. Each request contains the parameters. Only the tokens of refused statements are lost. An
         open block is in the owner's memory under the name of the session, so a session with an open block keeps its
         name.
         """
@@ -150,7 +151,8 @@ class RemoteExecutor:
             self._session = uuid.uuid4().hex
 
     def _is_withdrawn(self, request: Request, *, is_stored: bool) -> bool:
-        """Withdraws a request; returns True if no owner will run it. ``is_stored``: the request was certainly added."""
+        """Withdraws a request; returns True if no owner will run it. ``is_stored`` is true if the request was certainly
+        added."""
         try:
             if self._withdraw(request):
                 return True
@@ -201,8 +203,8 @@ class RemoteExecutor:
             raise self._not_taken(lease, patience)
 
     def _require_heartbeat(self, lease: Lease, patience: float) -> None:
-        """Raises SqlError if the owner, whose processes exist, has written no heartbeat for too long while it runs the
-        statement. A suspended owner gets as much time as a statement that makes no progress."""
+        """Raises SqlError if the owner's processes exist, but the owner has written no heartbeat for too long while it
+        runs the statement. A suspended owner gets as much time as a statement that makes no progress."""
         now, (before, since) = time.monotonic(), self._heartbeat
         if before is None or (before.owner, before.heartbeat_ms) != (lease.owner, lease.heartbeat_ms):
             self._heartbeat, since = (lease, now), now

@@ -20,8 +20,8 @@ _TIMESTAMP = "TIMESTAMP"
 class StatementBody:
     """A statement of a session. ``block`` is the state of the session's block: open, aborted or None.
 
-    ``can_ask``: the session can ask its user to confirm the statement. ``user`` is the operating system's user of the
-    session.
+    ``can_ask`` is true if the session can ask its user to confirm the statement. ``user`` is the operating system's
+    user of the session.
     """
 
     text: str
@@ -48,8 +48,8 @@ class ErrorBody:
 class AnswerBody:
     """The outcome of a statement: rows or an error, and the state of its session afterwards.
 
-    ``question``: the statement needs a confirmation, which the error requests. The metastore keeps the answer for some
-    time after ``answered_ms``.
+    ``question`` is set if the statement needs a confirmation, which the error requests. The metastore keeps the answer
+    for some time after ``answered_ms``.
     """
 
     parameters: dict[str, str]

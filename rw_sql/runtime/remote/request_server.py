@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.2, 1.0
-"""The interval in seconds at which the owner checks for requests; in an object store, each check is a request to the
+"""The interval in seconds at which the owner checks for requests. In an object store, each check is a request to the
 store."""
 
 _PROGRESS_SECONDS = 1.0
@@ -65,7 +65,7 @@ _TIDY_SECONDS = 60.0
 requests."""
 
 _MOST_SESSIONS = 200
-"""The number of sessions whose state is kept; the session that has been idle longest is discarded first."""
+"""The number of sessions whose state is kept. The session that has been idle longest is discarded first."""
 
 _COMMITTED_HINT = "SELECT * FROM rw_catalog.rw_operations ORDER BY epoch DESC LIMIT 5 shows what is committed"
 
@@ -112,7 +112,7 @@ class RequestServer:
                 self.look()
                 if time.monotonic() - self._tidied_at >= _TIDY_SECONDS:
                     self._tidied_at = time.monotonic()
-                    # Runs in the background, because this upkeep sends hundreds of requests to an object store.
+                    # The upkeep runs in the background, because it sends hundreds of requests to an object store.
                     run_in_background(self._tidy, "requests-upkeep")
             except (SqlError, OSError, DeltaError) as error:
                 if not self._context.explains(error) and self._failures.failed():
@@ -131,7 +131,7 @@ class RequestServer:
                 logger.warning("the texts of answered statements are not removed yet: %s", error)
 
     def look(self) -> None:
-        """Takes new requests, and stores the progress of those that run."""
+        """Takes new requests, and stores the progress of running requests."""
         found = self._context.metastore.jobs.requests.unanswered(self._context.group)
         for request in found:
             session = self._sessions.setdefault(request.session, _Session())
@@ -177,7 +177,7 @@ class RequestServer:
             session.running, session.told = None, ""
 
     def _store(self, request: Request, done: Request) -> None:
-        """Stores an answer; retries as long as this process runs, because the statement must not run twice."""
+        """Stores an answer. Retries as long as this process runs, because the statement must not run twice."""
         failures = FailureLog()
         while True:
             try:
@@ -237,8 +237,8 @@ class RequestServer:
 
 
 def _lateness(request: Request) -> float:
-    """The time in seconds since the session of a request stopped waiting for it, as computed from the session's and
-    this process's clocks; negative while the session still waits.
+    """The time in seconds since the session of a request stopped waiting for the answer, computed from the clocks of
+    the session and of this process. The result is negative while the session still waits.
 
     A running session withdraws its request when it stops waiting. If the session was killed, the request remains until
     an owner reads it, perhaps a week later, when no user expects the statement any more.
@@ -273,8 +273,8 @@ def owner_ended(name: str | None) -> SqlError:
 
 
 def owner_silent(lease: Lease, suspended: int | None, seconds: float, warehouse: str) -> SqlError:
-    """The error for a request that was taken by an owner that has written no heartbeat for this time in seconds;
-    ``suspended`` is the id of its suspended process, if there is one."""
+    """The error for a request that was taken by an owner that has written no heartbeat for this time in seconds.
+    ``suspended`` is the id of the owner's suspended process, if there is one."""
     pid = lease.python_pid if suspended is None else suspended
     state = f"has written no heartbeat for {spoken_seconds(seconds)}" if suspended is None else "is suspended"
     where = "" if lease.host == this_machine() else f" on {lease.host.partition(' ')[0]}"

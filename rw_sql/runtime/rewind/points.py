@@ -1,4 +1,4 @@
-"""Rewind points: the owner makes one after an unsafe operation and before its source continues.
+"""Rewind points. The owner makes a rewind point after an unsafe operation on a source and before the source continues.
 
 A point can be made until a run of the source's reader starts at the operation's epoch or later, because until then
 the log ends with the rows from before the operation. The point is complete when every dependent of the source has
@@ -59,7 +59,7 @@ Reader = MaterializedViewRecord | SinkRecord
 
 
 class NotYet(Exception):  # noqa: N818 - callers wait, so it is not an error
-    """A rewind point cannot be made now. If ``is_final`` is set, it cannot be made later either."""
+    """A rewind point cannot be made now. If ``is_final`` is set, the point cannot be made later either."""
 
     def __init__(self, reason: str, *, is_final: bool = False) -> None:
         super().__init__(reason)
@@ -72,7 +72,7 @@ class Stand:
     """The state of a view or sink: its last committed batch, the version of its table that contains this batch, and its
     checkpoint.
 
-    ``reads`` has a pair (input, first unread version of the input's table) per input.
+    ``reads`` has one pair for each input: the input, and the first unread version of the input's table.
     """
 
     record: Reader
@@ -128,9 +128,9 @@ def make_points(
     """Makes one point for the operations ``records``, or records why there is no point. Between these operations, the
     log got no rows.
 
-    The source's reader must be stopped. The reader may continue as soon as ``on_noted`` is called; surplus points are
+    The source's reader must be stopped. The reader may continue as soon as ``on_noted`` is called. Surplus points are
     deleted afterwards. The wait for the source's dependents is limited to ``rewind_point_timeout``, because the source
-    is stopped during the wait; while the dependents make progress, the limit is ten times as long. If ``is_over``
+    is stopped during the wait. While the dependents make progress, the limit is ten times as long. If ``is_over``
     returns true, the function returns without recording anything.
     """
     snapshot = context.metastore.snapshot()
@@ -256,7 +256,7 @@ def _states(context: Context, snapshot: Snapshot, source: SourceRecord, record: 
 
 
 def stands_of(context: Context, snapshot: Snapshot, source: SourceRecord, log_version: int) -> tuple[Stand, ...]:
-    """The state of every dependent of a source. All of them must have processed the log and each other's tables.
+    """The state of every dependent of a source. All dependents must have processed the log and each other's tables.
 
     Raises NotYet if a dependent has unread rows, or if a dependent has read rows of another dependent's table that
     are newer than the recorded state of that dependent.
@@ -282,7 +282,7 @@ def _stand(context: Context, reader: Reader) -> Stand:
     is_view = isinstance(reader, MaterializedViewRecord)
     checkpoint = (warehouse.view_checkpoint if is_view else warehouse.sink_checkpoint)(reader.id, reader.generation)
     committed = max((int(n) for n in warehouse.list_names(f"{checkpoint}/commits") if n.isdecimal()), default=-1)
-    # Read after the checkpoint, so that the checkpoint's committed batch is in the table.
+    # The version is read after the checkpoint, so that the checkpoint's committed batch is in the table.
     version = version_of_batch(context, warehouse.data(reader.id, reader.generation), committed)
     return Stand(record=reader, checkpoint=checkpoint, version=version, batch=committed)
 
@@ -344,8 +344,8 @@ def _reads(context: Context, snapshot: Snapshot, stand: Stand) -> Stand:
 
 
 def _last_data(context: Context, table: str, newest: int, *, is_feed: bool) -> int:
-    """The newest version up to ``newest`` that adds rows or, for a change feed, adds or removes rows; -1 if there is
-    none."""
+    """The newest version up to ``newest`` that adds rows; -1 if there is none. For a change feed, versions that only
+    remove rows count too."""
     for version, actions in commits(context.warehouse, table):
         if version <= newest and (has_new_data(actions) or (is_feed and takes_data(actions))):
             return version
@@ -361,7 +361,7 @@ def _copy_all(context: Context, folder: str, stands: Iterable[Stand]) -> None:
             try:
                 copy_checkpoint(context, stand.checkpoint, f"{root}/{stand.folder}", stand.batch)
             except FileNotFoundError as error:
-                # Spark may delete files of old batches during the copy; the next listing lacks them.
+                # Spark may delete files of old batches during the copy. The next listing lacks these files.
                 if attempt == _COPIES:
                     raise NotYet(f"the checkpoint of {stand.record.name} could not be copied: {error}") from error
             else:

@@ -150,7 +150,7 @@ def _restore(
     # Opening the output commits a fence, which stops earlier runs and ensures that there is a version to restore from.
     output = JobOutput.reopen(context.warehouse, table, job=job, run=run.run, epoch=run.epoch, generation=generation)
     fault("rewind.fenced")
-    # Another owner may have restored the table before the fence; after the fence, none can.
+    # Another owner may have restored the table before the fence. After the fence, no other owner can restore the table.
     at = restored_for(context.warehouse, table, rewind, version)
     return at if at is not None else output.restore(version, rewind=rewind, done=done)
 
@@ -164,7 +164,8 @@ def _put_checkpoint(
     back: dict[str, int],
     rewind: int,
 ) -> None:
-    """Replaces the checkpoint with the copy, with its positions in restored tables moved past the restore."""
+    """Replaces the checkpoint with the copy. In the copy, the positions in restored tables are moved to the version
+    after the restore."""
     warehouse = context.warehouse
     _require_lease(context)
     _remove_tries(warehouse, checkpoint)
@@ -185,13 +186,14 @@ def _put_checkpoint(
         warehouse.write_text(f"{checkpoint}/{MARK}", mark, is_durable=True)
     except Exception:
         warehouse.remove(fresh)
-        _require_lease(context)  # The next owner deletes the copy, so the failure may only be a consequence.
+        _require_lease(context)  # The next owner deletes the copy, so a lost lease may be the cause of the failure.
         raise
     warehouse.remove(fresh)
 
 
 def _replace(context: Context, checkpoint: str, fresh: str, names: Sequence[str]) -> None:
-    """Replaces a checkpoint with the files ``names`` of the folder ``fresh``; without files, deletes the checkpoint.
+    """Replaces a checkpoint with the files ``names`` of the folder ``fresh``. If there are no files, deletes the
+    checkpoint.
 
     Raises CannotRewindError if this process no longer holds the lease.
 

@@ -1,8 +1,8 @@
 """Decides which jobs must be stopped to make a rewind point or to carry out a REWIND, and runs that work.
 
 The reconciler calls this module in each pass. A source's reader waits while a rewind point for an unsafe operation is
-made; all jobs affected by a REWIND wait until it is carried out. Pending work is derived from the catalog and the
-recorded job facts, so the next owner can continue it.
+made. All jobs affected by a REWIND wait until the REWIND is carried out. Pending work is derived from the catalog and
+the recorded job facts, so the next owner can continue it.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Rewinding:
             owed.update(jobs)
             if any(source.id == rewind.source_id for source, _ in waiting):
                 # The REWIND itself first gets a rewind point, so that it can be undone. Sinks must not run during that
-                # time, because a sink already has a new generation, and without the copy of its checkpoint it would
-                # send all rows again.
+                # time, because a sink already has a new generation, and would send all rows again if it started without
+                # the copy of its checkpoint.
                 found.update(job for job in jobs if job.startswith("sink-"))
                 continue
             found.update(jobs)
@@ -187,7 +187,7 @@ class Rewinding:
         self._begin(rewind.source_id, aim, act)
 
     def _tell(self, rewind: RewindRecord, jobs: tuple[str, ...], problem: str) -> None:
-        """Logs the reason why a REWIND, for which jobs wait, cannot be carried out."""
+        """Logs the reason why a REWIND cannot be carried out. Jobs wait for this REWIND."""
         reason = f"REWIND TO OPERATION {rewind.operation}: {problem}"
         statuses = self._context.metastore.jobs.job_statuses()
         fresh = [

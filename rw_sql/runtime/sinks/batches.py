@@ -29,8 +29,8 @@ _OPERATIONS = {"insert": INSERT, "update_preimage": UPDATE_BEFORE, "update_posti
 def arranged(rows: pa.Table, shape: SinkShape, *, keys_move: bool = False) -> pa.Table:
     """The rows with the shape's columns and OP, sorted: rows of a source by offset, rows of a change feed by commit.
 
-    ``rows`` additionally has the columns of LOG_ORDER, of FEED_COLUMNS, or neither. ``keys_move``: an update may
-    change the key columns.
+    ``rows`` may also have the columns of LOG_ORDER or of FEED_COLUMNS. ``keys_move`` is true if an update may change
+    the key columns.
     """
     columns = list(shape.columns)
     if CHANGE in rows.column_names:
@@ -90,8 +90,8 @@ def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _without_equal(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Removes both images of each update that changes only hidden columns, and none of ``columns``. No two rows of the
-    table are equal in ``columns``."""
+    """Removes the old and the new row of each update that changes only hidden columns, and none of ``columns``. The
+    caller must ensure that no two rows of the table have the same values in ``columns``."""
     is_update = pc.is_in(rows[CHANGE], value_set=pa.array(["update_preimage", "update_postimage"]))
     images = rows.append_column("__at", pa.array(range(rows.num_rows), pa.int64())).filter(is_update)
     try:
@@ -108,5 +108,6 @@ def _without_equal(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
 def _sorted(rows: pa.Table, by: Sequence[str]) -> pa.Table:
     columns = {name: rows[name] for name in by}
     if BATCH in columns:
-        columns[BATCH] = pc.fill_null(columns[BATCH], -1)  # Rows from before this column existed come first.
+        # Rows that were written before this column existed come first.
+        columns[BATCH] = pc.fill_null(columns[BATCH], -1)
     return rows.take(pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in by]))

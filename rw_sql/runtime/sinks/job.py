@@ -109,9 +109,9 @@ def _fenced(context: Context, spec: SinkSpec, writer: SinkWriter, run: int, chec
 
 
 def _require_marks(context: Context, spec: SinkSpec, options: Mapping[str, str]) -> None:
-    """Raises StalledError if the target lacks marks of the batches that the sink has written, because it is then
-    another table with the same name, or an older copy. If the sink continued with its next batch, earlier rows would be
-    missing in the target."""
+    """Raises StalledError if the target lacks marks of the batches that the sink has written, because the target is
+    then another table with the same name, or an older copy of the target. If the sink continued with its next batch,
+    earlier rows would be missing in the target."""
     kind = sink_connector(spec.connector)
     known = last_commit(context.warehouse, context.warehouse.data(spec.sink_id, spec.generation), spec.generation)
     if known is None or known.newest_batch < 0 or not isinstance(kind, MarkingSink):
@@ -238,7 +238,7 @@ class Sink:
             is_unfit = isinstance(error, TargetUnfitError)
             raise StalledError(f"{'UNFIT' if is_unfit else 'UNREACHABLE'} {error}", is_lasting=is_unfit) from error
         except BaseException:
-            # Applies to any exception, including Ctrl-C, because no other code refers to this writer.
+            # The writer is closed after any exception, including Ctrl-C, because no other code refers to this writer.
             writer.close()
             raise
         return job
@@ -319,7 +319,7 @@ class Sink:
 
     def _has_written(self, rows: pa.Table, batch: int) -> bool:
         """Writes a batch. With ``on_error = 'skip'``, leaves out the rows that the target refuses. Returns False if the
-        target refuses them all."""
+        target refuses all rows."""
         left = rows
         if self.rejected is not None:
             self.rejected.begin()
@@ -358,8 +358,8 @@ class Sink:
 
     def _misfit(self, said: str) -> StalledError:
         """The error for a target that does not accept rows any more. The reason in the error is that the target was
-        replaced, or the problem that a new check of the target finds. If there is neither of them, the reason is the
-        target's message ``said``."""
+        replaced, or the problem that a new check of the target finds. If the target was not replaced and the check
+        finds no problem, the reason is the target's message ``said``."""
         options = self.context.resolve(self.spec.options, self.context.metastore.snapshot())
         try:
             _require_marks(self.context, self.spec, options)
@@ -386,7 +386,7 @@ class Sink:
 
     @property
     def is_unproven(self) -> bool:
-        """True while a batch is in progress and none has succeeded yet."""
+        """True while a batch is in progress and no batch of the run has succeeded yet."""
         return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:

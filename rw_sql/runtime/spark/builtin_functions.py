@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 FUNCTIONS_PATH = Path(analysis.__file__).with_name("functions.json")
 
 _FEW, _MANY = range(13), (20, 21)
-"""The numbers of arguments to try; a function that takes one of ``_MANY`` takes any number."""
+"""The numbers of arguments to try. A function that accepts one of the numbers in ``_MANY`` counts as accepting any
+number of arguments."""
 
 _NOT_NAMES = frozenset("!%&*+-/<=>^|~")
 _WORDS = frozenset(
@@ -59,10 +60,12 @@ def counts_of(spark: SparkSession, name: str, counts: Iterable[int]) -> list[int
 
 
 def range_of(counts: list[int]) -> list[int | None]:
-    """Summarizes accepted counts: minimum, maximum (None: no maximum), and the step between them if it is not 1."""
+    """Summarizes the accepted numbers of arguments: their minimum, their maximum (None: no maximum) and, if it is not
+    1, the step between them."""
     least, is_open = counts[0], counts[-1] in _MANY
     few = [count for count in counts if count in _FEW]
-    # Irregular gaps, as in (0, 1, 3), are not recorded: the analysis accepts the numbers in a gap.
+    # Irregular gaps between accepted numbers, as in (0, 1, 3), are not recorded. The analysis therefore accepts the
+    # numbers in such a gap.
     step = 2 if len(few) > 2 and all(b - a == 2 for a, b in pairwise(few)) else 1
     return [least, None if is_open else few[-1], *([step] if step > 1 else [])]
 

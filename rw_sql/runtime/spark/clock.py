@@ -24,9 +24,9 @@ _CLOCK = re.compile(
     rf"|\bcast\(\s*(?P<word>{_WORD})(?:\s+[\w/+:-]*)?\s* as (?:date|timestamp(?:_ntz|_ltz)?)\)",
     re.IGNORECASE,
 )
-"""Matches the names that functions for the current time have in the text of Spark's plans. (``unix_timestamp()`` and
-``curdate()`` have the same names there.) Also matches the texts that Spark converts to the current day or time, as in
-``CAST('today' AS DATE)``. A column has a number after its name in this text: ``today#12``."""
+"""Matches the names that functions for the current time have in the text of Spark's plans. These include the names that
+``unix_timestamp()`` and ``curdate()`` have in such a text. Also matches the texts that Spark converts to the current
+day or time, as in ``CAST('today' AS DATE)``. A column has a number after its name in this text: ``today#12``."""
 
 _LITERAL_TYPES = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
 _CURRENT = re.compile(rf"\s*(?:{_WORD})(?:\s+[\w/+:-]*)?\s*", re.IGNORECASE)
@@ -35,8 +35,8 @@ _CURRENT = re.compile(rf"\s*(?:{_WORD})(?:\s+[\w/+:-]*)?\s*", re.IGNORECASE)
 
 @contextmanager
 def whole_texts(spark: SparkSession) -> Iterator[None]:
-    """A context manager in which the texts of plans contain every column and argument. Otherwise, Spark omits those
-    after the twenty-fifth."""
+    """A context manager in which the texts of plans contain every column and argument. Without this context manager,
+    Spark omits every column and argument after the twenty-fifth."""
     given = spark.conf.get(_FIELDS, None)
     sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
     active = sessions.getActiveSession()
@@ -68,7 +68,7 @@ def clock_literal_in(query: str) -> str | None:
     try:
         tokens = scan(query)
     except SqlError:
-        return None  # Spark's own words and quotes
+        return None  # The query may use words or quotes that only Spark's parser accepts.
     for word, text in pairwise(tokens):
         is_text = text.kind in (STRING, QUOTED)
         if word.kind == WORD and word.upper in _LITERAL_TYPES and is_text and _CURRENT.fullmatch(text.value):

@@ -24,8 +24,8 @@ MARK = "rw_sql.warehouse"
 
 
 def current_database(spark: SparkSession) -> str:
-    """The session's current database; if the session uses another catalog, the current database of Spark's own
-    catalog."""
+    """The session's current database. If the session uses another catalog, the result is the current database of
+    Spark's own catalog."""
     catalog = spark.catalog
     return catalog.currentDatabase() if catalog.currentCatalog() == SPARK_CATALOG else _DEFAULT
 
@@ -52,7 +52,8 @@ def warehouse_of_database(spark: SparkSession, name: str) -> str | None:
 
 
 def warehouse_of_view(spark: SparkSession, qualified: str) -> str | None:
-    """The warehouse to which a view in a database belongs; empty for a user's view or table; None if neither exists."""
+    """The warehouse to which a view in a database belongs. The result is empty for a view or table of the user, and
+    None if there is neither a view nor a table with this name."""
     if not spark.catalog.tableExists(qualified):
         return None
     properties = plain_sql(spark, f"SHOW TBLPROPERTIES {qualified}").collect()

@@ -1,9 +1,10 @@
-"""Ctrl-C ends the statement that runs in the main thread, with its Spark jobs and waits; streams continue.
+"""Ctrl-C ends the statement that runs in the main thread, together with its Spark jobs and waits. Streams continue.
 
-PySpark's own handler cancels *all* jobs, and corrupts the connection to the JVM by using it while the main thread waits
-for a response on it. During a call to the JVM, this handler only records the interruption. Another thread cancels the
-jobs with the main thread's tag, and KeyboardInterrupt is raised after the call has returned. A call that does not
-return within a few seconds is abandoned with its connection; the next statement opens another.
+PySpark's own handler cancels *all* jobs. It also uses the connection to the JVM on which the main thread is waiting for
+a response, and thus corrupts this connection. During a call to the JVM, the handler of this module only records the
+interruption. Another thread cancels the jobs with the main thread's tag, and KeyboardInterrupt is raised after the call
+has returned. A call that does not return within a few seconds is abandoned with its connection. The next statement
+opens another connection.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class StatementInterrupted(KeyboardInterrupt):
 
 @dataclass(slots=True)
 class _Main:
-    """The handler's state in the main thread. Only that thread writes it, except ``context``."""
+    """The handler's state in the main thread. Only the main thread writes the attributes of this object, except
+    ``context``."""
 
     context: SparkContext | None = None
     client: Any = None
@@ -161,7 +163,7 @@ def _is_pysparks(handler: object) -> bool:
 
 
 def _tag() -> None:
-    """Tags the jobs that the main thread starts from now on.
+    """Adds a tag to all Spark jobs that the main thread starts from now on.
 
     Streams are not affected, because other threads start them.
     """
@@ -194,7 +196,8 @@ def _on_interrupt(_number: int, frame: FrameType | None) -> None:
 
 
 def _is_in_finalizer(frame: FrameType | None) -> bool:
-    """True while py4j notifies the JVM that Python has released an object, in the callback of a weak reference."""
+    """True while the callback of a weak reference is running in which py4j notifies the JVM that Python has released an
+    object."""
     while frame is not None:
         if frame.f_code is _FINALIZER:
             return True

@@ -23,7 +23,8 @@ _VERSION = re.compile(r"-\d+\..*")
 
 
 def remembered_jars(package: str) -> list[str] | None:
-    """The paths of a coordinate's jars; None if it was never resolved on this machine, or if a jar was deleted."""
+    """The paths of a coordinate's jars; None if the coordinate was never resolved on this machine, or if a jar was
+    deleted."""
     try:
         jars = _file(package).read_text(encoding="utf-8").split("\n")
     except OSError:
@@ -34,7 +35,7 @@ def remembered_jars(package: str) -> list[str] | None:
 def remember_jars(package: str, found: Sequence[str]) -> None:
     """Stores the jars of a coordinate, as paths or ``file:`` URIs.
 
-    If they cannot be stored, the coordinate is resolved again next time.
+    If the jars cannot be stored, the coordinate is resolved again next time.
     """
     jars = [jar.removeprefix("file://").removeprefix("file:") for jar in found]
     if not jars or not all(Path(jar).is_file() for jar in jars):
@@ -55,9 +56,9 @@ def jar_settings(package: str, config: Mapping[str, str], *, starts_jvm: bool = 
     """Spark's settings for a session with a package's jars.
 
     If the jars are cached and no setting in the caller's ``config`` conflicts, the settings refer to the files.
-    Otherwise, they refer to the coordinate, which Ivy resolves. If this process starts a JVM (``starts_jvm``) that is
-    driver and executor in one, the files are on its class path, where Java can archive their classes; otherwise Spark
-    copies them to the executors.
+    Otherwise, the settings refer to the coordinate, which Ivy resolves. If this process starts a JVM (``starts_jvm``)
+    that is driver and executor in one, the files are on the class path of this JVM, where Java can archive their
+    classes. Otherwise, Spark copies the files to the executors.
     """
     jars = remembered_jars(package) if are_jars_ours(config) else None
     if jars is None:
@@ -76,7 +77,7 @@ def without_jars_of_spark(jars: Sequence[str]) -> list[str]:
     used. Of Delta's 86 MB of jars, 70 MB are left out.
     """
     spark = {_VERSION.sub("", jar.name) for jar in (spark_folder() / "jars").glob("*.jar")}
-    # Ivy names a file group_artifact-version.jar, and Spark artifact-version.jar.
+    # Ivy names a jar's file group_artifact-version.jar, and Spark names it artifact-version.jar.
     return [jar for jar in jars if _VERSION.sub("", Path(jar).name.partition("_")[2]) not in spark]
 
 

@@ -1,9 +1,9 @@
 """Spark's settings of the sessions for jobs.
 
 The rows of a view, a table or a sink depend on its definition and its input, never on the settings of the process that
-runs its job. Another process, with other settings, may continue the job at any time. The settings that change what a
-query means are therefore fixed here. Settings that change only how Spark computes, such as memory, joins, compression
-and state stores, are left to the user.
+runs its job. Another process, with other settings, may continue the job at any time. The settings that change the
+meaning of a query are therefore fixed here. Settings that change only how Spark computes, such as memory, joins,
+compression and state stores, are left to the user.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ QUERY_SETTINGS = {
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.storeAssignmentPolicy": "ANSI",
 }
-"""The most frequently used settings that change what a query means, with the values for jobs."""
+"""The most frequently used settings that change the meaning of a query, with the values for jobs."""
 
 _QUERY_PREFIXES = (
     "spark.sql.ansi.",
@@ -68,25 +68,28 @@ JOB_SETTINGS = {
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
     "spark.databricks.delta.merge.materializeSource": "auto",
-    # A batch may re-read old versions; upkeep keeps them as long as needed.
+    # A batch may re-read old versions. Upkeep keeps these versions as long as they are needed.
     BY_AGE: "false",
     # delta-rs and others use this type too. For Spark's default, INT96, Parquet stores no minimum and maximum.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.writeLegacyFormat": "false",
-    # For Delta's writes of a log, sorting by bucket is unnecessary, because a batch has one bucket.
+    # With this value, Delta does not sort a log's rows by bucket. Sorting is unnecessary, because a batch has one
+    # bucket.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
     # With other values, which the user may have configured, Spark would silently skip rows in missing or truncated
     # files.
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
-    # A sink reads whole files into the driver's memory, however few partitions a large batch has.
+    # This value limits the size of a file, because a sink reads whole files into the driver's memory and a large batch
+    # may have few partitions.
     "spark.sql.files.maxRecordsPerFile": "250000",
 }
 """The settings of the sessions for jobs. The user's session keeps its own settings."""
 
 LOCAL_CHECKPOINT_SETTINGS = {
-    # Spark's preferred manager checks for links before a rename, which without Hadoop's native library starts a process
-    # each time, sixteen per batch. Both managers rename complete files and check whether the target exists.
+    # Spark's preferred manager checks for links before a rename. Without Hadoop's native library, each of these checks
+    # starts a process, which makes sixteen processes per batch. Both managers rename complete files and check whether
+    # the target exists.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),

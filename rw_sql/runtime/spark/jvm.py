@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _NEWEST_JOBS = 5
-"""The number of a tag's latest jobs whose tasks are counted; older jobs have ended."""
+"""The number of a tag's latest jobs whose tasks are counted. Older jobs have ended."""
 
 _SHORT_NAMES = (
     "ArrowIteratorServer",
@@ -43,10 +43,10 @@ _FULL_NAMES = (
     "org.apache.spark.storage.StorageLevel",
 )
 _KEPT_NAMES = _SHORT_NAMES + _FULL_NAMES
-"""The classes that PySpark requests each time that it needs them: in ``sql``, ``createDataFrame``, ``newSession``,
-``persist``, ``foreachBatch``, its parser of types, and for each operator and function of a column."""
+"""The classes that PySpark looks up again at each use: in ``sql``, ``createDataFrame``, ``newSession``, ``persist``,
+``foreachBatch``, its parser of types, and for each operator and function of a column."""
 
-# Cached by context and name, because py4j itself caches no classes.
+# The classes are cached by context and name, because py4j itself caches no classes.
 _classes: WeakKeyDictionary[SparkContext, dict[str, Any]] = WeakKeyDictionary()
 
 
@@ -54,7 +54,7 @@ def java_class(spark: SparkSession, name: str) -> Any:
     """The JVM's class with the full name ``name``. The first use of a name in a Spark context costs one call.
 
     ``_jvm.java.lang.Thread`` would cost one call for each part of the name. In each call, Java looks for a class of
-    that name in every jar; for the first part, it also looks in each package that PySpark imports.
+    that name in every jar. For the first part, Java also looks in each package that PySpark imports.
     """
     session: Any = spark
     classes = _classes.setdefault(spark.sparkContext, {})
@@ -79,7 +79,7 @@ def scala_sequence(spark: SparkSession, *values: Any) -> Any:
 
 
 def keep_classes(spark: SparkSession) -> None:
-    """Lets PySpark find, without a call to the JVM, the classes that it uses all the time.
+    """Caches the classes that PySpark uses all the time, so that PySpark finds them without a call to the JVM.
 
     Otherwise, each use of a class costs a call. For a short name, Java also searches every jar: for a class with the
     short name, and for one in each package that PySpark imports. Of these ten searches, only the last finds the class.
@@ -154,8 +154,8 @@ def optimized_plan(frame: DataFrame) -> Any:
 
 
 def planned_bytes(frame: DataFrame) -> int:
-    """Spark's estimate of the size of a frame's rows; the exact size in memory if the rows are persisted and
-    computed."""
+    """Spark's estimate of the size of a frame's rows. If the rows are persisted and computed, the result is their exact
+    size in memory."""
     return int(str(optimized_plan(frame).stats().sizeInBytes()))
 
 
@@ -183,7 +183,8 @@ def thread_of(query: StreamingQuery) -> int:
 
 
 def serving_thread(context: Any) -> int:
-    """The number of the JVM's thread that serves the calls of this thread, which opens a connection if it has none.
+    """The number of the JVM's thread that serves the calls of this thread. If this thread has no connection to the JVM,
+    opens one.
 
     Python's and the JVM's threads correspond to each other unless ``PYSPARK_PIN_THREAD`` is false.
     """
@@ -246,7 +247,7 @@ def active_context() -> SparkContext | None:
 
 
 def forget_gateway() -> None:
-    """Lets PySpark start another JVM for the next session."""
+    """Makes PySpark start another JVM for the next session."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

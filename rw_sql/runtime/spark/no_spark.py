@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class NoSpark(SparkSessions):
     """Replaces the sessions in a process without a JVM: every use of the JVM raises SqlError NO_SESSION."""
 
-    def __init__(self) -> None:  # does not call the base class, which reads the JVM of a session
+    # The constructor of the base class is not called, because it reads the JVM of a session.
+    def __init__(self) -> None:
         self.jvm_pid = 0
 
     @property

@@ -1,6 +1,6 @@
 """Analyzes a view's query with Spark before anything is created.
 
-The result is its schema and keys, or the reason why it is not supported.
+The result contains the query's schema and keys, or the reason why the query is not supported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from rw_sql.runtime.spark.sessions import SparkSessions
 
-# PySpark logs every failed analysis as JSON; the relevant part is in the error that the user gets.
+# PySpark logs every failed analysis as JSON. The relevant part is in the error that the user gets.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 _UNSTORABLE = (
@@ -54,7 +54,7 @@ _UNSTORABLE = (
 _TIME_WINDOW = "spark.timeWindow"
 """The metadata key with which Spark marks columns made by ``window()``.
 
-Session windows have it too, but do not support update mode.
+The columns of session windows have this key too, but session windows do not support update mode.
 """
 
 _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
@@ -131,7 +131,8 @@ def _inlined_plan(frame: DataFrame) -> Any:
 
 
 def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -> QueryAnalysis:
-    """The result for a query that Spark accepts, unless a Delta table cannot store its rows."""
+    """The result for a query that Spark accepts. If a Delta table cannot store the rows of the query, the result is a
+    refusal."""
     schema = frame.schema.json()
     for column in frame.schema.fields:
         kind = _unstorable(column.dataType)
@@ -145,7 +146,8 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
         varies = _varying(frame)
         varies_in = _varying_step(analyzed_plan(frame)) if varies is not None else None
     if (literal := clock_literal_in(request.query)) is not None:
-        # Such a literal is a constant from the start of the query on, so a row does not even keep the time of its own.
+        # Such a literal becomes a constant when the query starts, so it does not even show the time at which a row was
+        # computed.
         varies, varies_in = literal, "Literal"
     found = QueryAnalysis(schema=schema, keys=keys, varies=varies, varies_in=varies_in)
     if request.form == WHOLE:

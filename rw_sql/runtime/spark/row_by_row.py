@@ -20,7 +20,7 @@ def is_by_row(frame: DataFrame) -> bool:
 
 def steps_by_row(frame: DataFrame, *, is_streaming: bool = True) -> tuple[str, ...] | None:
     """Spark's names for the steps of a stream for which :func:`is_by_row` is true, last step first; None for other
-    streams. ``is_streaming=False``: the frame is not a stream."""
+    streams. With ``is_streaming=False``, the frame need not be a stream."""
     found: list[str] = []
     plan = analyzed_plan(frame)
     while True:
@@ -65,8 +65,8 @@ def chosen_columns(frame: DataFrame) -> tuple[tuple[str, str], ...] | None:
 
 
 def _given_names(columns: Any) -> dict[int, int] | None:
-    """Maps each column of a projection to the column of the input that it returns unchanged, both by the ids of Spark's
-    expressions; None if the projection computes anything."""
+    """Maps each column of a projection to the column of the input that it returns unchanged. The columns are identified
+    by the ids of Spark's expressions. The result is None if the projection computes anything."""
     given: dict[int, int] = {}
     for at in range(columns.size()):
         column = columns.apply(at)

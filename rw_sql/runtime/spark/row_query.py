@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
 _EXCLUDED = "spark.sql.optimizer.excludedRules"
 _COMPUTING_RULES = ("ConvertToLocalRelation", "PropagateEmptyRelation", "PruneFilters")
-"""The rules that would replace the query, or a filter that is always false, with its result for the rows with which the
-query is prepared."""
+"""The rules that would replace the query, or a filter that is always false, with the result for the rows that are used
+to prepare the query."""
 
 _MERGING_RULES = ("CollapseProject", "PushDownPredicates")
 """The rules that merge the steps of a query."""
@@ -47,7 +47,7 @@ _PROJECTION = "org.apache.spark.sql.catalyst.expressions.UnsafeProjection"
 _FEW_ROWS = 10
 _MOST_COPIED_BYTES = 2 * 2**20
 """The maximum size in bytes of the input of a batch that this module computes. The bytes of the result pass through
-py4j as text, which takes longer than Spark's job if there are many."""
+py4j as text. For a large result, this takes longer than Spark's job."""
 
 _MOST_RECORDS, _MOST_BYTES = 1_000_000, 1 << 30
 _ZONE = "UTC"
@@ -80,8 +80,8 @@ class RowQuery:
         spark: SparkSession, schema: pa.Schema, query: Callable[[DataFrame], DataFrame], *, is_stepwise: bool = False
     ) -> RowQuery | None:
         """Prepares ``query``, a function that returns the result for a DataFrame of input rows. ``schema`` are the
-        input's columns. ``is_stepwise``: the query's steps are not merged, because a merged step would compute a value
-        again for each of its uses.
+        input's columns. If ``is_stepwise`` is true, the query's steps are not merged, because a merged step would
+        compute a value again for each of its uses.
 
         Returns None if the query has other steps than projections and filters, or if its result does not depend on the
         rows alone.

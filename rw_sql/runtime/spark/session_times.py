@@ -24,8 +24,8 @@ _SETTING = "spark.sql.session.timeZone"
 
 
 def with_session_zone(frame: DataFrame, rows: Iterable[Row]) -> list[tuple[Any, ...]]:
-    """Rows of a frame, as ``collect`` returns them, in which every TIMESTAMP has the time zone of the frame's session,
-    also within structs, arrays and maps. A TIMESTAMP_NTZ remains without a zone.
+    """Rows of a frame, as ``collect`` returns them, in which every TIMESTAMP has the time zone of the frame's session.
+    This includes TIMESTAMPs within structs, arrays and maps. A TIMESTAMP_NTZ remains without a zone.
 
     If Python does not know the session's time zone, the times have the zone of this process.
     """

@@ -69,9 +69,9 @@ _threads: WeakKeyDictionary[SparkContext, tuple[Any, Any]] = WeakKeyDictionary()
 def polling_delay_ms(running: int, least_ms: int = 0) -> int:
     """The polling delay in milliseconds of a new query while ``running`` other queries run.
 
-    A poll costs the same with and without new data; for a Kafka source, it takes two requests to a broker. With many
-    queries, each polls less often, so that the total cost does not grow with their number. ``least_ms`` is the
-    setting of the user's session; the result is never shorter.
+    A poll costs the same with and without new data. For a Kafka source, a poll takes two requests to a broker. If many
+    queries run, each query polls less often, so that the total cost does not grow with the number of queries.
+    ``least_ms`` is the setting of the user's session; the result is never shorter.
     """
     return max(min(_LEAST_DELAY_MS + _DELAY_MS_PER_QUERY * running, _MOST_DELAY_MS), least_ms)
 
@@ -80,7 +80,7 @@ class SparkSessions:
     """Creates sessions for jobs from the user's session, and loads connector jars when first needed. Thread-safe."""
 
     def __init__(self, spark: SparkSession, *, is_local: bool = False) -> None:
-        """``is_local``: the jobs' checkpoints are on a local path."""
+        """``is_local`` is true if the jobs' checkpoints are on a local path."""
         self.spark = spark
         self._settings = {**JOB_SETTINGS, **(LOCAL_CHECKPOINT_SETTINGS if is_local else {})}
         self._least_delay_ms = 0 if is_local else _STORE_DELAY_MS
@@ -119,7 +119,7 @@ class SparkSessions:
         return self._why_ended() is None
 
     def require_alive(self, done: str = "") -> None:
-        """Raises SqlError SPARK_ENDED if Spark does not run any more.
+        """Raises SqlError SPARK_ENDED if Spark is not running any more.
 
         ``done`` states the effects that the statement has already had.
         """
@@ -137,8 +137,8 @@ class SparkSessions:
         return "this Spark session was stopped" if is_stopped(self.spark.sparkContext) else None
 
     def running_query(self, query_id: str) -> str | None:
-        """The name, for messages, of the running query with the id ``query_id`` in any session of the JVM; None if
-        there is none."""
+        """The name, for use in messages, of the query with the id ``query_id`` that is running in any session of the
+        JVM. None if no such query is running."""
         queries = self._active_queries
         for key in queries.keySet():
             if str(key) == query_id:
@@ -183,7 +183,7 @@ class SparkSessions:
             self.release_if_alive(session)
 
     def _resettable(self, session: SparkSession) -> tuple[str, ...]:
-        # If many jobs start at once, only the first one reads all settings.
+        # If many jobs start at the same time, only the first job reads all settings.
         with self._reading:
             if self._to_reset is None:
                 found = settings_to_reset(session.conf.getAll)
@@ -191,7 +191,8 @@ class SparkSessions:
             return self._to_reset
 
     def release(self, session: SparkSession) -> None:
-        """Keeps a session from :meth:`new`, whose query has ended, for a later :meth:`new`.
+        """Keeps a session for a later call of :meth:`new`. The session must come from :meth:`new`, and its query must
+        have ended.
 
         Spark never frees some parts of a session, so jobs that rest and wake must not create sessions without limit.
         """
@@ -307,9 +308,9 @@ def plain_sql(spark: SparkSession, text: str) -> DataFrame:
 def register_view(frame: DataFrame, name: str) -> None:
     """Makes a frame readable by a name in queries of its session, in place of the frame that had the name before.
 
-    The earlier frame's view is dropped first. If ``createOrReplaceTempView`` replaced it, Spark would remove from its
-    cache, for all sessions, the persisted rows of every query that reads a view of this name. Such a query may be a
-    batch of another job that has an input of the same name.
+    The earlier frame's view is dropped first. If ``createOrReplaceTempView`` replaced that view, Spark would remove
+    from its cache, for all sessions, the persisted rows of every query that reads a view of this name. Such a query may
+    be a batch of another job that has an input of the same name.
     """
     java_session(frame.sparkSession).sessionState().catalog().dropTempView(name)
     frame.createOrReplaceTempView(quoted_for_spark(name))
@@ -333,7 +334,7 @@ def jvm_pid(spark: SparkSession) -> int:
 
 
 def _is_reaped(pid: int) -> bool:
-    """True if PySpark started this JVM in this process and it has ended.
+    """True if PySpark started this JVM in this process and the JVM has ended.
 
     An ended child process remains a zombie, which some systems cannot distinguish from a running process.
     """

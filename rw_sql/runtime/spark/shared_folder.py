@@ -1,8 +1,9 @@
 """Checks that every executor shares a warehouse's folder on a local path with the driver.
 
 If Spark's master is not local, an executor writes to the disks of its own host. If the warehouse's path is a different
-folder there, the rows and state that it writes are lost. New executors are therefore checked before a job starts and
-before each large batch: each executor reads a file that the driver wrote, and writes a file that the driver reads.
+folder there, the rows and state that the executor writes are lost. New executors are therefore checked before a job
+starts and before each large batch: each executor reads a file that the driver wrote, and writes a file that the driver
+reads.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The result of one task that checks the folder. ``host`` is the executor's host, ``name`` the file that it wrote.
+    """The result of one task that checks the folder. ``host`` is the executor's host, and ``name`` is the name of the
+    file that the executor wrote.
 
     ``process`` identifies the executor's process; ``problem`` is empty if the executor shares the folder.
     """
@@ -174,7 +176,8 @@ def _is_there(warehouse: Warehouse, path: str, token: str) -> bool:
 def _look(context: SparkContext, folder: str, token: str, tasks: int) -> list[_Answer]:
     seconds = _SECONDS_A_TASK
 
-    # The function is nested, so that executors receive it by value; they may not have this package.
+    # The function is nested, so that executors receive it by value. This is necessary because executors may not have
+    # this package.
     def look(number: int, _: Iterable[int]) -> Iterator[tuple[str, int, str, str, str]]:
         import os
         import socket

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # For failures of analysis and parsing, Spark appends the place to its message and counts from 0. For a running query,
-# it puts the place in a heading after the message and counts from 1.
+# Spark puts the place in a heading after the message and counts from 1.
 _PLACE = re.compile(r"[;\s]*\(?line (\d+),? pos (\d+)\)?")
 _HEADING = re.compile(r"\s*== SQL[^=]*\(line (\d+), position (\d+)\) ==")
 _BEHIND = re.compile(r"\n\n|\nJVM stacktrace|\n== SQL")
@@ -73,8 +73,8 @@ def _last_parts(identifiers: Any) -> list[str]:
 
 
 def missing_relation(error: AnalysisException) -> list[str]:
-    """The parts of the name, as written in the statement, of the table or view that Spark did not find; empty for any
-    other error."""
+    """If Spark did not find a table or view: the parts of its name, as written in the statement. Empty for any other
+    error."""
     if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
         return []
     name = (error.getMessageParameters() or {}).get("relationName", "")
@@ -115,8 +115,8 @@ def _fault_of(error: CapturedException, text: str) -> SparkFault:
 
 
 def _span(error: PySparkException, told: str, text: str) -> Span | None:
-    """The position in the text: the position of the error's context, otherwise of the word at the error's line and
-    column."""
+    """The position in the text. This is the position of the error's context. If the error has no context, the result is
+    the position of the word at the error's line and column."""
     for start, fragment in _contexts(error):
         # Java counts in units of UTF-16.
         at = len(text.encode("utf-16-le")[: 2 * start].decode("utf-16-le", "ignore"))

@@ -88,7 +88,7 @@ class WorkerThread:
 
     @staticmethod
     def current() -> WorkerThread:
-        """The calling thread. Calls no JVM."""
+        """The calling thread. Makes no call to the JVM."""
         found: WorkerThread | None = getattr(_current, "worker", None)
         if found is None:
             found = _current.worker = WorkerThread(threading.get_native_id())
@@ -96,7 +96,8 @@ class WorkerThread:
 
     @staticmethod
     def of_spark() -> WorkerThread:
-        """The calling thread, which uses Spark, with the JVM's thread; the first call of each thread asks the JVM."""
+        """The calling thread, which uses Spark, together with the JVM's thread that serves its calls. Only the first
+        call of each thread makes a call to the JVM."""
         found, context = WorkerThread.current(), active_context()
         if found.context is not context:
             try:
@@ -108,7 +109,7 @@ class WorkerThread:
 
     def cpu_seconds(self) -> float | None:
         """The CPU time of both threads in seconds; None if the thread has ended, or if the system does not report it.
-        Waiting for Spark's tasks, for a store or for a broker takes almost none."""
+        Waiting for Spark's tasks, for a store or for a broker takes almost no CPU time."""
         used, context, serving = _cpu_seconds(self.native), self.context, self.serving
         if used is not None and serving is not None and context is active_context():
             used += max(0, cpu_time_of(context, serving)) / 1e9

@@ -56,8 +56,8 @@ CACHE_CALL = "cacheTable"
 
 _OF_TABLES = ("DROP TABLE", "ALTER TABLE")
 _changing = threading.RLock()
-"""Held while a view is created, replaced or dropped, because all sessions of one Spark create their warehouse's views
-in a shared database."""
+"""The lock that a thread holds while it creates, replaces or drops a view. The lock is needed because all sessions of
+one Spark create their warehouse's views in a shared database."""
 
 _shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 """The warehouse that the views in ``rw_catalog`` show. All sessions of one Spark share these views."""
@@ -81,10 +81,11 @@ class SparkViews:
         """For each schema other than ``public``: True if the Spark database of that name belongs to the schema, False
         if it is a database of the user."""
         self._hidden: dict[str, MaterializedViewRecord] = {}
-        """The objects of the catalog whose Spark views are missing because a table or view of the user has the name."""
+        """The objects of the catalog whose Spark views are missing because a table or view of the user has the same
+        name."""
         self._taken: set[str] = set()
-        """The objects, in lower case, and the schemas, as ``schema.``, whose names a view or a database of another
-        warehouse has in this Spark."""
+        """The names of this warehouse's objects and schemas that a view or database of another warehouse already uses
+        in this Spark. Names of objects are in lower case. Names of schemas end with a dot: ``schema.``."""
         self._problems: dict[str, str] = {}
         self._late = LateViews(self._create)
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {SPARK_CATALOG}.{CATALOG_DATABASE}")
@@ -93,8 +94,8 @@ class SparkViews:
         """Creates the views that a statement or table name mentions: the ``rw_catalog`` views of this warehouse,
         ``<source>$errors``, ``<sink>$rejected``, and views that the thread has not created yet.
 
-        These views are created on demand because Spark analyzes each view at its creation, which takes seconds in all,
-        and most sessions never need them.
+        These views are created only when a statement needs them, because most sessions never need them. Creating all of
+        them would take seconds, because Spark analyzes each view at its creation.
         """
         self._late.create_mentioned(text)
         folded = text.casefold().replace("``", "`")  # A backtick within a name is doubled.
@@ -107,7 +108,7 @@ class SparkViews:
         with _changing:
             if _shown.get(context) == uri:
                 return
-            _shown.pop(context, None)  # A failure leaves some views of each warehouse.
+            _shown.pop(context, None)  # After a failure, ``rw_catalog`` may contain some views of each warehouse.
             prefix = databases.delta_prefix(self._spark)
             for name, text in self._context.metastore.view_definitions():
                 select = text.replace("delta.`", f"{prefix}`")
@@ -131,7 +132,7 @@ class SparkViews:
         return self._failed.restore(last) or bool(made)
 
     def _create_uncovered(self, text: str) -> None:
-        """Creates the views that ``text`` mentions and that objects of the user no longer hide."""
+        """Creates the views that ``text`` mentions and that no object of the user hides any more."""
         with self._late.lock:
             for name in [name for name in self._hidden if name.rpartition(".")[2].casefold() in text]:
                 self._can(name, self._create, name, self._hidden[name])
@@ -144,7 +145,7 @@ class SparkViews:
         """Raises SqlError, with the statement to use instead, if a Spark statement would change an rw_sql object.
 
         Changes to the user's own objects are allowed: objects in another database, and objects in the session's
-        database that hide rw_sql's.
+        database that hide objects of rw_sql.
         """
         for change in changed_names(text):
             self._refuse(change)
@@ -182,7 +183,7 @@ class SparkViews:
 
     def refuse_other_kinds(self, text: str) -> None:
         """Raises SqlError if DROP TABLE or ALTER TABLE, which rw_sql runs for its own tables, names an rw_sql object
-        of another kind."""
+        that is not a table."""
         for change in changed_names(text):
             if change.verb in _OF_TABLES and not change.is_path:
                 *front, name = change.parts
@@ -216,7 +217,7 @@ class SparkViews:
         return not self._is_in(self.database) and bool(self._spark.catalog.tableExists(quoted_for_spark(name)))
 
     def _key(self, front: Sequence[str], name: str) -> str:
-        """Converts a name in a Spark statement to a name in the catalog."""
+        """Converts the parts of a name in a Spark statement (``front`` and ``name``) to a name in the catalog."""
         schema = self._schema(front, name)
         return name if schema is None else f"{schema}.{name}"
 
@@ -239,7 +240,7 @@ class SparkViews:
         return self._schemas.get(name, False)
 
     def _shows(self, schema: str) -> bool:
-        """False if the schema is not this warehouse's, or if a database of the user hides it."""
+        """False if the schema does not belong to this warehouse, or if a database of the user hides the schema."""
         return self._is_own_database(schema) or f"{schema}." in self._taken
 
     def warehouse_database(self, schema: str) -> str:
@@ -286,7 +287,7 @@ class SparkViews:
 
     @property
     def has_taken(self) -> bool:
-        """True if :meth:`is_odd` is true for an object because another warehouse has its name."""
+        """True if :meth:`is_odd` is true for an object because another warehouse uses the object's name."""
         return bool(self._taken)
 
     def is_odd(self, name: str) -> bool:
@@ -294,8 +295,8 @@ class SparkViews:
         view is the whole name, including the schema.
 
         Spark accepts only ASCII letters, digits and ``_`` in the names of tables and of views that are not temporary.
-        If a view or database of another warehouse has the name, only a temporary view leaves it to the sessions of that
-        warehouse.
+        If a view or database of another warehouse already uses the name, this warehouse's view is temporary, so that
+        the name keeps its meaning in the sessions of the other warehouse.
         """
         schema, dot, last = name.partition(".")
         if not dot or schema not in self._schemas:
@@ -329,7 +330,8 @@ class SparkViews:
         return epoch == self._epoch
 
     def refresh(self) -> None:
-        """Creates, replaces and drops views to match the latest epoch. Cheap if nothing changed.
+        """Creates, replaces and drops views to match the latest epoch. The call takes little time if nothing has
+        changed.
 
         A view whose table does not exist yet is created at a later refresh. If more than AT_ONCE views are to be
         created, a thread creates them.
@@ -402,7 +404,8 @@ class SparkViews:
             elif self.is_odd(name):
                 self._own.make(name, select)
             elif present == uri:
-                # Spark replaces a view by dropping and creating it; between the two, a query would not find it.
+                # CREATE OR REPLACE VIEW drops the view before it creates the view again. In between, a query would not
+                # find the view.
                 plain_sql(self._spark, f"ALTER VIEW {self._qualified(name)} {select}")
             else:
                 mark = f"TBLPROPERTIES ('{MARK}' = '{_quoted(uri)}')"
@@ -472,7 +475,8 @@ class SparkViews:
             self._taken.discard(name.lower())
 
     def _warehouse_of(self, name: str) -> str | None:
-        """The warehouse that a view belongs to; empty for a user's view or table; None if neither exists.
+        """The warehouse that the view with this name belongs to. Empty if the name is a view or table of the user; None
+        if there is neither a view nor a table with this name.
 
         The result is not cached, because a user may have replaced the view.
         """

@@ -1,8 +1,8 @@
 """Makes the catalog's objects readable by name in a session of Spark Connect.
 
 The server is shared with sessions that do not use the warehouse, so all of the warehouse's views are temporary views of
-this session. A name of several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, becomes a temporary view's name
-as one quoted word.
+this session. If the name of an object has several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, the name of
+the temporary view is the whole name, quoted as one word.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class ConnectViews(SparkViews):
         self._of_catalog.clear()
 
     def for_spark(self, snapshot: Snapshot, text: str, path: tuple[str, ...]) -> str:
-        """Puts the names of temporary views into a statement, in place of names that are qualified or that only the
-        search path resolves.
+        """Replaces names in a statement with the names of temporary views. Replaces qualified names, and names that
+        only the search path resolves.
 
         Raises SqlError CONNECT_SESSION if the statement reads a source: only the process that runs the jobs reads
         upstreams.

@@ -46,8 +46,8 @@ class FailedRecordViews:
             self._show_rejected(text)
 
     def restore(self, folded: str) -> bool:
-        """Creates a view again that was dropped; returns False if this session has not created a view with the name
-        ``folded``, which is in lower case."""
+        """Creates a dropped view again. Returns False if this session has not created a view with the name ``folded``,
+        which is in lower case."""
         if not self.has(folded):
             return False
         self._errors = {name: log for name, log in self._errors.items() if name.lower() != folded}
@@ -129,8 +129,8 @@ class FailedRecordViews:
         self._errors[name] = (table.id, table.generation, table.definition)
 
     def _show_rejected(self, text: str) -> None:
-        """Creates the views of rejected rows that ``text`` mentions, including temporary ones. A view that the user has
-        created is kept."""
+        """Creates the temporary views of rejected rows that ``text`` mentions. A view that the user has created is
+        kept."""
         for sink in self._context.metastore.snapshot().all("sink"):
             name, table = f"{sink.name}{REJECTED}", (sink.id, sink.generation)
             if name.casefold() not in text or self._rejected.get(name) == table:
@@ -144,8 +144,8 @@ class FailedRecordViews:
             self._rejected[name] = table
 
     def _unknown_values(self, snapshot: Snapshot, source: SourceRecord) -> str:
-        """The query for the rows of a source's table that have unknown values, with the same columns as the query
-        for errors. The column of the record's bytes contains the row's key as JSON."""
+        """The query for the rows of a source's table that have unknown values. The result has the same columns as the
+        query for errors. In the column for the record's bytes, the result contains the row's key as JSON."""
         table = next((t for t in snapshot.kept if isinstance(t, TableRecord) and t.source_id == source.id), None)
         if table is None or not has_unchanged(definition_of(source)):
             return ""

@@ -1,8 +1,8 @@
 """Creates many Spark views in a thread. A session is attached before the views exist, and a statement first creates the
 views that it mentions.
 
-Spark analyzes each view at its creation, which takes 10 to 20 ms. For a thousand views, this takes longer than the rest
-of attaching.
+Spark analyzes each view at its creation, which takes 10 to 20 ms. For a thousand views, the analysis takes longer than
+the rest of attaching.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LISTS = re.compile(r"\b(SHOW\s+(TABLES?|VIEWS)|ANALYZE\s+TABLES)\b", re.IGNOREC
 class LateViews:
     """The views that do not exist yet. Thread-safe.
 
-    ``create`` creates one view; it is called with ``lock`` held.
+    ``create`` is a function that creates one view. This object holds ``lock`` while it calls ``create``.
     """
 
     def __init__(self, create: Callable[[str, MaterializedViewRecord], object]) -> None:
@@ -86,6 +86,6 @@ class LateViews:
 
 
 def _last(name: str) -> str:
-    """The last part of a name as it is written in statements; empty if it may be written in several ways."""
+    """The last part of a name as statements write it; empty if statements may write this part in several ways."""
     last = name.rpartition(".")[2]
     return "" if "`" in last else last.casefold()

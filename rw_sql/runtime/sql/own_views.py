@@ -33,7 +33,8 @@ class OwnTemporaryViews:
 
     def make(self, name: str, select: str) -> None:
         """Creates or replaces a view."""
-        # Recorded before the view exists, because another thread would otherwise take it for the user's view.
+        # The view is recorded before it exists, because another thread would otherwise mistake it for a view of the
+        # user.
         self._texts[name.lower()] = select.removeprefix("AS ")
         plain_sql(self._spark, f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} {select}")
         found = self._find(name)

@@ -27,8 +27,8 @@ def plain_path(path: str) -> str:
 
 
 def refuse_own_path(context: Context, change: Changed) -> None:
-    """Raises SqlError if the path in a statement belongs to rw_sql's own folders in the warehouse; Spark's own tables
-    are beside these folders."""
+    """Raises SqlError if the path in a statement is in rw_sql's own folders in the warehouse. Paths of Spark's own
+    tables are allowed, because these tables are beside rw_sql's folders."""
     path = change.parts[-1]
     root, wanted = plain_path(context.warehouse.uri), plain_path(path)
     if wanted != root and not wanted.startswith(f"{root}/"):

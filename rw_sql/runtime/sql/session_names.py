@@ -42,7 +42,7 @@ class SessionNames:
         return name in SESSION_PARAMETERS
 
     def has_schema(self, name: str | None = None) -> bool:
-        """True if an rw_sql schema with this name exists; if no name is given, True if any schema other than ``public``
+        """True if an rw_sql schema with this name exists. If no name is given, True if any schema other than ``public``
         exists."""
         snapshot = self.metastore.snapshot()
         if name is None:

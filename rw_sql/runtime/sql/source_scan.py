@@ -1,7 +1,8 @@
-"""``SELECT … FROM source`` in plain Spark reads the upstream once, from the startup mode to now. Nothing is stored.
+"""``SELECT … FROM source`` in plain Spark reads the upstream once, from the start that the startup mode determines to
+the present end. Nothing is stored.
 
 A source becomes a temporary view while Spark plans the query. The predicates in the plan show which part of the
-upstream the query needs; the query is then planned again, limited to that part.
+upstream the query needs. The query is then planned again, limited to this part.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ _WORD = re.compile(r"\w[\w$]*|`(?:[^`]|``)+`")
 
 _making = threading.Lock()
 _scanning: WeakKeyDictionary[SparkSession, AbstractContextManager[bool]] = WeakKeyDictionary()
-"""Held while a session has sources as temporary views. Another thread would mistake such a view, which is limited to
-the records that one query needs, for a table of the user."""
+"""The lock that a thread holds while a session has sources as temporary views. Another thread would mistake such a
+view, which is limited to the records that one query needs, for a table of the user."""
 
 
 def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
@@ -98,7 +99,8 @@ def _folded(snapshot: Snapshot) -> dict[str, SourceRecord]:
 
 @dataclass(slots=True)
 class SourceScan:
-    """One source in a Spark query: the offsets from its startup mode to the upstream's end when it was requested."""
+    """One source in a Spark query, with the offsets to read: from the start that the startup mode determines to the
+    upstream's end at the time of the request."""
 
     context: Context
     source: SourceRecord
@@ -109,8 +111,8 @@ class SourceScan:
 
     @staticmethod
     def at(context: Context, snapshot: Snapshot, source: SourceRecord) -> SourceScan:
-        """Requests the splits of the upstream. Raises SqlError if the upstream does not respond, or if a split is
-        endless."""
+        """Requests the splits of the upstream. Raises SqlError if the upstream does not respond, or if a split has no
+        end because its rows are generated."""
         kind = connector(source.connector)
         if sends_once(source.connector):
             return SourceScan(context=context, source=source, kind=kind, options={}, ranges={}, lives={})
@@ -191,8 +193,8 @@ def _silent(source: SourceRecord, why: str) -> SqlError:
 
 
 def of_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
-    """The rows of another session's frame, for queries of ``spark``. The types of the rows, and the casts in the frame,
-    stay unchanged."""
+    """A frame with which queries of ``spark`` can read the rows of another session's frame. The types of the rows, and
+    the casts in the frame, stay unchanged."""
     frames = java_class(spark, "org.apache.spark.sql.classic.Dataset")
     return ClassicDataFrame(frames.ofRows(java_session(spark), analyzed_plan(frame)), spark)
 
@@ -208,8 +210,8 @@ def _starts(
 ) -> dict[str, int]:
     """The start of each split according to ``scan.startup.mode``; ``latest`` refers to the time of CREATE SOURCE.
 
-    If the upstream has lost records before that position since then, the split starts at the first lost offset. Raises
-    SqlError.
+    If the upstream has lost records before this position since CREATE SOURCE, the split starts at the first lost
+    offset. Raises SqlError if the upstream does not respond.
     """
     at_time = kind.startup_time(options)
     times = kind.offsets_at(options, at_time, tuple(upstream.splits)) if at_time is not None and upstream.splits else {}
@@ -289,15 +291,16 @@ def _is_relation(name: str, tree: str) -> bool:
 def _shown(spark: SparkSession, scans: list[SourceScan]) -> Iterator[None]:
     """A context manager inside which the sources exist as temporary views.
 
-    Plans that are made inside remain valid afterwards.
+    Plans that are made inside the context manager remain valid afterwards.
     """
     try:
         for scan in scans:
             scan.frame(spark).createOrReplaceTempView(quoted_for_spark(scan.source.name))
         yield
     finally:
-        # Later queries would take a view that is left for the user's own. The call that makes a view may succeed and
-        # still raise KeyboardInterrupt; dropping a view that does not exist does nothing.
+        # If a view remained, later queries would mistake it for a view of the user. The views of all sources are
+        # dropped, because the call that creates a view may raise KeyboardInterrupt after the view was created. Dropping
+        # a view that does not exist does nothing.
         with shielded():
             for scan in scans:
                 spark.catalog.dropTempView(scan.source.name)
@@ -318,7 +321,7 @@ def _is_command(spark: SparkSession, text: str) -> bool:
 def _needed(frame: DataFrame, reader: frozenset[str]) -> ScanBounds:
     """Combines the bounds of the predicates that are directly above the reads of the source in the optimized plan.
 
-    A read of the source has the columns in ``reader``; a user's own table may have some of them.
+    A read of the source has the columns in ``reader``. A user's own table may have some of these columns.
     """
     found: list[ScanBounds] = []
     plan = optimized_plan(frame)

@@ -25,9 +25,9 @@ def with_spark_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views
     """Replaces the names that Spark could not resolve.
 
     A name that is found through the search path gets its schema's Spark database as a prefix. A prefix ``public`` is
-    replaced, because Spark has no database of this name. The name of a temporary view becomes a single word. Sources
-    are temporary views, and so are objects whose names Spark accepts only for temporary views, or that another
-    warehouse has in the same Spark.
+    replaced, because Spark has no database of this name. The name of a temporary view becomes a single word. The
+    following objects are temporary views: sources, objects whose names Spark accepts only for temporary views, and
+    objects whose names another warehouse already uses in the same Spark.
     """
     if not _READS.match(text) or not _may_need_names(snapshot, text, path, views):
         return text
@@ -82,7 +82,7 @@ def _key(snapshot: Snapshot, parts: tuple[str, ...], path: tuple[str, ...], view
         if snapshot.find("schema", schema) is not None:
             return f"{schema}.{last}"
         is_alias = schema == SCHEMA_ALIAS and not views.has_users_database(SCHEMA_ALIAS)
-        # Other names in this database may belong to the user's own objects.
+        # Another name in this database may be the name of an object of the user.
         return last if is_alias or (schema == views.database.lower() and views.is_odd(last)) else None
     if len(parts) > 2 or path == DEFAULT_PATH or views.is_temporary(parts[0]):
         return None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def has_columns(path: str, table: TableRecord) -> bool:
-    """True if a table's files have all of its columns; the table's job adds new columns."""
+    """True if a table's files have all of its columns. The table's job adds new columns."""
     known = {column.name for column in DeltaTable(path).schema().fields}
     return known.issuperset(stored for _, stored in stored_columns(table))
 

@@ -60,7 +60,7 @@ _APPLIED = "applied"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One inconsistency: ``about`` is the kind of its subject, ``subject`` the subject's name. ``remedy`` is the
-    recommended action; ``is_repairable``: :func:`repair` can perform it."""
+    recommended action. ``is_repairable`` is true if :func:`repair` can perform this action."""
 
     about: str
     subject: str
@@ -116,7 +116,7 @@ def repair(context: Context) -> tuple[Finding, ...]:
 
 
 def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Resource groups that have jobs but no process that runs them, if any process runs jobs of other groups."""
+    """If any process runs jobs of a resource group: the other groups that have jobs but no process that runs them."""
     owned = owned_groups(context)
     counts = jobs_by_group(snapshot)
     for group in sorted(counts.keys() - owned) if owned else ():
@@ -129,10 +129,11 @@ def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_writes(context: Context) -> Iterator[Finding]:
-    """The reason why the owners cannot write the warehouse; if the reason is unknown, the owners that write nothing.
+    """A finding with the reason why the owners cannot write the warehouse. If the reason is unknown, a finding for each
+    owner that writes nothing.
 
     Changes nothing in the warehouse. In an object store, this check uses the keys of this command, which may differ
-    from the owner's.
+    from the keys of the owner.
     """
     at = now_ms()
     for lease in context.metastore.jobs.leases().values():
@@ -166,7 +167,8 @@ def _of_writes(context: Context) -> Iterator[Finding]:
 
 
 def _refusal(context: Context) -> Obstacle | None:
-    """The obstacle that the object store names if this process writes to it."""
+    """The obstacle that the object store reports when this process tries to write; None if the store accepts the
+    write."""
     error = refusal(context.warehouse)
     if error is None:
         return None

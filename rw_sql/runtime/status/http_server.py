@@ -1,7 +1,7 @@
 """The endpoints of a process that serves a warehouse: ``/``, ``/metrics``, ``/healthz``, ``/readyz``.
 
 The endpoints are read-only. On the loopback interface, no token is needed, but the Host header must name the loopback.
-Otherwise, a web site could read the page through its own host name that resolves to the loopback address (DNS
+Without this check, a web site could read the page through its own host name that resolves to the loopback address (DNS
 rebinding). On any other interface, all endpoints except the two probes require a token.
 """
 
@@ -86,8 +86,8 @@ class StatusServer:
 
     Until :meth:`show` is called, the server reports that it is alive but not ready.
 
-    Raises SqlError INVALID_PARAMETER if it cannot listen there, or if the interface is not the loopback and the token
-    is missing or shorter than 16 characters.
+    Raises SqlError INVALID_PARAMETER if the server cannot listen at this address, or if the interface is not the
+    loopback and the token is missing or shorter than 16 characters.
     """
 
     def __init__(self, host: str, port: int, *, token: str | None = None) -> None:

@@ -27,7 +27,7 @@ CONTENT_SECURITY_POLICY = (
 """Forbids everything from other origins, and scripts and styles inside the page itself."""
 
 ROWS_SHOWN = 200
-"""The default maximum number of jobs on the page; jobs that need an operator come first."""
+"""The default maximum number of jobs on the page. Jobs that need an operator come first."""
 
 MOST_ROWS = 20_000
 """The maximum number of jobs that a query string of the page can select."""
@@ -37,8 +37,8 @@ BOXES_DRAWN = 150
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
-    """The selection of the page: the jobs to list (text in the object's name, state, maximum number), and the object
-    whose lineage is drawn."""
+    """The user's selection on the page. It determines which jobs the page lists (by a text in the object's name, by
+    state, and up to a maximum number) and the object whose lineage the page draws."""
 
     name: str = ""
     state: str = ""
@@ -70,7 +70,8 @@ def style() -> str:
 
 @cache
 def script() -> str:
-    """The page's script, which reloads the page's content every few seconds. The page also works without it."""
+    """The page's script, which reloads the page's content every few seconds. The page also works without this
+    script."""
     return files(__package__).joinpath("page.js").read_text(encoding="utf-8")
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OPERATIONS_SHOWN = 50
-"""The maximum number of unsafe operations in the status; the latest ones are shown."""
+"""The maximum number of unsafe operations in the status. The latest operations are shown."""
 RUNS, LATE, SUSPENDED, ENDED = "RUNNING", "LATE", "SUSPENDED", "NONE"
 _LATE_MS = 15_000
 _MEASURE_SECONDS = 5.0
@@ -54,7 +54,7 @@ _FIRST_SECONDS = 0.3
 class OwnerStatus:
     """The process that runs the jobs of a resource group. ``state`` is RUNNING, LATE (no heartbeat for a while),
     SUSPENDED (a signal stopped the process ``pid``), or NONE (no process runs the jobs). ``problem`` is the reason why
-    the process cannot write the warehouse, ``resume`` the command that resumes it if it is suspended."""
+    the process cannot write the warehouse. ``resume`` is the command that resumes a suspended process."""
 
     state: str
     resource_group: str = DEFAULT_GROUP
@@ -141,7 +141,7 @@ class WarehouseStatus:
         return tuple(job for job in self.jobs if job.state == "STALLED")
 
     def to_json(self) -> dict[str, Any]:
-        """The status as plain data; times as ISO 8601 in UTC."""
+        """The status as plain data. Times are in ISO 8601, in UTC."""
         return {
             "warehouse": self.warehouse,
             "version": self.version,
@@ -175,8 +175,8 @@ def _timed(row: dict[str, Any]) -> dict[str, Any]:
 def measure(
     context: Context, snapshot: Snapshot, *, seconds: float = LOOK_SECONDS, table_seconds: float | None = None
 ) -> Measures:
-    """Measures lags and rates. All upstreams together have ``seconds`` to report their ends, and the same time once
-    more to report the age of unread records. Commits of tables are read for at most ``table_seconds`` (None:
+    """Measures lags and rates. All upstreams together have ``seconds`` to report their ends. Then they have the same
+    time again to report the age of unread records. Commits of tables are read for at most ``table_seconds`` (None:
     ``seconds``)."""
     at = now_ms()
     lags = measure_lag(context, snapshot, seconds=seconds, table_seconds=table_seconds)

@@ -70,7 +70,7 @@ class ServedWarehouse:
             return "the catalog cannot be read"
         if lease is not None and lease.owner == context.owner:
             silence = silence_of(context, lease)
-            # The clock that dates this heartbeat is this machine's own, so one limit fits every store.
+            # The time of this heartbeat comes from this machine's own clock, so the same limit applies to every store.
             silent = (now_ms() - lease.heartbeat_ms) / 1000
             if silence is not None or silent >= LATE_SECONDS:
                 obstacle = None if silence is None else silence.obstacle

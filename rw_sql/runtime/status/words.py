@@ -75,8 +75,8 @@ def unreadable(error: Exception, shown_ms: int | None, at_ms: int, again_seconds
 
 
 def worst_first(jobs: tuple[JobLine, ...]) -> list[JobLine]:
-    """Sorts jobs: those that need an operator come first, in the order of STATES, and jobs of equal rank by lag, the
-    greatest first."""
+    """Sorts jobs. The jobs that need an operator come first, in the order of STATES. Jobs of equal rank are sorted by
+    lag, the greatest lag first."""
     rank = {state: at for at, state in enumerate(STATES)}
     return sorted(jobs, key=lambda job: (rank.get(job.state, len(STATES)), -(job.lag_records or 0)))
 

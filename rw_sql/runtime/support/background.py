@@ -73,7 +73,8 @@ class KeyedWork(Generic[K, T]):
         """Does all of ``works`` in parallel, and returns the results that arrive within ``seconds``. Raises the first
         exception of the works.
 
-        Work whose key still has earlier work begins when the earlier work ends; it is not begun after ``seconds``.
+        If a key still has earlier work, the new work for this key begins when the earlier work ends, but not after
+        ``seconds``.
         """
         deadline = time.monotonic() + seconds
         left, begun = dict(works), {}

@@ -37,7 +37,8 @@ class FailureLog:
         return 0.0 if since is None else self._clock() - since
 
     def failed(self, cause: object = None) -> bool:
-        """Notes a failure; returns True if it is to be logged. A failure with another cause is logged at once."""
+        """Records a failure; returns True if the caller must log it. A failure whose cause differs from the previous
+        cause is logged at once."""
         with self._lock:
             now = self._clock()
             if self._since is None:
@@ -51,8 +52,8 @@ class FailureLog:
             return True
 
     def ended(self) -> float | None:
-        """Notes a success; returns the duration of the failure in seconds if its end is to be logged, otherwise
-        None."""
+        """Records a success. If the caller must log the end of a failure, returns the duration of the failure in
+        seconds; otherwise None."""
         with self._lock:
             since, now = self._since, self._clock()
             if since is None:

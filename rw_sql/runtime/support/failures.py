@@ -38,9 +38,9 @@ class StalledError(Exception):
 class Failure:
     """The reason why a job ended without being stopped, without the secrets of this process.
 
-    ``is_final``: the job is not retried until a statement changes something.
+    If ``is_final`` is true, the job is not retried until a statement changes something.
 
-    ``is_lasting``: the job is retried at the longest interval.
+    If ``is_lasting`` is true, the job is retried at the longest interval.
     """
 
     reason: str

@@ -55,7 +55,7 @@ def know_jvm(pid: int) -> None:
 
 
 def fault(name: str) -> None:
-    """Marks the fault point ``name``. If it is armed, the process ends here."""
+    """Marks the fault point ``name``. If this fault point is armed, the process ends here."""
     if _armed.name != name:
         return
     with _armed.lock:

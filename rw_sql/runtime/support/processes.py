@@ -28,8 +28,9 @@ def process_start(pid: int) -> str:
     """The start time of a process on this machine, in the kernel's clock ticks; empty if there is no such process.
 
     The start time distinguishes reused process ids (Linux: field 22 of ``/proc/<pid>/stat``). A zombie counts as dead.
-    For a process that exists but whose start time cannot be read, the result is ``alive``: on systems without /proc
-    (macOS), and for a process of another user if /proc hides it (mount option ``hidepid``, systemd's ``ProtectProc``).
+    If a process exists but its start time cannot be read, the result is ``alive``. This happens on systems without
+    /proc (macOS), and for a process of another user that /proc hides (mount option ``hidepid``, systemd's
+    ``ProtectProc``).
     """
     fields = _stat(pid)
     if fields:
@@ -40,7 +41,8 @@ def process_start(pid: int) -> str:
         return ""
     except PermissionError:
         return _ALIVE
-    # A process that this one may signal is not hidden: if /proc does not show it, it has just ended.
+    # /proc does not hide a process to which this process may send signals. If /proc does not show such a process, the
+    # process has just ended.
     return "" if Path("/proc/self").exists() else _ALIVE
 
 
@@ -78,8 +80,8 @@ def is_process_suspended(pid: int, start: str) -> bool:
 
 
 def credentials_of(pid: int) -> tuple[int, frozenset[int]]:
-    """The user and the groups of a process on this machine. If they cannot be determined, the user and the groups of
-    this process."""
+    """The user and the groups of a process on this machine. If they cannot be determined, the result is the user and
+    the groups of this process."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
         told = {name: value.split() for name, _, value in (line.partition(":") for line in lines)}

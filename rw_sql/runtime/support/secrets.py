@@ -1,9 +1,9 @@
 """Values of secrets: encrypted in the catalog, or read from another store. Values of secrets never appear in logs or
 errors.
 
-Backend ``meta`` encrypts with AES-256-GCM (NIST SP 800-38D): a random 96-bit nonce per value, and the secret's name
-as associated data, so that an encrypted value cannot be used for another secret. The key is 32 bytes in base64, from
-``RW_SQL_SECRET_KEY`` or the file named by ``RW_SQL_SECRET_KEY_FILE``; it is never stored with the data.
+Backend ``meta`` encrypts with AES-256-GCM (NIST SP 800-38D) and a random 96-bit nonce per value. The secret's name is
+the associated data, so that an encrypted value cannot be used for another secret. The key is 32 bytes in base64, from
+``RW_SQL_SECRET_KEY`` or the file named by ``RW_SQL_SECRET_KEY_FILE``; the key is never stored with the data.
 """
 
 from __future__ import annotations

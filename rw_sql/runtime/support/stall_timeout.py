@@ -1,4 +1,5 @@
-"""A timeout for waits. Progress extends it, so that it does not depend on the speed of the machine."""
+"""A timeout for waits. Progress extends the timeout, so that the timeout does not depend on the speed of the
+machine."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ class StallTimeout:
         self._last: str | None = None
 
     def note(self, marks: Mapping[str, object], signs: Mapping[str, object] | None = None) -> None:
-        """Compares the marks and signs of life with the ones of the previous call, and restarts the timeout if they
-        have changed.
+        """Compares the marks and signs of life with the marks and signs of the previous call, and restarts the timeout
+        if these have changed.
 
         The first call starts the full timeout, because earlier progress is unknown.
         """

@@ -57,7 +57,8 @@ class PlainFiles:
         return data.decode("utf-8")
 
     def read_json(self, path: str) -> Any:
-        """The content of a JSON file of rw_sql; None, with a warning, if it is not JSON. Raises FileNotFoundError.
+        """The content of a JSON file of rw_sql. If the content is not JSON, logs a warning and returns None. Raises
+        FileNotFoundError.
 
         After a power cut, a file that was written without ``is_durable`` shortly before may be empty.
         """
@@ -70,8 +71,9 @@ class PlainFiles:
     def write_text(self, path: str, text: str, *, is_durable: bool = False) -> None:
         """Writes a file atomically, creating its folder.
 
-        ``is_durable``: on a local path, the file is on the disk when this method returns. Use it for files that cannot
-        be computed again, because it may take a tenth of a second. An object store always does this.
+        ``is_durable``: on a local path, the file is on the disk when this method returns. Callers set ``is_durable``
+        only for files that cannot be computed again, because a durable write may take a tenth of a second. In an object
+        store, every file is durable.
         """
         if not self.is_local:
             self.files.pipe_file(path, text.encode("utf-8"))
@@ -86,13 +88,14 @@ class PlainFiles:
             if is_durable:
                 sync(self.files._strip_protocol(path.rpartition("/")[0]))
         except OSError:
-            # A full disk still accepts an empty file, so that each repetition would leave one.
+            # A full disk still accepts an empty file, so each repetition of the write would leave an empty file.
             with suppress(OSError):
                 self.files.rm_file(unfinished)
             raise
 
     def write_new_text(self, path: str, text: str) -> None:
-        """Writes a file atomically into an existing folder on a local path. Raises FileExistsError if it exists."""
+        """Writes a file atomically into an existing folder on a local path. Raises FileExistsError if the file
+        exists."""
         unfinished = f"{path}.{uuid.uuid4().hex}.writing"
         try:
             self.files.write_text(unfinished, text, encoding="utf-8")
@@ -180,8 +183,8 @@ class Warehouse(PlainFiles):
         return f"{self.uri}/data/{view_id}/history-{generation}-{source_id}"
 
     def staging(self, table_id: int, generation: int) -> str:
-        """The path of the staging table of a table's refreshes; in an object store, the folder with one staging table
-        per refresh."""
+        """The path of the staging table of a table's refreshes. In an object store, the result is the path of a folder
+        that contains one staging table per refresh."""
         return f"{self.uri}/data/{table_id}/refresh-{generation}"
 
     def rejected(self, sink_id: int, generation: int) -> str:
@@ -239,8 +242,8 @@ class Warehouse(PlainFiles):
 
 
 def _written_at(of: dict[str, Any]) -> float:
-    """The time when a file was written, in seconds since 1970; the current time if the file system does not report
-    it."""
+    """The time when a file was written, in seconds since 1970. If the file system does not report this time, the result
+    is the current time."""
     at = next((of[key] for key in _WRITTEN_KEYS if of.get(key) is not None), None)
     if isinstance(at, str):
         at = datetime.fromisoformat(at)

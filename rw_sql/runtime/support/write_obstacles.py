@@ -1,8 +1,8 @@
 """The reasons why nothing can be written to a warehouse, and the remedy for each reason.
 
-The error of a failed write shows the reason, or a check that writes nothing finds it. For a local file system, the
-check reads the flags, the free space and the permissions. For an object store, it is a write that the store refuses in
-any case.
+The reason is found in the error of a failed write, or by a check that writes nothing. For a local file system, the
+check reads the flags, the free space and the permissions. For an object store, the check is a write that the store
+refuses in any case.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _STORE_FULL = re.compile(r"XMinioStorageFull|InsufficientStorage|QuotaExceeded")
 """Matches the response of an object store without free space."""
 
 _LEAST_BYTES = 1 << 18
-"""The free space in bytes below which a file system counts as full: a heartbeat needs less, a batch more."""
+"""The free space in bytes below which a file system counts as full: a heartbeat needs less space than this, and a batch
+needs more."""
 
 _TRIED_BYTES = 1 << 16
 _WRITE, _SEARCH = 2, 1

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _BESIDE = re.compile(r"history-([0-9]+)-[0-9]+|rejected-([0-9]+)")
-"""The names of the staging table of a backfill (:meth:`rw_sql.runtime.support.warehouse.Warehouse.history`) and of a
-sink's table of rejected rows, with the generation to which the table belongs."""
+"""Matches the name of a backfill's staging table (:meth:`rw_sql.runtime.support.warehouse.Warehouse.history`) or of a
+sink's table of rejected rows. The groups of the match contain the generation to which the table belongs."""
 
 _SINCE: dict[tuple[str, int, int], int | None] = {}
 """A cache of the times at which the tables of rebuilt views came into use, by (warehouse, view, generation).
@@ -84,8 +84,8 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
 
 
 def _generation_of(name: str) -> int | None:
-    """The generation of a view or sink to which a folder belongs, by the folder's name; None if the folder belongs to
-    no generation."""
+    """The generation of a view or sink to which the folder with this name belongs; None if the folder belongs to no
+    generation."""
     if name.isdecimal():
         return int(name)
     beside = _BESIDE.fullmatch(name)
@@ -108,7 +108,7 @@ def _used_elsewhere(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
 
 
 def _kept(context: Context, snapshot: Snapshot, record: MaterializedViewRecord | SinkRecord) -> int:
-    """The generation that is kept in addition to the current one; 0 if no other generation is kept any more."""
+    """The generation that is kept in addition to the current generation; 0 if only the current generation is kept."""
     if not isinstance(record, MaterializedViewRecord):
         return record.generation - 1
     window = rollback_window_ms(snapshot)

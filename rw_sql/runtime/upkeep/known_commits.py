@@ -40,7 +40,7 @@ def known_commits(
     table.
 
     Only one upkeep at a time has these facts. If a fenced run is still in its last upkeep, the next run begins without
-    any.
+    known facts.
     """
     known, key = _known(context), (object_id, generation)
     taken = known.pop(key, None)
@@ -61,7 +61,7 @@ def known_commits(
 
 
 def forget_commits(context: Context, object_id: int, generations: Collection[int] | None = None) -> None:
-    """Forgets what is known about the tables of some generations of an object (None: of all its generations), because
+    """Forgets the known facts about the tables of some generations of an object (None: of all its generations), because
     they were deleted."""
     known = _known(context)
     for key in list(known):

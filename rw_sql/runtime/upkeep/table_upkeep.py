@@ -1,6 +1,6 @@
 """Upkeep of a job's table.
 
-The job itself runs it between two batches, because no other process may write to the table.
+The job itself runs this upkeep between two batches, because no other process may write to the table.
 
 One run of upkeep performs these steps:
 
@@ -89,9 +89,9 @@ def retention_of(options: Mapping[str, str]) -> Retention:
 
 @dataclass(slots=True, kw_only=True)
 class Upkeep:
-    """The upkeep of one run's table. Not thread-safe; runs between two batches.
+    """The upkeep of one run's table. Not thread-safe. Upkeep runs between two batches.
 
-    ``note`` saves the metadata of the commits up to a version; upkeep calls it before it deletes these commits.
+    ``note`` saves the metadata of the commits up to a version. Upkeep calls ``note`` before it deletes these commits.
     ``retention`` is set for a log, whose rows are in hourly buckets.
     """
 
@@ -105,7 +105,7 @@ class Upkeep:
     clock: Callable[[], float] = time.time
 
     def run_if_due(self) -> None:
-        """Runs upkeep if it is due. Raises FencedError if another run has taken over; failures of the store and
+        """Runs upkeep if it is due. Raises FencedError if another run has taken over. Failures of the store and
         unreadable files do not stop the job."""
         version, now = self.output.table.version(), self.clock()
         try:
@@ -124,8 +124,9 @@ class Upkeep:
                 logger.warning("upkeep of %s: %s", self.output.path, error)
 
     def run(self, *, searches_orphans: bool = True) -> None:
-        """Runs upkeep once. ``searches_orphans`` says whether it also deletes the files that killed writers left
-        behind, for which it lists all files of the table. Raises FencedError if another run has taken over."""
+        """Runs upkeep once. If ``searches_orphans`` is true, upkeep also deletes the files that killed writers left
+        behind. To find these files, upkeep lists all files of the table. Raises FencedError if another run has taken
+        over."""
         output = self.output
         output.require_own_run()
         table_id = str(output.table.metadata().id)
@@ -146,7 +147,7 @@ class Upkeep:
             output.write_checksum(recount=True)
             fault("upkeep.dropped")
         except CommitFailedError:
-            # Another process, whose run takes over, has committed in between.
+            # Another process has committed in between. Its run takes over.
             output.require_own_run()
             return
         files.write_checkpoint(output.table)
@@ -210,7 +211,7 @@ class Upkeep:
 
     def _due_buckets(self) -> list[int]:
         """The oldest hourly buckets, in ascending order, that need not be kept for their age or the log's size. The
-        newest bucket is never one of them."""
+        result never contains the newest bucket."""
         if self.retention.seconds is None and self.retention.bytes is None:
             return []
         sizes = _bucket_sizes(self.output.table)

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 MOST_COMMITS = 1000
 """The maximum number of commits that one run of upkeep reads: ten times as many as a job usually makes between two
-runs, and 0.2 s of a batch on a local path."""
+runs. On a local path, reading this number of commits delays a batch by 0.2 s."""
 
 
 @dataclass(slots=True, kw_only=True)
 class UnreadBuckets:
     """The buckets of the rows that the commits of a log add.
 
-    Commits from ``_begin`` up to, but not including, ``_end`` have been read. ``_least`` lists ``(version, bucket)``
-    in ascending order: the commits whose oldest bucket is older than every bucket of later commits. There are at most
-    as many as buckets.
+    Commits from ``_begin`` up to, but not including, ``_end`` have been read. ``_least`` lists ``(version, bucket)`` in
+    ascending order: the commits whose oldest bucket is older than every bucket of later commits. The list has at most
+    one entry per bucket.
     """
 
     warehouse: Warehouse

@@ -1,5 +1,5 @@
-"""Computes, with Arrow, the rows to write to a view after changes to its input. The view's query filters and projects
-this input."""
+"""Computes with Arrow which rows must be written to a view after changes to its input. The view's query filters and
+projects this input."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def last_changes(changes: pa.Table, keys: Sequence[str]) -> pa.Table:
 def with_removed(fresh: pa.Table, changed: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows of a view to write, with KEEP.
 
-    ``fresh`` are the rows that the view's query returns for changed rows of its input, ``changed`` are the values that
-    the changed rows have in the view's key columns, whether or not the query returns them. ``schema`` are the view's
-    columns.
+    ``fresh`` are the rows that the view's query returns for changed rows of its input. ``changed`` contains the values
+    of the view's key columns for all changed rows, including the rows that the query does not return. ``schema`` are
+    the view's columns.
     """
     keys = changed.column_names
     kept = as_stored(fresh, schema).append_column(pa.field(KEEP, pa.bool_()), _repeated(fresh.num_rows, value=True))

@@ -1,7 +1,7 @@
 """Views of groups whose state is the view's table: the groups of each batch are combined with the table's rows.
 
-The job's query returns each input row as a group of its own (:mod:`rw_sql.syntax.query.combined_groups`), so it is
-computed row by row and has no state in the checkpoint. Arrow combines few rows, Spark many.
+The job's query returns each input row as a group of its own (:mod:`rw_sql.syntax.query.combined_groups`), so the query
+is computed row by row and has no state in the checkpoint. Arrow combines few rows, Spark many.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_HELD_BYTES = 8 * 2**20
-"""The maximum size in bytes of the files of a table whose rows are kept in memory, where they are several times as
-large."""
+"""The maximum size in bytes of the files of a table whose rows are kept in memory. In memory, the rows are several
+times as large as the files."""
 
 _READ = "_rw_read"
 """The number of input rows of a group, while Spark combines a batch."""
@@ -67,9 +67,9 @@ class GroupTable:
     functions: dict[str, str]
     """The function of each combined column, as in :func:`rw_sql.runtime.views.group_rows.combine`."""
     _held: tuple[int, pa.Table] | None = field(default=None, init=False)
-    """A version of the table, and all its rows, if they are few."""
+    """A version of the table together with all rows of this version, if the version has few rows."""
     _deriving: RowQuery | None = field(default=None, init=False)
-    """The query of the derived columns, prepared for few rows."""
+    """The query that computes the derived columns, prepared for batches of few rows."""
     _session: SparkSession | None = field(default=None, init=False)
 
     @staticmethod
@@ -85,7 +85,7 @@ class GroupTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns without derived ones."""
+        """The table's columns, without the derived columns."""
         return pa.schema([self.run.schema.field(name) for name in self.functions])
 
     def prepare(self, session: SparkSession, _kinds: Mapping[str, str]) -> bool:
@@ -108,7 +108,7 @@ class GroupTable:
     def combined(self, rows: pa.Table) -> Combination | None:
         """Combines rows with the table's groups. The output's table must be at its newest version.
 
-        Returns None if only Spark can do this.
+        Returns None if only Spark can combine the rows.
         """
         try:
             known, rows = self._known(rows), rows.select(list(self.functions))
@@ -152,7 +152,7 @@ class GroupTable:
         return next((name for name, function in self.functions.items() if function == ROWS), None)
 
     def _known(self, rows: pa.Table) -> pa.Table | None:
-        """The table's rows, at least those with the keys of ``rows``; None if they cannot be read here."""
+        """The table's rows, at least the rows with the keys of ``rows``; None if this process cannot read them."""
         table = self.run.output.table
         if self._held is not None and self._held[0] == table.version():
             return self._held[1]
@@ -254,7 +254,9 @@ class Combined:
         try:
             rows = grouped.toArrow()
         except (PySparkException, Py4JError):
-            return False  # The groups may exceed the limit of a result; the other way reports any other error.
+            # Perhaps the groups exceed Spark's limit for a result. If there is another error, it occurs again and is
+            # reported when the batch is written by the other method.
+            return False
         expected.require(RowCount(written=pc.sum(rows[_READ]).as_py() or 0))
         self._were_few = rows.num_rows <= SMALL_ROWS and rows.nbytes <= SMALL_FILE_BYTES
         return not rows.num_rows or self.write_rows(rows, batch)
@@ -273,8 +275,8 @@ class Combined:
             held.unpersist()
 
     def write_rows(self, rows: pa.Table, batch: int) -> bool:
-        """Combines rows in this process's memory and writes the changed groups; returns False if only Spark can do
-        this."""
+        """Combines rows in this process's memory and writes the changed groups; returns False if only Spark can combine
+        the rows."""
         with self.run.turn():
             self.run.output.require_turn(batch)
             commit = self.groups.take(rows)
@@ -283,7 +285,7 @@ class Combined:
             return commit is not None
 
     def _grouped(self, frame: DataFrame, *, counts_rows: bool = False) -> DataFrame:
-        """The groups of rows that are groups already."""
+        """Groups rows by key. Each of the rows is already a group, so rows with the same key are combined."""
         from pyspark.sql import functions as f
 
         of_name = {"sum": f.sum, "min": f.min, "max": f.max}

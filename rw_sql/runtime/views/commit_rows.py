@@ -44,7 +44,8 @@ class CommitRows:
     ``table`` is the input's table, ``schema`` are its columns, and ``delta_schema`` is the schema in the form of
     Delta's log. ``upstream`` is the upstream table whose rows a table of a change data capture source reads; None for
     any other input. If ``given.is_changing``, the rows are the rows of the change feed, with the columns CHANGE and
-    VERSION. VERSION is a number that is higher in a later commit. ``is_signed``: the view's query reads signed rows.
+    VERSION. VERSION is a number that is higher in a later commit. ``is_signed`` is true if the view's query reads
+    signed rows.
     """
 
     given: ViewInput
@@ -75,7 +76,8 @@ class CommitRows:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns of the files by which the input's rows are replaced."""
+        """The key columns of the input, as the input's files name them. A row replaces an earlier row with the same
+        values in these columns."""
         stored = dict(self.given.aliases)
         return tuple(stored.get(key, key) for key in self.given.keys)
 
@@ -106,9 +108,8 @@ class CommitRows:
         return self.upstream is not None and rows_of_table(actions, self.upstream) == 0
 
     def require_plain(self, version: int, actions: Actions) -> None:
-        """Raises LeftToSparkError for a commit that does more than add rows, remove old ones, rewrite files, or change
-        settings that do not matter to a reader. If the input's change feed is read, a commit may contain any changes to
-        rows."""
+        """Raises LeftToSparkError unless a commit only adds rows, removes old rows, rewrites files, or changes settings
+        that do not matter to a reader. If the input's change feed is read, a commit may contain any changes to rows."""
         has_feed = self.given.is_changing and any("cdc" in action for action in actions)
         adds = any(map(_is_new, actions))
         for action in actions:

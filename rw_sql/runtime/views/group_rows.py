@@ -20,27 +20,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _ALMOST = 0.999_999
-"""The part of a type's largest value up to which a sum of rounded numbers proves that the exact sum fits the type."""
+"""If a sum of rounded numbers is less than this fraction of a type's largest value, the exact sum certainly fits the
+type."""
 
 _LARGEST_BIGINT = float(2**63)
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """The result of combining groups: all groups, and those that are new or differ from before. If the number of rows
-    of each group is known, ``changed`` has a column KEEP. KEEP is false for a group that has no row any more;
-    ``groups`` does not contain such a group."""
+    """The result of combining groups: all groups, and the groups that are new or have changed. If the number of rows of
+    each group is known, ``changed`` has a column KEEP. KEEP is false for a group that has no row any more. ``groups``
+    does not contain such a group."""
 
     groups: pa.Table
     changed: pa.Table
 
 
 def combine(groups: pa.Table, added: pa.Table, functions: Mapping[str, str]) -> Combination | None:
-    """Combines ``groups``, which has at most one row for each key, with the rows ``added``.
+    """Combines ``groups`` with the rows ``added``. ``groups`` has at most one row for each key.
 
-    Both have the same columns; ``functions`` are their functions. Returns None if a sum may exceed its type, or if
-    Arrow compares values in another way than Spark (NaN). Raises pa.ArrowException for a type that Arrow cannot
-    combine.
+    ``groups`` and ``added`` have the same columns. ``functions`` contains the function of each column. Returns None if
+    a sum may exceed its type, or if Arrow compares values in another way than Spark (NaN). Raises pa.ArrowException for
+    a type that Arrow cannot combine.
     """
     keys = [name for name, function in functions.items() if function == KEY]
     others = {name: FUNCTIONS[function] for name, function in functions.items() if function != KEY}
@@ -76,13 +77,13 @@ def _rows_with_keys(groups: pa.Table, added: pa.Table, keys: Sequence[str]) -> p
 
 
 def _in_order_of(touched: pa.Table, known: pa.Table, keys: Sequence[str]) -> pa.Array:
-    """For each touched group, its position in ``known``; NULL for a new one."""
+    """For each touched group, its position in ``known``; NULL for a new group."""
     return _grouped_positions(known, touched, keys).combine_chunks()
 
 
 def _grouped_positions(groups: pa.Table, added: pa.Table, keys: Sequence[str]) -> pa.ChunkedArray:
-    """For each key of ``added``, in the order of the first row with this key, its position in ``groups``; NULL if it is
-    not there."""
+    """The position in ``groups`` of each key of ``added``; NULL for a key that ``groups`` lacks. The result has the
+    order in which the keys first occur in ``added``."""
     names = [f"k{index}" for index in range(len(keys))]
 
     def labelled(rows: pa.Table, at: pa.Array, *, is_added: bool) -> pa.Table:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 600.0
-"""The timeout in seconds, without progress by Spark, for completing a batch whose rows are already in the view.
+"""The maximum time in seconds without progress by Spark while a batch is completed whose rows are already in the view.
 
 Such a batch may be large and must be run exactly as planned.
 """
@@ -205,7 +205,8 @@ class View:
             else:
                 job._begin_backfill(goes_direct=goes_direct)
         except BaseException:
-            # Applies to any exception, including Ctrl-C, because no other code refers to these readers.
+            # The readers are closed after any exception, including Ctrl-C, because no other code refers to these
+            # readers.
             job._close_readers()
             if job.streaming.query is None:
                 job._release_session()
@@ -250,8 +251,8 @@ class View:
         self.output.before_commit = self.readers.require_same_log
 
     def _finish(self, batch: int) -> None:
-        """Completes the batch whose rows are in the view but whose state is not in the checkpoint, exactly as it was
-        planned."""
+        """Completes a batch exactly as it was planned. The rows of this batch are in the view, but its state is not in
+        the checkpoint."""
         fault("reader.before_finish")
         try:
             query = self._writer({}).trigger(once=True).start()
@@ -303,7 +304,7 @@ class View:
         If ``tables`` is given, a query reads these tables in place of its inputs and ends after reading them.
         """
         if self.streaming.query is not None:
-            self._end_query()  # It has read the tables of the backfill to their end.
+            self._end_query()  # The query has read the tables of the backfill to their end.
         self.rows = self._row_mode()
         if tables or not self.rows.begin():
             self._start_query(tables)
@@ -333,8 +334,8 @@ class View:
         self.context.sessions.release_if_alive(session)
 
     def _tell_errors(self) -> None:
-        """Counts, for the metrics, the records that the last reported batch could not decode, and logs a warning,
-        because no table stores these records."""
+        """Counts the records that the last reported batch could not decode, for the metrics. Logs a warning, because no
+        table stores these records."""
         query = self.streaming.query
         if self.readers is None or query is None:
             return
@@ -344,10 +345,10 @@ class View:
             logger.warning("%s: %d records of source %s could not be decoded", self.spec.job, errors, source)
 
     def _then_waiting(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-        """Wraps ``write``: after each batch, the result waits if the next batch would have no rows to write, or lets a
-        thread write the following batches.
+        """Wraps ``write`` for a query. After a batch, the returned function waits if the next batch would have no rows
+        to write. The returned function also makes a thread write the following batches after enough small batches.
 
-        The wait is outside the batch, so that a stop does not wait for it.
+        The wait is outside the batch, so that a stop of the run does not have to wait for rows.
         """
 
         def write_and_wait(frame: DataFrame, batch: int) -> None:
@@ -407,7 +408,8 @@ class View:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """A context manager for writing a batch. A stop waits for its end, and nothing is written after a stop."""
+        """A context manager for writing a batch. A stop waits for the end of the ``with`` block, and nothing is written
+        after a stop."""
         if self.readers is not None:
             self.readers.require_same_log()
         with self.streaming.turn():
@@ -415,7 +417,7 @@ class View:
 
     @property
     def is_unproven(self) -> bool:
-        """True while a batch is in progress and none has succeeded yet."""
+        """True while a batch is in progress and no batch of the run has succeeded yet."""
         return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
@@ -423,7 +425,7 @@ class View:
         if self.backfill is not None:
             failure = self.backfill.failure()
             if failure is not None and self.streaming.stall is not None:
-                return self.streaming.stall.failure  # the batch's own reason, not Spark's version of it
+                return self.streaming.stall.failure  # the reason with which the batch ended, not Spark's text for it
             if failure is not None or self.backfill.is_running:
                 return failure
         failure = self.streaming.failure()
@@ -457,7 +459,7 @@ class View:
             self.readers.close()
 
     def stop(self) -> None:
-        """Stops the run; afterwards it commits nothing. The checkpoint and state are kept.
+        """Stops the run. Afterwards, the run commits nothing. The checkpoint and state are kept.
 
         With direct readers, the batch in progress has more time to finish, because a cancelled batch must be read
         again.
@@ -473,7 +475,8 @@ class View:
                     self._tell_errors()
                 self.rows.stop()
         finally:
-            # Needed even without a JVM, because a batch may still be committing through delta-rs in this process.
+            # This call is needed even if the JVM has ended, because a batch may still be committing through delta-rs in
+            # this process.
             self.streaming.forbid()
             self._close_readers()
         self._release_session()

@@ -23,7 +23,7 @@ ORDER = (RUN, BATCH, SPLIT, OFFSET, INDEX_COLUMN[0])
 """The columns that sort the rows of a log: by commit, then by split and offset, then (for a change data capture
 source, and for files) by index.
 
-If an older version of rw_sql created the table, its query may lack the columns that were added since.
+If an older version of rw_sql created the table, the table's query may lack the columns that newer versions have added.
 """
 
 
@@ -51,7 +51,8 @@ def then_of(known: Column, given: Column, columns: Sequence[str], rows: KeyedRow
 
 
 def is_as_new(known: Column, given: Column, version_columns: Sequence[str]) -> Column:
-    """True if a row is not older than the existing one. Compares column by column; NULL is older than all values."""
+    """True if the row ``given`` is not older than the existing row ``known``. Compares the version columns one after
+    the other; NULL is older than all values."""
     from pyspark.sql import functions as f
 
     answer = f.lit(True)
@@ -74,8 +75,8 @@ def order(frame: DataFrame) -> list[str]:
 
 def order_of(columns: Sequence[str]) -> list[str]:
     """The columns, out of ``columns``, by which the records of a batch are sorted."""
-    # A record that changes a row's key yields two rows with the same position: the delete of the old key, which comes
-    # first, and the new row.
+    # A record that changes a row's key yields two rows with the same position: first the delete of the old key, then
+    # the new row.
     return [name for name in (*ORDER, OP) if name in columns]
 
 

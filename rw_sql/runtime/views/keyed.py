@@ -41,7 +41,7 @@ _EVENTS, _OLD, _NEW = "_rw_events", "_rw_old", "_rw_new"
 @dataclass(frozen=True, slots=True)
 class _Form:
     """The columns of a query's batches, and whether Arrow groups their records by key as Spark does. These facts are
-    the same for all batches of a run. They are determined only once per run, because Spark needs milliseconds to
+    the same for all batches of a run. These facts are determined only once per run, because Spark needs milliseconds to
     determine them."""
 
     columns: tuple[str, ...]
@@ -95,9 +95,9 @@ class Keyed:
             write_changes(self.run, changes, batch, self.rows.primary_key)
 
     def await_rows(self, batch: int, is_over: Callable[[], bool]) -> None:
-        """Called after a batch. If the batch had no rows of this table, waits until such rows arrive, until ``is_over``
-        returns true, or for a second. Otherwise, Spark would run a batch for each commit of another table in the
-        log."""
+        """Called after a batch. If the batch had no rows of this table, waits for at most a second until such rows
+        arrive or ``is_over`` returns true. Without this wait, Spark would run a batch for each commit of another table
+        in the log."""
         if self._is_idle and not self.run.tables:
             await_own_rows(self.run, batch, is_over)
 
@@ -167,7 +167,8 @@ class Keyed:
 
 
 def settled(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame:
-    """The rows of a table that a batch of records changes, each with KEEP: false if the key is deleted.
+    """The rows of a table that a batch of records changes. The result has the column KEEP, which is false if the row's
+    key is deleted.
 
     ``own`` are the table's rows.
     """

@@ -18,11 +18,13 @@ _EXACT = frozenset({
     "bigint", "binary", "boolean", "date", "decimal", "int", "smallint", "string", "timestamp", "timestamp_ntz",
     "tinyint",
 })  # fmt: skip
-"""The types whose values Arrow compares as Spark does. Spark treats all NaN and both zeros of a DOUBLE as equal."""
+"""The types whose values Arrow compares as Spark does. Floating-point types are not included, because Spark treats all
+NaN values as equal, and also 0.0 and -0.0."""
 
 
 def last_of_each(frame: DataFrame, key: Sequence[str], more: Sequence[str] = ()) -> DataFrame:
-    """The last record of each key, with KEEP: false if it deletes the key. ``more`` are further columns."""
+    """The last record of each key, with the column KEEP, which is false if the record deletes the key. ``more`` are
+    further columns of the result."""
     from pyspark.sql import Window, functions
 
     keys = [functions.col(f"`{name}`") for name in key]
@@ -36,8 +38,8 @@ def last_of_each(frame: DataFrame, key: Sequence[str], more: Sequence[str] = ())
 def last_rows(frame: DataFrame, key: Sequence[str], more: Sequence[str] = (), *, is_exact: bool) -> pa.Table:
     """Like :func:`last_of_each`, as a table of Arrow, for a batch that is small enough for this process.
 
-    Spark only decodes the records. Grouping a few rows by a window would cost Spark more than the rest of the batch,
-    and Spark must analyze and plan each step for each batch. ``is_exact``: see :func:`is_exact`.
+    Spark only decodes the records. Grouping a few rows by a window would take Spark longer than the rest of the batch,
+    because Spark must analyze and plan each step for each batch. ``is_exact`` is the result of :func:`is_exact`.
     """
     return last_of_rows(frame.toArrow(), key, more) if is_exact else last_of_each(frame, key, more).toArrow()
 
@@ -58,8 +60,8 @@ def last_of_rows(rows: pa.Table, key: Sequence[str], more: Sequence[str] = ()) -
 
 
 def rows_alone(last: pa.Table) -> pa.Table | None:
-    """The last records of keys as rows of their table, with KEEP; None if a record omits values or empties the table,
-    so that the result depends on the table's rows."""
+    """The last records of keys, as rows of the table, with KEEP. None if a record omits values or empties the table,
+    because the result then depends on the table's rows."""
     names = last.column_names
     if UNCHANGED in names and last[UNCHANGED].null_count < last.num_rows:
         return None

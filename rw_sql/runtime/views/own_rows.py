@@ -1,7 +1,7 @@
 """Keeps a table of a captured database from running a batch for each commit of other tables.
 
-The log of such a source contains the changes of all of its tables, and each table reads all of it. A batch without rows
-costs Spark about as much as one with rows.
+The log of a change data capture source contains the changes of all tables of the source, and each table reads the whole
+log. A batch without rows takes Spark about as much time as a batch with rows.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ MOST_SECONDS = 1.0
 process that waits for the table may wait this much longer."""
 
 _LOOK_SECONDS = 0.02
-"""The interval in seconds between two checks of the log; each check is one call to the file system."""
+"""The interval in seconds between two checks of the log. Each check is one call to the file system."""
 
 ASKED_SECONDS = 2.0
-"""The time in seconds after a statement's last request for the table's job during which the statement counts as
-waiting. A waiting FLUSH repeats its request several times within this time."""
+"""A statement counts as waiting for this number of seconds after its last request for the table's job. A waiting FLUSH
+repeats its request several times within this time."""
 
 
 def await_own_rows(run: ViewRun, batch: int, is_over: Callable[[], bool]) -> None:
     """Waits after a batch that has read no row of the table, for at most :data:`MOST_SECONDS`.
 
     Returns at once if the log has rows of the table after that batch, if a statement waits for the table, or if
-    ``is_over`` returns true. In an object store, where each check of the log would be a request, it never waits.
+    ``is_over`` returns true. In an object store, this function never waits, because each check of the log would be a
+    request.
     """
     (given,) = run.spec.inputs
     warehouse, table, upstream = run.context.warehouse, run.table_of(given), upstream_table(given)
@@ -49,7 +50,7 @@ def await_own_rows(run: ViewRun, batch: int, is_over: Callable[[], bool]) -> Non
         for version in range(seen + 1, newest + 1):
             try:
                 rows = rows_of_table(read_actions(warehouse, table, version), upstream)
-            except FileNotFoundError:  # cleaned up
+            except FileNotFoundError:  # the commit was cleaned up
                 return
             if rows != 0:
                 return

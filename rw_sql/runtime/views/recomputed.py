@@ -2,7 +2,7 @@
 
 A batch has an end version for each input. After the batch, the view equals the result of its query on the inputs as of
 these versions. The checkpoint stores these end versions before the batch begins, and the batch reads the inputs as of
-these versions, so a repeated batch yields the same rows.
+these versions. Therefore, a repeated batch yields the same rows.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Changed:
         return frame.where(f"{CHANGE} <> 'update_preimage'"), "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Applies the last change of each key; a row that no longer passes the query is deleted."""
+        """Applies the last change of each key. A row that does not pass the query any more is deleted."""
         from pyspark.sql import Window, functions
 
         (given,) = self.run.spec.inputs

@@ -95,7 +95,7 @@ class PreparedRows:
 
 @dataclass(slots=True)
 class RowBatches:
-    """The batches of one run of a view. Not thread-safe; the view's streaming query must not run."""
+    """The batches of one run of a view. Not thread-safe. The view's streaming query must not run at the same time."""
 
     run: ViewRun
     prepared: PreparedRows
@@ -144,7 +144,8 @@ class RowBatches:
     def has_next(self) -> bool:
         """True if there are rows to read, or if a batch was planned and not completed.
 
-        Raises LeftToSparkError if the batch is not small, or if a commit does more than add rows or remove old ones.
+        Raises LeftToSparkError if the batch is not small, or if a commit does anything other than adding rows and
+        removing old rows.
         """
         warehouse, commits = self.run.context.warehouse, self.prepared.commits
         newest = latest_version(warehouse, commits.table) if self.batches.planned is None else self.batches.planned - 1
@@ -171,8 +172,8 @@ class RowBatches:
             self._pending.append(actions)
 
     def _must_advance(self) -> bool:
-        """True if a batch without rows must be planned, so that the checkpoint shows which commits were read: at once
-        if a statement waits for the table, otherwise once a second."""
+        """True if a batch without rows must be planned, so that the checkpoint shows which commits were read. Such a
+        batch is planned at once if a statement waits for the table, otherwise once a second."""
         if self._skipped_at is None:
             return False
         is_due = time.monotonic() - self._skipped_at >= MOST_SECONDS
@@ -201,9 +202,11 @@ class RowBatches:
         return rows
 
     def plan(self) -> None:
-        """Plans the batch in the checkpoint, unless it is planned already. Must precede the commit of its rows.
+        """Plans the batch in the checkpoint, unless it is planned already. Must be called before the rows of the batch
+        are committed.
 
-        Raises FencedError if another process has planned the batch, and LeftToSparkError.
+        Raises FencedError if another process has planned the batch, and LeftToSparkError if a query must plan the
+        batch.
         """
         if self.batches.planned is not None:
             return
@@ -237,7 +240,8 @@ def _first_version(run: ViewRun) -> int | None:
         return None
     if not given.is_changing:
         return 0
-    # To continue there, Spark reads the feed of the version before, which must have one.
+    # To continue there, Spark reads the change feed of the previous version, so the feed must already exist at that
+    # version.
     begin = young.feed_begin
     return begin + 1 if begin is not None and not has_new_data(read_actions(warehouse, table, begin)) else None
 

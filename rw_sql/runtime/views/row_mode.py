@@ -36,7 +36,7 @@ class RowMode:
     """Determines how one run of a view writes its batches: with a query or with a thread.
 
     ``start_query`` starts a query at the checkpoint's position, ``end_query`` ends it. ``write`` writes a batch of the
-    thread; it receives the batch and its rows. ``writer`` writes the rows; None if only a query can write them.
+    thread. It receives the batch and its rows. ``writer`` writes the rows; None if only a query can write the rows.
     """
 
     run: ViewRun

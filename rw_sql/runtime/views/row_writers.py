@@ -30,10 +30,10 @@ class RowWriter(Protocol):
         ...
 
     def take(self, rows: pa.Table) -> Callable[[int], None] | None:
-        """Computes the changes that a batch makes to the view's table. ``require_turn`` of the output must precede the
-        call.
+        """Computes the changes that a batch makes to the view's table. The caller must have called ``require_turn`` of
+        the output before.
 
-        Returns a function that commits this under the batch's number; None if a query must write the batch.
+        Returns a function that commits these changes under the batch's number; None if a query must write the batch.
         """
         ...
 

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 class ViewRun:
     """One run of a view's job, as its strategy uses it.
 
-    ``turn`` is a context manager for writing a batch: a stop waits for its end, and after a stop it raises
-    FencedError. ``tables`` are the staging tables (by input id) that are read, up to their end, in place of inputs.
+    ``turn`` is a context manager for writing a batch: a stop waits for the end of the ``with`` block, and after a stop,
+    the context manager raises FencedError. ``tables`` are the staging tables (by input id) that are read, up to their
+    end, in place of inputs.
     """
 
     context: Context
@@ -45,8 +46,8 @@ class ViewRun:
         """The byte limit per batch for an input with a watermark: no limit in the view's first batch, afterwards the
         usual limit.
 
-        All existing rows are read in the first batch, because no row counts as late there, regardless of the order
-        of the rows.
+        All existing rows are read in the first batch, because no row counts as late in the first batch, regardless of
+        the order of the rows.
         """
         is_first = not self.context.warehouse.list_names(f"{self.checkpoint}/commits")
         return UNLIMITED if is_first else None

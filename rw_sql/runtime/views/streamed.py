@@ -57,7 +57,8 @@ class Streamed:
         return frame, "update" if has_state else "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Writes through the driver's memory if the batch is known to fit, otherwise through Spark."""
+        """Writes a batch through the driver's memory if the batch is known to fit into this memory, otherwise through
+        Spark."""
         planned = self.last = self.planned(batch)
         expected = expected_rows(self.run, planned, self.steps)
         if planned.most == 0 and self.steps is not None:
@@ -71,7 +72,7 @@ class Streamed:
                 self.run.output.append_frame(frame, batch, expected=expected)
 
     def _write_rows(self, frame: DataFrame, batch: int, expected: Expected = ANY) -> None:
-        """Writes through the driver's memory and delta-rs."""
+        """Writes a batch through the driver's memory and delta-rs."""
         rows = self.run.fitted(frame.toArrow())
         expected.require(RowCount(written=rows.num_rows))
         with self.run.turn():

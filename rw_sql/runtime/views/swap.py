@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 _ENDS: dict[tuple[str, int, int, str], int] = {}
-"""The newest versions of input tables when a rebuild was first checked, by (warehouse, view, generation, table).
+"""For each input table of a rebuilt view that the view's old query does not read: the version after the last version
+with new rows, at the time when the rebuild was first checked. The key is (warehouse, view, generation, table).
 
 The cache is in memory only: a process that takes over begins with its own first check.
 """
@@ -41,7 +42,7 @@ _CHECK_SECONDS = 1.0
 """The time in seconds for which the owner waits for a check that reads tables of the user."""
 
 _RECENT_SECONDS = 10.0
-"""The maximum age in seconds of the result of such a check."""
+"""The maximum age in seconds of the result of a check that reads tables of the user."""
 
 
 def swap_rebuilt(context: Context) -> bool:
@@ -113,7 +114,8 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
 
 
 def _in_time(context: Context, key: tuple[int, int], check: Callable[[], bool]) -> bool:
-    """The result of a check that reads tables of the user, whose stores may not respond; False if it is not known yet.
+    """The result of a check that reads tables of the user, whose stores may not respond. False if the result is not
+    known yet.
 
     The owner's other jobs do not wait for such a store: the check runs in the background, and the next calls with the
     same ``key`` return its result. These calls use the result of a slow check for some seconds, so that the results of
@@ -138,10 +140,11 @@ def _in_time(context: Context, key: tuple[int, int], check: Callable[[], bool]) 
 
 
 def _has_data(context: Context, table: str, first: int, end: int) -> bool:
-    """True if a version of a table from ``first`` on, and before ``end``, has added or removed rows.
+    """True if a version of a table has added or removed rows. Considers the versions from ``first`` to the version
+    before ``end``.
 
-    The old query may have read past versions without rows, such as the fence of a new run, at which the new query
-    waits for rows.
+    Versions without rows, such as the fence of a new run, do not count: the old query may have passed such versions,
+    while the new query may wait in front of such a version until there are rows.
     """
     if first >= end:
         return False

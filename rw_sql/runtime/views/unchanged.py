@@ -1,7 +1,7 @@
 """Fills in, from the existing rows, the values that records omit because these values did not change.
 
 The log's column ``_rw_unchanged`` lists these values (see :mod:`rw_sql.runtime.decoding.change_formats.unchanged`),
-because NULL alone would be ambiguous. If no row with the values is known, they become NULL, and the row's
+because NULL alone would be ambiguous. If no row with these values is known, the values become NULL, and the row's
 ``_rw_unknown`` lists them until a record provides them. ``SELECT * FROM `t$errors` `` shows such rows.
 """
 
@@ -49,7 +49,7 @@ _NONE = "array<string>"
 
 
 def with_unknown(frame: DataFrame) -> DataFrame:
-    """Adds the column ``_rw_unknown`` to records; it is NULL. The table has this column, too."""
+    """Adds the column ``_rw_unknown``, which the table also has, to records. The column is NULL in all records."""
     return frame.withColumn(UNKNOWN, f.lit(None).cast(_NONE))
 
 
@@ -100,8 +100,8 @@ def _untold(given: Column, row: StructType, paths: dict[str, str]) -> Column:
 
 
 def _unknown(known: Column, unchanged: Column, stays: Column) -> Column:
-    """The paths with unknown values: all omitted values if no row is known, otherwise the omitted values that were
-    already unknown."""
+    """The paths of the unknown values. If no row is known, these are the paths of all omitted values; otherwise, the
+    paths of the omitted values that were already unknown."""
     none = f.array().cast(_NONE)
     marks = f.filter(unchanged, lambda path: path != MOVED)
     before = known.getField(UNKNOWN)
@@ -113,12 +113,13 @@ def _unknown(known: Column, unchanged: Column, stays: Column) -> Column:
 
 
 def _covers(path: Column, other: Column) -> Column:
-    """True if a path equals another path, or is the path of a struct that contains it."""
+    """True if ``path`` equals ``other``, or if ``path`` is the path of a struct that contains the value at
+    ``other``."""
     return (path == other) | other.startswith(f.concat(path, f.lit(".")))
 
 
 def recomputed(changes: DataFrame, spec: ViewSpec) -> DataFrame:
-    """Changed rows with computed columns recomputed by the table's query."""
+    """Changed rows, whose computed columns the table's query has computed again."""
     table = spec.inputs[0]
     names = {stored: name for name, stored in spec.stored_names}
     renamed = changes.select(*(f.col(quoted_for_spark(name)).alias(names.get(name, name)) for name in changes.columns))
@@ -156,7 +157,7 @@ def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFram
     is_moved = f.coalesce(f.array_contains(UNCHANGED, MOVED), f.lit(False))
     moves = f.broadcast(moved.select(*at).withColumn(_IS_MOVED, f.lit(True)))
     events = frame.withColumn(_KEY, key).join(moves, at, "left").join(gone.alias("gone"), at, "left")
-    # A record's delete of its old key is handled together with the moved row.
+    # If a record moves a row to another key, the delete of the old key is handled together with the moved row.
     events = events.where(f.col(_IS_MOVED).isNull() | (f.col(OP) != DELETE))
     event = f.struct(
         f.struct(*order(frame)).alias("at"),

@@ -1,4 +1,5 @@
-"""Extracts the changes of a record, per FORMAT. Spark expressions only; no record passes through Python.
+"""Extracts the changes of a record, for each FORMAT. This module uses only Spark expressions, so no record passes
+through Python.
 
 A record's changes are an array of ``struct<op, error, fields, keys>``. ``fields`` maps the column names of an
 upstream row to their values as text, with numbers marked or in their original spelling
@@ -44,8 +45,8 @@ UPSERT, DELETE = 1, -1
 
 CHANGES = "_rw_changes"
 TYPES = "_rw_types"
-"""The column with the field types from a record's embedded schema: map<name, struct<type, scale>>. For an array, it has
-the type of the array's items."""
+"""The column with the field types from a record's embedded schema: map<name, struct<type, scale>>. For an array, the
+map contains the type of the array's items."""
 
 NO_KEY = "the record has no key"
 
@@ -57,7 +58,7 @@ _NAMED = "name: STRING, parameters: MAP<STRING, STRING>"
 _TYPE = f"field: STRING, {_NAMED}, items: STRUCT<{_NAMED}>"
 _CHANGE = f"STRUCT<op: INT, error: STRING, fields: {_FIELDS}, keys: {_FIELDS}>"
 _NONE = f"ARRAY<{_CHANGE}>"
-# The quantifier is possessive, as in json_text, because a long key would overflow the stack otherwise.
+# The quantifier is possessive, as in json_text, because otherwise a long key would overflow the stack.
 _TEXT_ALONE = r'^\s*"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*\z'
 _VALUE_ALONE = r'^\s*("[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?|true|false)\s*\z'
 
@@ -66,7 +67,7 @@ _VALUE_ALONE = r'^\s*("[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9]+([.][0-9]+)?([eE][+-]?
 class EventKey:
     """A table's primary key: its columns, and whether the only column is the record's key itself (INCLUDE key).
 
-    ``encode`` is the encoding of the records' keys. ``is_text``: JSON writes the column's value as a string.
+    ``encode`` is the encoding of the records' keys. ``is_text`` is true if JSON writes the column's value as a string.
     """
 
     columns: tuple[str, ...]
@@ -104,7 +105,7 @@ def debezium_changes(records: StepsT, key: EventKey, *, ignore_key: bool, has_ty
 
     A record without a value deletes the row with its key.
 
-    ``has_types``: also returns the field types in a record's schema, as ``_rw_types``.
+    If ``has_types`` is true, the result also contains the field types in a record's schema, as ``_rw_types``.
     """
     envelope = f"op: STRING, before: {_FIELDS}, after: {_FIELDS}"
     types = f"schema STRUCT<fields: ARRAY<STRUCT<{_TYPE}, fields: ARRAY<STRUCT<{_TYPE}>>>>>, " if has_types else ""
@@ -190,7 +191,7 @@ def _types_of(row: Column) -> Column:
             distinct,
             lambda part: f.struct(
                 part["field"],
-                # An array has no name, but its items have one.
+                # The type of an array has no name, but the type of its items has one.
                 f.struct(
                     f.coalesce(part["name"], part["items"]["name"]).alias("type"),
                     f.coalesce(_scale_in(part), _scale_in(part["items"])).alias("scale"),
@@ -282,7 +283,7 @@ def _has_no_value() -> Column:
 
 
 def no_fields() -> Column:
-    """NULL of the type of a row or key."""
+    """A NULL whose type is the type of a row or key."""
     return f.lit(None).cast(_FIELDS)
 
 
@@ -335,7 +336,8 @@ def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
         if len(parts) == 1:
             return parts[0]
         is_whole_key = f.forall(f.array(*parts), lambda part: part.isNotNull())
-        # One string, because Spark finds equal strings by their hashes, but compares each array with all others.
+        # The parts of the key become one string, because Spark finds equal strings by their hashes, but compares each
+        # array with all other arrays.
         return f.when(is_whole_key, f.to_json(f.array(*parts)))
 
     def last(known: Column, changes: Column) -> Column:

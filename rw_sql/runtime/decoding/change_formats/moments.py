@@ -1,4 +1,5 @@
-"""Parses dates and times from text or a number (:func:`count`): exactly, or NULL. Spark expressions only.
+"""Parses dates and times from text or a number (:func:`count`). The result is exact, or it is NULL. This module uses
+only Spark expressions.
 
 A column stores times to the microsecond, in the years 1 to 9999. Times with more digits, and times in other years, do
 not fit. ``docs/reference/formats.md`` lists the accepted forms.
@@ -32,8 +33,8 @@ _JAVA_NAME = (
 )
 _MORE = rf"(?<=[0-9]){_GO_NAME}|{_JAVA_NAME}"
 """Matches text that is ignored. After an offset, this text is the zone's name as Go writes it (the offset itself if the
-zone has no name). After any zone, it is the zone's name in brackets as Java writes it. If the name is an offset or
-means UTC, the name must agree with the zone."""
+zone has no name). After any zone, this text is the zone's name in brackets as Java writes it. If the name is an offset
+or means UTC, the name must agree with the zone."""
 
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -46,9 +47,9 @@ _NANOS = ("io.debezium.time.NanoTimestamp",)
 def count(text: Column) -> Column:
     """The whole number that ``text`` denotes; NULL if ``text`` is not a whole number.
 
-    A pattern is checked before the cast, because casting a string that is not a number throws an exception internally;
-    these exceptions took four fifths of the decoding time. Callers should store the result in a separate column,
-    because the expressions for times reference it often.
+    A pattern is checked before the cast, because casting a string that is not a number throws an exception internally.
+    These exceptions took four fifths of the decoding time. Callers should store the result in a separate column,
+    because the expressions for times reference the result often.
     """
     return f.when(text.rlike(r"^\s*[+-]?[0-9]+\s*\z"), text.try_cast("bigint"))
 
@@ -64,7 +65,7 @@ def date(text: Column, days: Column) -> Column:
 
 
 def timestamp(text: Column, number: Column, mode: str, type_name: Column | None) -> Column:
-    """A time without a zone (TIMESTAMP), written without a zone, in UTC, or as a number.
+    """A time without a zone (TIMESTAMP). The text has no zone or is in UTC, or the time is written as a number.
 
     ``type_name`` is the field's type in Debezium's schema.
     """
@@ -78,7 +79,7 @@ def timestamp(text: Column, number: Column, mode: str, type_name: Column | None)
 
 
 def timestamptz(text: Column, number: Column, mode: str, type_name: Column | None, *, needs_zone: bool) -> Column:
-    """A point in time (TIMESTAMPTZ), written with a zone or as a number.
+    """A point in time (TIMESTAMPTZ), which is written as text with a zone or as a number.
 
     Text without a zone counts as UTC, or does not fit if ``needs_zone`` is set.
     """

@@ -1,4 +1,4 @@
-"""Parses numbers from text: exactly, or NULL. Spark expressions only.
+"""Parses numbers from text. The result is exact, or it is NULL. This module uses only Spark expressions.
 
 Spark's casts are not sufficient. Spark's casts round decimals to the column's scale, and return infinity for a float
 that is too large. Spark's casts also accept Java's literals (``1d``, ``0x1p3``), digits of other scripts, and control
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 WIDEST = 38
 """The maximum number of digits of Spark's decimals."""
 
-# Possessive, because a pattern that backtracks needs minutes for a string of many digits that is not a number.
+# The quantifiers are possessive, because a pattern that backtracks needs minutes for a string of many digits that is
+# not a number.
 _WHOLE = r"^\s*+[+-]?[0-9]++\s*+\z"
 _NUMBER = r"^\s*+[+-]?(?:[0-9]++[.]?[0-9]*+|[.][0-9]++)(?:[eE][+-]?[0-9]++)?\s*+\z"
 _INFINITY = r"^\s*[+-]?(Infinity|inf|INF|Inf)\s*\z"
 _OTHER_NUMBER = r"\"[-+0-9.eE]*+(?:[\p{Nd}\u2019&&[^0-9]]|\\u(?:0[6-9a-fA-F]|1|2019|[aA]|[fF]{2}))"
-"""The beginning of a JSON string that ``from_json`` may read as a decimal, although it is none: it has digits of
-another script, or apostrophes between thousands, as in Switzerland."""
+"""The beginning of a JSON string that ``from_json`` may read as a decimal, although it is not a decimal: the string has
+digits of another script, or apostrophes between thousands, as in Switzerland."""
 
 _MOST_BYTES = 16
 
@@ -34,7 +35,7 @@ _WIDEST_SCALE = 16_383
 
 
 def whole(text: Column, kind: str) -> Column:
-    """An integer; NULL with a fraction or an exponent, or if it is too large."""
+    """An integer; NULL if the text has a fraction or an exponent, or if the number is too large."""
     return f.when(text.rlike(_WHOLE), text.try_cast(kind))
 
 
@@ -51,7 +52,7 @@ def is_infinite(number: Column) -> Column:
 
 
 def decimal(text: Column, precision: int, scale: int) -> Column:
-    """A decimal; NULL if it has more significant digits before or after the point than its column."""
+    """A decimal; NULL if it has more significant digits before or after the point than its column allows."""
     written = text.try_cast(f"decimal({precision}, {scale})")
     return f.when(text.rlike(_NUMBER) & _has_scale(text, scale), written)
 
@@ -67,8 +68,8 @@ def _has_scale(text: Column, scale: int) -> Column:
 
 
 def _scale_of(text: Column) -> Column:
-    """The number of digits after the point if a number with an exponent is written without it, not counting trailing
-    zeros; negative for 1e3."""
+    """The number of digits that a number with an exponent has after the point when it is written without the exponent,
+    not counting trailing zeros. The result is negative for 1e3."""
     mantissa = f.regexp_replace(text, f.lit(r"[eE][\s\S]*+"), f.lit(""))
     point = f.instr(mantissa, ".")
     fraction = f.when(point > 0, f.length(mantissa) - point).otherwise(f.lit(0))
@@ -91,7 +92,7 @@ def wider_scale(precision: int, scale: int) -> int:
 
 
 def has_long_number(text: Column, digits: int) -> Column:
-    """True if a JSON text may contain a number with more digits after the point than ``digits``, or one with an
+    """True if a JSON text may contain a number with more digits after the point than ``digits``, or a number with an
     exponent so large that Java would compute for minutes.
 
     A pattern finds the numbers in the text, so digits inside a string may count too.
@@ -109,7 +110,7 @@ def has_other_number(text: Column) -> Column:
 def plain_decimal(encoded: Column, scale: Column) -> Column:
     """The text of a decimal from its scale and the base64 of its unscaled value (big-endian two's complement).
 
-    NULL for more than 38 digits, or if the scale is NULL or beyond ±16,383.
+    The result is NULL if the decimal has more than 38 digits, or if the scale is NULL or beyond ±16,383.
     """
     return decimal_of_bytes(f.try_to_binary(encoded, f.lit("base64")), scale)
 

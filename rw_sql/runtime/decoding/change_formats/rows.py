@@ -68,8 +68,8 @@ _TOLD = ("NUMERIC", "BIGINT", *FLOATING, "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"
 def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Column]:
     """The changes in upstream records, one per row, and the error of each row (NULL if it is valid).
 
-    Adds ``_rw_row``, a struct of the declared columns, ``_rw_op``, and ``_rw_unchanged`` if records may omit
-    unchanged values; the columns of the records are kept.
+    Adds ``_rw_row``, a struct of the declared columns, ``_rw_op``, and ``_rw_unchanged`` if records may omit unchanged
+    values. The columns of the records are kept.
     """
     key = _event_key(statement)
     format = statement.format.format if statement.format else ""
@@ -106,8 +106,8 @@ def rows_of(
     """The rows for changes in the column CHANGE, as :func:`change_rows` returns them. The column CHANGES has all
     changes of the same record."""
     change = f.col(CHANGE)
-    # Proceeds in steps, because Spark computes a value that is referenced several times only once if the value is a
-    # column of its own.
+    # The values are computed in steps. If a value is a separate column, Spark computes it only once, even if it is
+    # referenced several times.
     names = [column.name for column in statement.columns]
     texts = [_text(column, key, names).alias(column.name) for column in statement.columns]
     rows = rows.withColumn(_TEXTS, f.struct(*texts))

@@ -1,4 +1,4 @@
-"""Detects values that a record omits because they did not change. Spark expressions only.
+"""Detects values that a record omits because they did not change. This module uses only Spark expressions.
 
 Debezium writes a placeholder for a value that the database did not provide, such as a value that PostgreSQL stores out
 of line (TOAST), or a large object in Oracle. The form of the placeholder depends on its column's type:
@@ -12,7 +12,7 @@ of line (TOAST), or a large object in Oracle. The form of the placeholder depend
 - this map as JSON in a string
 
 An array or a map with other elements is data: Debezium writes the placeholder in place of a whole value. Only the path
-of an unchanged value is recorded; ``rw_sql/runtime/views/unchanged.py`` fills in the row's value.
+of an unchanged value is recorded. ``rw_sql/runtime/views/unchanged.py`` fills in the row's value.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Placeholder:
 
     @property
     def map(self) -> str:
-        """JSON of the map from the placeholder's text to itself, for a MAP and, if ``hstore.handling.mode`` is
-        ``json``, for a string."""
+        """The JSON of the map from the placeholder's text to itself. This form is used for a MAP. If
+        ``hstore.handling.mode`` is ``json``, it is also used for a string."""
         return _dump({self.text: self.text})
 
     @property
@@ -92,8 +92,8 @@ def _dump(value: object) -> str:
 
 
 def told(column: ColumnDefinition, text: Column, placeholder: Placeholder) -> tuple[Column, Column]:
-    """Returns a column's text without the placeholder, and an array of the paths to the unchanged values in the column;
-    for all other paths, the array contains NULL."""
+    """Returns a column's text without the placeholder, and an array of the paths to the unchanged values in the column.
+    For all other paths, the array contains NULL."""
     known = text
     if column.data_type.name == "STRUCT":
         known = f.when(placeholder.is_part_of(text), _without(text, column.data_type, placeholder)).otherwise(text)

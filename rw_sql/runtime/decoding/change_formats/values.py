@@ -1,7 +1,8 @@
-"""Converts the text of a JSON value or CSV field to a column's value: exactly, or NULL. Spark expressions only.
+"""Converts the text of a JSON value or CSV field to a column's value. The result is exact, or it is NULL. This module
+uses only Spark expressions.
 
 All formats use these rules; ``docs/reference/formats.md`` lists them. A string that does not fit its column results in
-NULL; :func:`misfit` distinguishes this case from a NULL string.
+NULL. :func:`misfit` distinguishes this case from a NULL string.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FLOATING = ("REAL", "DOUBLE")
 class ValueRules:
     """The rules for values that differ between encodings.
 
-    ``timestamptz`` and ``timestamp`` are modes defined in :mod:`rw_sql.connectors.formats`. ``needs_zone``: a
+    ``timestamptz`` and ``timestamp`` are modes defined in :mod:`rw_sql.connectors.formats`. ``needs_zone`` is true if a
     TIMESTAMPTZ needs an explicit zone. ``bytes_as`` is the text form of bytes: ``base64``, one character per byte
     (``latin1``), UTF-8 text (``utf8``), or PostgreSQL's hexadecimal digits (``hex``). ``booleans`` are the words for
     true and false.
@@ -87,7 +88,7 @@ def value_of(
 ) -> Column:
     """The value of a type, read from a JSON value's text (for a string, its content); NULL if it does not fit.
 
-    Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`); other strings
+    Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`). Other strings
     contain no marks. ``told`` is the type of a time, or of an array's items, in the record's embedded schema.
     ``number`` is the result of :func:`moments.count` for the text, if the caller has computed it as a column. ``text``
     should be a plain column, because the expression references it many times.
@@ -159,7 +160,8 @@ def _as_told(text: Column, told: Told) -> Column:
 
 
 def _nested(text: Column, data_type: DataType, rules: ValueRules, items: Told | None) -> Column:
-    """The value of an array, struct or map. The same rules apply to its parts; NULL if a part does not fit."""
+    """The value of an array, struct or map. The same rules apply to the parts of the value. The result is NULL if a
+    part does not fit."""
     return let(_read(text, data_type, rules, items), lambda read: f.when(~read["is_misfit"], read["value"]))
 
 

@@ -52,17 +52,17 @@ def narrow_decimal(schema: avro.Schema) -> Callable[[Column], Column] | None:
 class FitCheck:
     """Checks the decimals, dates, times and strings in a value. ``named`` are the schema's named types.
 
-    ``within`` are the names of the enclosing types; a type inside itself is not checked again.
+    ``within`` are the names of the enclosing types. A type inside itself is not checked again.
     """
 
     named: Mapping[str, avro.Schema]
     within: frozenset[str] = frozenset()
 
     def of(self, schema: avro.Schema) -> Callable[[Column], Column] | None:
-        """The condition on a value that all of its parts fit: each :func:`wide_decimal` fits the schema's precision,
-        all dates and times are in the years 1 to 9999, and all strings are UTF-8. The condition is never NULL.
+        """The condition that all parts of a value fit. Each :func:`wide_decimal` must fit the schema's precision, all
+        dates and times must be in the years 1 to 9999, and all strings must be UTF-8. The condition is never NULL.
 
-        None if the schema has no such values.
+        Returns None if the schema has no values to check.
         """
         if schema == "string":
             return _is_text

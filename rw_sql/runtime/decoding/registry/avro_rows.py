@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 OK = "_rw_ok"
 """A field with a default that is added to the reader's schema.
 
-Spark returns a record without any values if it cannot read a record; this field is then NULL.
+Spark returns a record without any values if it cannot read a record. The field that is added here is then NULL.
 """
 
 _MOST_BYTES = 2**31 - 1
 
 _LIMITS = {"bytes.maxLength": 2**27, "string.maxLength": 2**27, "collectionItems.maxLength": 10_000_000}
-"""The maximum lengths that Avro accepts within a record, in bytes and in items; the keys are the last parts of the
+"""The maximum lengths that Avro accepts within a record, in bytes and in items. The keys are the last parts of the
 system properties' names.
 
 Avro allocates memory for a length before it reads on, so a broken record could otherwise crash the JVM. Avro reads the

@@ -1,7 +1,8 @@
-"""Converts values of the types of Kafka Connect and Debezium to the declared types of columns: exactly, or NULL.
+"""Converts values of the types of Kafka Connect and Debezium to the declared types of columns. The result is exact, or
+it is NULL.
 
 Spark's reader of Avro returns such values as the plain numbers, strings and records that represent them
-(:mod:`rw_sql.connectors.schemas.connect_types`). Spark expressions only.
+(:mod:`rw_sql.connectors.schemas.connect_types`). This module uses only Spark expressions.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class RowConversion:
         return None if found is None else avro.only_branch(found, self.named)
 
     def plain(self, row: Column, column: ColumnDefinition) -> Column:
-        """A column's value as Spark reads it; NULL of the declared type if a row lacks the field."""
+        """A column's value as Spark reads it. If a row lacks the field, the result is NULL, with the declared type."""
         if column.name in self.fields:
             return row[column.name]
         return f.lit(None).cast(spark_type(column.data_type))
@@ -83,8 +84,8 @@ class RowConversion:
         return misfit(column, shown, f.when(~is_other, f.lit(True)))
 
     def is_placeholder(self, plain: Column, column: ColumnDefinition, placeholder: Placeholder) -> Column | None:
-        """The condition that a value as Spark reads it is Debezium's placeholder for an unchanged value; None for a
-        type without a placeholder."""
+        """The condition that a value, in the form in which Spark reads it, is Debezium's placeholder for an unchanged
+        value; None for a type without a placeholder."""
         schema: Any = self.part(column)
         kind = schema.get("type") if isinstance(schema, dict) else schema
         raw = placeholder.text.encode()
@@ -238,7 +239,7 @@ def _decimal_text(value: Column) -> Column:
 def time_text(value: Column, units: int) -> Column:
     """A time of day as text, such as ``01:02:03.004``, from the number of units since midnight.
 
-    The fraction is omitted if it is zero. NULL for a fraction of a microsecond.
+    The fraction is omitted if it is zero. The result is NULL if the time has a fraction of a microsecond.
     """
     count = _micros(value.cast("long"), units)
     # Every intermediate number is between the count and 0. The product of the seconds and a million would overflow for

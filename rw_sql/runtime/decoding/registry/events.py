@@ -55,7 +55,7 @@ def plain_row(row: Column, columns: Sequence[ColumnDefinition], conversion: RowC
 def upsert_rows(records: StepsT, statement: CreateSource, key: AvroReader | None) -> StepsT:
     """UPSERT: adds ``_rw_op`` and ``_rw_fault``.
 
-    ``_rw_row`` contains the decoded value before the call, and the row of the change after it.
+    Before the call, ``_rw_row`` contains the decoded value. After the call, it contains the row of the change.
 
     ``key`` reads the records' keys; None if INCLUDE key is the primary key.
     """
@@ -80,8 +80,8 @@ def upsert_rows(records: StepsT, statement: CreateSource, key: AvroReader | None
 def debezium_rows(records: StepsT, statement: CreateSource, conversion: RowConversion, key: AvroReader) -> StepsT:
     """DEBEZIUM: returns a row per change, with ``_rw_row``, ``_rw_op``, ``_rw_unchanged`` and ``_rw_fault``.
 
-    Before the call, ``_rw_row`` contains the envelope: ``op`` and the rows ``before`` and ``after``, which have the
-    declared columns and, as :func:`plain_row` returns them, values that are not converted yet.
+    Before the call, ``_rw_row`` contains the envelope: ``op`` and the rows ``before`` and ``after``. These rows are
+    results of :func:`plain_row`: they have the declared columns, but their values are not converted yet.
     """
     options = encode_options(statement)
     ignore_key = encode_value("DEBEZIUM", "AVRO", options, IGNORE_KEY) == "true"

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _SENT = (__name__, "rw_sql.connectors.schemas.protobuf", "rw_sql.errors")
 _RUN = 1_000
-"""The number of values per Arrow array. Building an array needs all its rows as Python objects in memory."""
+"""The number of values per Arrow array. All rows of an array are in memory as Python objects while the array is
+built."""
 
 
 def _send_by_value() -> None:
@@ -46,7 +47,7 @@ def _send_by_value() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufRows:
-    """Reads the messages of one source. ``kind`` is the type of its rows in Arrow.
+    """Reads the messages of one source. ``kind`` is the type of the source's rows in Arrow.
 
     ``types`` are the message types of the known writers by the first bytes of a record; None if records have no frame.
     """

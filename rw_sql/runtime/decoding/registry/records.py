@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 class SchemaRecords:
     """Reads the records of one source.
 
-    ``value`` decodes the records' values, ``key`` their keys if the keys are Avro too.
+    ``value`` decodes the records' values. ``key`` decodes the records' keys, if the keys are Avro too.
     """
 
     statement: CreateSource
@@ -161,7 +161,7 @@ class SchemaRecords:
         return records
 
     def _conversion(self) -> RowConversion:
-        """The conversion of the records' values or, for DEBEZIUM, of the rows in their envelopes."""
+        """The conversion of the records' values. For DEBEZIUM, it is the conversion of the rows in the envelopes."""
         schema = self.value.writers.reader
         if self.statement.format is None or self.statement.format.format != "DEBEZIUM":
             return RowConversion.of(schema)

@@ -34,8 +34,8 @@ zero byte and the schema's id."""
 WriterIdentity = tuple[bytes, str, str, str | None]
 
 _GRACE_SECONDS = 1.0
-"""For this time in seconds after the first lookup of an id that the registry lacks, a batch waits and the lookup is
-repeated. Not all servers of a registry know a new schema immediately after its registration."""
+"""If the registry lacks an id, a batch waits and repeats the lookup until this number of seconds after the first
+lookup. A server of a registry may not return a new schema immediately after the schema was registered."""
 
 _LOOK_SECONDS = 0.1
 
@@ -54,7 +54,8 @@ _LOGICAL: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("time-micros", "timestamp-millis", "timestamp-micros", "timestamp-nanos"), ("long",)),
     **dict.fromkeys((f"local-timestamp-{unit}" for unit in ("millis", "micros", "nanos")), ("long",)),
 }
-"""Avro's logical types, each with the types that can have it. Avro ignores other logical types."""
+"""Avro's logical types, each with the types that can have this logical type. Avro ignores a logical type on any other
+type."""
 
 _NOT_KNOWN = r"(?:the key: )?schema ([0-9]+) is not in the registry"
 
@@ -65,7 +66,7 @@ def head_of(id_: int) -> bytes:
 
 
 _GREATEST_ID = 2**31 - 1
-"""Registries number schemas with signed 32-bit integers. Some of them respond to a request for a greater id with an
+"""Registries number schemas with signed 32-bit integers. Some registries respond to a request for a greater id with an
 error that looks like a wrong address."""
 
 
@@ -281,8 +282,8 @@ class Alignment:
     def _adapted_union(
         self, reader: Sequence[avro.Schema], writer: Sequence[avro.Schema], path: str
     ) -> list[avro.Schema]:
-        """Adapts the branches of a reader's union. Avro reads a writer's branch as the reader's branch of the same type
-        or, only if there is none, as a wider one."""
+        """Adapts the branches of a reader's union. Avro reads a writer's branch as the reader's branch of the same
+        type. Only if there is no such branch, Avro reads the writer's branch as a branch of a wider type."""
         kinds = [_base(self._of_reader(branch)) for branch in reader]
         adapted = []
         for kind, branch in zip(kinds, reader, strict=True):
@@ -297,11 +298,12 @@ class Alignment:
         return self.writers.get(schema, schema) if isinstance(schema, str) else schema
 
     def _like(self, reader: avro.Schema, writer: avro.Schema | None) -> avro.Schema | None:
-        """The part of the writer's schema that Avro reads as the reader's schema: the whole schema or, if only the
-        writer has a union, the branch that fits.
+        """The part of the writer's schema that Avro reads as the reader's schema. This is the whole schema, except if
+        only the writer has a union: then it is the branch that fits.
 
-        As in Avro's library, a record in a union may match under another name than the writer's: an alias, a name in
-        another namespace or, as a last resort, any name that no other record of the reader has.
+        As in Avro's library, a record in a union may match even if its name differs from the writer's name. The name
+        may be an alias or a name in another namespace. As a last resort, it may be any name that no other record of the
+        reader has.
         """
         reader, writer = self._of_reader(reader), self._of_writer(writer)
         if isinstance(reader, list) or not isinstance(writer, list):
@@ -332,7 +334,8 @@ class Alignment:
         if kinds[0] != kinds[1]:
             self.refusal = f"{path} is {other}, which does not fit {one}"
             return reader
-        # A time without a zone and a point in time are both counted from 1970 in UTC; only the unit is the writer's.
+        # A time without a zone and a point in time are both counted from 1970 in UTC. The result therefore has the
+        # reader's type with the writer's unit.
         return {**reader, "logicalType": f"{one.rpartition('-')[0]}-{other.rpartition('-')[2]}"}
 
     def _decimal(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
