@@ -48,8 +48,7 @@ LARGE_ROWS = 200_000
 """Spark merges keyed batches with more than this number of rows. delta-rs merges smaller batches."""
 
 HELD_BYTES = 128 * 1024 * 1024
-"""The maximum size in bytes of a batch that this process holds in memory, even if the batch has few rows. Spark writes
-larger batches."""
+"""The maximum size in bytes of a batch that this process holds in memory. Spark writes larger batches."""
 
 SMALL_FILE_BYTES = 32 * 1024 * 1024
 """The maximum size in bytes of compressed files whose rows are assumed to fit into :data:`HELD_BYTES`."""
@@ -369,8 +368,7 @@ class JobOutput:
                 self.warehouse, self.path, self.table, frame, job=self.job, run=self.run, partition=given, save=save
             )
         except Exception:
-            # If another run has taken over, that run has deleted the files of this run. The deletion may be the cause
-            # of the error.
+            # If another run has taken over, it has deleted the files of this run, which may be the cause of the error.
             self.require_own_run()
             raise
         expected.require(written.count)
@@ -437,8 +435,8 @@ class JobOutput:
         """Like :meth:`upsert_rows`, for a batch of ``rows`` rows that is too large for one process.
 
         The caller must persist the frame. Raises StalledError if an executor does not share the table's folder. On a
-        local path, where Spark itself commits, this problem may be detected only after the commit. In this case, the
-        table is restored.
+        local path, where Spark itself commits, this problem may be detected only after the commit; the table is then
+        restored.
         """
         fault("batch.before_merge")
         if self.warehouse.is_local:
