@@ -17,6 +17,7 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted, spark_name, sql_name
+from rw_sql.syntax.query.query_hints import unreadable
 from rw_sql.syntax.query.spark_tokens import spark_tokens
 from rw_sql.syntax.query.tables_read import replaced_tables, table_places
 
@@ -293,7 +294,10 @@ def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> Sql
         return None
     shown = f"SHOW CREATE {spoken(found.kind).upper()} {sql_name(found.name)}"
     reads = [record.name for id_ in getattr(found, "inputs", ()) if (record := snapshot.get(id_)) is not None]
+    if found.kind == "connection":
+        shown = unreadable("connection", sql_name(found.name))
     hint = f'SELECT * FROM {spark_name(reads[0])}: "{found.name}" writes these rows to its target' if reads else (
+        shown if found.kind == "connection" else
         f"{shown} shows the {spoken(found.kind)}; SHOW SOURCES and SHOW MATERIALIZED VIEWS list the objects that "
         "can be read"
     )  # fmt: skip

@@ -63,7 +63,7 @@ def not_shown(text: str, statement: ast.Statement, parameters: Iterable[str] = (
     return SqlError(
         SYNTAX_ERROR,
         f"expected an object type or a parameter after SHOW, found: {word.text}",
-        hint=f"{NEAR}SHOW {meant}?" if near else "SHOW SOURCES, SHOW MATERIALIZED VIEWS, SHOW SINKS, SHOW JOBS",
+        hint=f"{NEAR}SHOW {meant}?" if near else "for example SHOW SOURCES or SHOW JOBS; SHOW ALL lists the parameters",
         span=word.span,
     ).located(text)
 

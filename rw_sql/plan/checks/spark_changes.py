@@ -57,9 +57,12 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
         case "CREATE" | "REPLACE":
             if record.kind == "source":
                 return None
+            is_temporary = " TEMP" in change.verb
             return SqlError(
                 DUPLICATE_OBJECT,
-                f'{kind} "{record.name}" already exists',
+                f'a temporary view cannot replace or hide {kind} "{record.name}"'
+                if is_temporary
+                else f'{kind} "{record.name}" already exists',
                 hint=f"use another name: {sql_name(record.name + '_1')}",
                 span=change.span,
             )
@@ -78,7 +81,7 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
         case _ if change.verb.split()[0] in _UPKEEP:
             message, hint = (
                 f"{change.verb} would disturb the job that maintains its files",
-                f"omit {change.verb}",
+                f"do not run {change.verb}: the job does this itself",
             )
         case _:
             message, hint = f"{change.verb} {_ROWS[record.kind]}", _TO_CHANGE[record.kind].format(name)
@@ -97,7 +100,7 @@ def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> Sql
     return SqlError(
         WRONG_KIND,
         f'{change.verb} cannot change {path}, because it contains the rows of {kind} "{record.name}"',
-        hint=f"omit {change.verb}: the job of {name} maintains its files"
+        hint=f"do not run {change.verb}: the job of {name} maintains its files"
         if is_upkeep
         else _TO_CHANGE[record.kind].format(name)
         if record.kind in _TO_CHANGE
@@ -122,7 +125,7 @@ def catalog_refusal(change: Changed, name: str) -> SqlError:
     if mark:
         message = f'{change.verb} cannot change "{name}", which shows the refused records of "{owner}"'
         drop = f"DROP {'SINK' if name.endswith('$rejected') else 'SOURCE'} {sql_name(owner)}"
-        hint = f"omit {change.verb}; only {drop} drops this view"
+        hint = f"do not run {change.verb}; only {drop} drops this view"
     else:
         message = f"{change.verb} cannot change {name}, which shows rw_sql's catalog"
         hint = "to change the catalog, use CREATE, ALTER or DROP of the object itself"

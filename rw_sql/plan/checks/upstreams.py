@@ -6,13 +6,21 @@ import re
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import missing_hint
-from rw_sql.errors import TARGET_UNFIT, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, Span, SqlError
+from rw_sql.errors import (
+    TARGET_UNFIT,
+    UPSTREAM_MISSING,
+    UPSTREAM_UNREACHABLE,
+    Span,
+    SqlError,
+    first_names,
+    near_names,
+)
 from rw_sql.model.definitions import option_text
 from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import ConnectionValue, TextValue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from rw_sql.connectors.base import Upstream
     from rw_sql.connectors.sink import SinkLook
@@ -31,10 +39,14 @@ _LOGIN = re.compile(
     re.IGNORECASE,
 )
 _UNKNOWN_HOST = re.compile(r"Failed to resolve|not known|no address associated", re.IGNORECASE)
-_NO_CONNECTION = re.compile(r"(?P<address>\S+?)/bootstrap: Connect to \S+ failed: (?P<why>.+)")
-_NO_HOST = re.compile(r"(?P<address>\S+?)/bootstrap: Failed to resolve '[^']*': (?P<why>.+)")
+_NO_CONNECTION = re.compile(r"(?P<address>\S+?)/(?P<broker>bootstrap|\d+): Connect to \S+ failed: (?P<why>.+)")
+_NO_HOST = re.compile(r"(?P<address>\S+?)/(?P<broker>bootstrap|\d+): Failed to resolve '[^']*': (?P<why>.+)")
+_SILENT = re.compile(r"(?P<address>\S+): no answer within (?P<time>.+)")
 STORED = "WITH (VALIDATE = false) stores the definition without this check"
-"""The end of a hint, for statements that accept VALIDATE."""
+"""The end of a hint, for statements that accept VALIDATE in a WITH clause of its own."""
+
+STORED_IN_LIST = "add VALIDATE = false to the WITH list to store it without this check"
+"""The end of a hint, for statements that accept VALIDATE in the WITH list of the definition."""
 
 
 def require_upstream(
@@ -44,18 +56,18 @@ def require_upstream(
     *,
     kind: str = "source",
     options: tuple[Option, ...] = (),
-    is_switchable: bool = False,
+    stored: str = "",
 ) -> None:
     """Raises SqlError if the upstream does not respond, or lacks an object named in the definition.
 
     ``kind`` is the kind of the defined object.
 
-    ``options`` are the options in the statement; the error points at the one that is wrong. ``is_switchable``: the
-    statement accepts VALIDATE.
+    ``options`` are the options in the statement; the error points at the one that is wrong. ``stored`` is STORED or
+    STORED_IN_LIST if the statement accepts VALIDATE.
     """
     if upstream.error is not None:
         raise no_answer(
-            f'the upstream of {kind} "{name}"', upstream.error, span, options=options, is_switchable=is_switchable,
+            f'the upstream of {kind} "{name}"', upstream.error, span, options=options, stored=stored,
             otherwise=f"SHOW CREATE {kind.upper()} {sql_name(name)}",
         )  # fmt: skip
     if upstream.missing:
@@ -65,10 +77,22 @@ def require_upstream(
             UPSTREAM_MISSING,
             f'the upstream of {kind} "{name}" has no {upstream.part} {topics}',
             span=value_place(options, upstream.missing[0]) or span,
-            hint=missing_hint(
-                upstream.missing[0], [each for each in upstream.present if each not in named], upstream.remedy
-            ).replace("HOST:PORT", _bootstrap(options)),
+            hint=_missing_hint(upstream, named).replace("HOST:PORT", _bootstrap(options)),
         )
+
+
+def _missing_hint(upstream: Upstream, named: Collection[str]) -> str:
+    """The hint for the first missing name; ``named`` are all names in the statement, which are not suggested."""
+    wanted = upstream.missing[0]
+    near = near_names(wanted, upstream.present, most=1)
+    if near and near[0] in named:
+        create = upstream.remedy.replace("{name}", wanted)
+        listed = first_names(sorted(upstream.present), _MOST_LISTED)
+        return f"omit {wanted} ({near[0]} is already listed), or {create}; the {upstream.part}s are {listed}"
+    return missing_hint(wanted, [name for name in upstream.present if name not in named], upstream.remedy)
+
+
+_MOST_LISTED = 3
 
 
 def _bootstrap(options: Iterable[Option]) -> str:
@@ -83,7 +107,7 @@ def no_answer(
     span: Span,
     *,
     options: tuple[Option, ...] = (),
-    is_switchable: bool = False,
+    stored: str = "",
     otherwise: str = "",
 ) -> SqlError:
     """The error for a server that cannot be used, with the reason that the client reports.
@@ -91,7 +115,12 @@ def no_answer(
     ``what`` is the upstream or target. ``options`` are the options in the statement; ``otherwise`` is the statement
     that shows the address if ``options`` lack it.
     """
-    more = f"; {STORED}" if is_switchable else ""
+    more = f"; {stored}" if stored else ""
+    if (advertised := _advertised(reason, options)) is not None:
+        message, hint = advertised
+        return SqlError(
+            UPSTREAM_UNREACHABLE, f"{what} {message}", span=address_place(options) or span, hint=hint + more
+        )
     if _WRONG_PROTOCOL in reason:
         return _wrong_protocol(what, reason, span, options)
     if _LOGIN.search(reason):
@@ -121,8 +150,23 @@ def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, .
 
 def unreachable(reason: str) -> str:
     """The reason why an upstream or target does not respond, as part of a sentence."""
+    if silent := _SILENT.fullmatch(reason):
+        return f"no answer from {silent['address']} within {silent['time']}"
     found = _NO_CONNECTION.match(reason) or _NO_HOST.match(reason)
     return f"cannot connect to {found['address']} ({found['why'].lower()})" if found else reason
+
+
+def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | None:
+    """The end of the message, and the hint, if a Kafka broker that the statement names responds, but sends clients
+    to an address at which nothing responds; None for any other reason."""
+    found = _NO_CONNECTION.match(reason) or _NO_HOST.match(reason)
+    if found is None or found["broker"] == "bootstrap":
+        return None
+    address, given = found["address"].rpartition("//")[2], _bootstrap(options)
+    if given == "HOST:PORT" or address in re.split(r"[\s,]+", given):
+        return None
+    message = f"cannot be used: {given} sends clients to {address}, which does not answer ({found['why'].lower()})"
+    return message, f"start the broker at {address}, or correct its advertised.listeners"
 
 
 def address_hint(options: Iterable[Option], otherwise: str, *, is_known: bool = True) -> str:
@@ -141,7 +185,10 @@ def address_hint(options: Iterable[Option], otherwise: str, *, is_known: bool = 
         is_of_kafka = any(option.key == "connector" and option_text(option.value) == "kafka" for option in listed)
         key = "properties.bootstrap.server = '…'" if is_of_kafka else "…"
         written = sql_name(name.key)
-        return f"SHOW CREATE CONNECTION {written} shows the address; ALTER CONNECTION {written} SET ({key}) corrects it"
+        return (
+            f"check that the server runs and its port is open; SHOW CREATE CONNECTION {written} shows the address, "
+            f"and ALTER CONNECTION {written} SET ({key}) changes it"
+        )
     return f"start the server at the address that {otherwise} shows, or change the address"
 
 
@@ -186,16 +233,16 @@ def require_target(
     *,
     is_stored: bool = False,
     options: tuple[Option, ...] = (),
-    is_switchable: bool = False,
+    stored: str = "",
 ) -> None:
     """Raises SqlError if the target does not respond, does not exist, or cannot store the sink's rows.
 
     With ``is_stored``, even a target that may refuse rows because of their types is accepted, because an existing sink
-    continues to run.
+    continues to run. ``stored`` is STORED or STORED_IN_LIST if the statement accepts VALIDATE.
     """
     if target.error is not None:
         raise no_answer(
-            f'the target of sink "{name}"', target.error, span, options=options, is_switchable=is_switchable,
+            f'the target of sink "{name}"', target.error, span, options=options, stored=stored,
             otherwise=f"SHOW CREATE SINK {sql_name(name)}",
         )  # fmt: skip
     if target.missing is not None:

@@ -61,7 +61,27 @@ def known_names(
         except (PySparkException, Py4JError):
             return []
 
-    return KnownNames(relations=relations, functions=functions, others=others, parameters=tuple(SESSION_PARAMETERS))
+    def columns(relation: str) -> list[str]:
+        try:
+            return [str(name) for name in java_session(spark).table(relation).columns()]
+        except (PySparkException, Py4JError):
+            return []
+
+    def is_database(name: str) -> bool:
+        try:
+            state = java_session(spark).sessionState()
+            return bool(state.catalog().databaseExists(name) or state.catalogManager().isCatalogRegistered(name))
+        except (PySparkException, Py4JError):
+            return True
+
+    return KnownNames(
+        relations=relations,
+        functions=functions,
+        others=others,
+        columns=columns,
+        is_database=is_database,
+        parameters=tuple(SESSION_PARAMETERS),
+    )
 
 
 def _last_parts(identifiers: Any) -> list[str]:

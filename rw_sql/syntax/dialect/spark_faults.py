@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -34,16 +35,25 @@ from rw_sql.syntax.dialect.spark_messages import (
     visible_names,
 )
 from rw_sql.syntax.lexing.identifiers import spark_name, sql_name
-from rw_sql.syntax.lexing.spark_words import CLAUSES, near_clause
+from rw_sql.syntax.lexing.spark_words import CLAUSES, clause_expected, near_clause
 from rw_sql.syntax.lexing.tokens import span_of
 from rw_sql.syntax.near_statements import near_statement
 from rw_sql.syntax.parsing.script import unclosed_block, unclosed_bracket, unclosed_quote, without_strings
 from rw_sql.syntax.query import query_hints
+from rw_sql.syntax.query.clauses import relations_before
 from rw_sql.syntax.query.tables_read import parse_spark
 from rw_sql.syntax.sql_reader.words import WITHOUT_COMMA, missing_by, trailing_comma
 
 
 def _none() -> tuple[str, ...]:
+    return ()
+
+
+def _unknown(name: str) -> bool:
+    return True
+
+
+def _no_columns(relation: str) -> tuple[str, ...]:
     return ()
 
 
@@ -65,12 +75,16 @@ class SparkFault:
 class KnownNames:
     """The existing names, for suggestions. Fields that are functions are called only when needed.
 
-    ``others`` are objects other than relations, with their kinds.
+    ``others`` are objects other than relations, with their kinds. ``columns`` lists the columns of a relation, which is
+    named as in the statement; it is empty if they are unknown. ``is_database`` is True if a database or catalog has the
+    name, or if that is unknown.
     """
 
     relations: Callable[[], Iterable[str]] = _none
     functions: Callable[[], Iterable[str]] = _none
     others: Callable[[], Mapping[str, str]] = _no_others
+    columns: Callable[[str], Iterable[str]] = _no_columns
+    is_database: Callable[[str], bool] = _unknown
     parameters: Iterable[str] = ()
 
 
@@ -92,7 +106,15 @@ def _column(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     name = parts[-1] if parts else ""
     owner = f" in {parts[-2]}" if len(parts) > 1 else ""
     near = near_names(name, others, most=1) or near_names(name.lower(), others, most=1)
-    if near:
+    read = relations_before(text, span.start) if span is not None and what == "column" and len(parts) == 1 else None
+    if not near and read is not None:
+        # In a clause such as ORDER BY, Spark accepts the columns of FROM, but proposes only those of the SELECT list.
+        columns = [visible_names(known.columns(relation)) if relation else [] for relation in read]
+        others = list(dict.fromkeys([*others, *chain.from_iterable(columns)])) if all(columns) else []
+        near = near_names(name.lower(), others, most=1)
+    if not near and not others and read is not None:
+        hint = "write a column of the SELECT list or of a relation in FROM"
+    elif near:
         hint = f'did you mean "{near[0]}"?'
     elif others:
         hint = _those_there(what, others)
@@ -114,10 +136,16 @@ def _relation(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     if kind is not None:
         is_dropped = text.lstrip()[:4].upper() == "DROP"
         word = sql_name(name)
-        shown = f"DROP {kind.upper()} {word}" if is_dropped else f"SHOW CREATE {kind.upper()} {word} shows the {kind}"
+        shown = f"DROP {kind.upper()} {word}" if is_dropped else query_hints.unreadable(kind, word)
         message = f'"{name}" is a {kind}, {"not a table or view" if is_dropped else "which a query cannot read"}'
         return SqlError(UNDEFINED_OBJECT, message, hint=shown, span=span)
-    if near and near[0] == name.lower() and len(parts) > 1:
+    is_elsewhere = near[:1] == [name.lower()]
+    if len(parts) == 2 and (is_elsewhere or not known.is_database(parts[0])):
+        fault_of = f'has no relation "{name}"' if known.is_database(parts[0]) else "does not exist"
+        message = f'database "{parts[0]}" {fault_of}'
+        hint = f"write {spark_name(near[0])} alone" if is_elsewhere else "SHOW DATABASES lists all"
+        return SqlError(UNDEFINED_OBJECT, message, hint=hint, span=_find(text, parts[:-1]) or span)
+    if is_elsewhere and len(parts) > 1:
         hint = f"write {spark_name(near[0])} alone"
         span = _find(text, parts[:-1]) or span
     else:
@@ -257,11 +285,12 @@ def _ungrouped(text: str) -> Span | None:
 def _aggregate_in_where(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     name = called_function(fault.parameters.get("expressionList", ""))
     where = _find(text, ("WHERE",))
+    span = _find(text, (name,), where.end if where is not None else 0)
     return SqlError(
         INVALID_QUERY,
         f'aggregate "{name}" cannot be used in WHERE',
-        hint=query_hints.aggregate_in("WHERE", name),
-        span=_find(text, (name,), where.end if where is not None else 0) or where or fault.span,
+        hint=query_hints.aggregate_in("WHERE", name, text, span.start if span is not None else -1),
+        span=span or where or fault.span,
     )
 
 
@@ -315,7 +344,7 @@ def _syntax(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
         return SqlError(SYNTAX_ERROR, f"the statement ends too early{behind}", hint=f"write {what}{behind}", span=span)
     return SqlError(
         SYNTAX_ERROR,
-        f"syntax error at or near {word}",
+        f"syntax error at or near {word}" if near is None else clause_expected(near, word),
         hint=f"did you mean {near}?" if near is not None else _syntax_hint(word, before),
         span=span,
     )

@@ -48,6 +48,10 @@ CLAUSES = frozenset({
 })  # fmt: skip
 """The keywords of queries, for comparison with a mistyped word."""
 
+_CLAUSE_STARTS = frozenset({
+    "EXCEPT", "FROM", "GROUP", "HAVING", "INTERSECT", "JOIN", "LATERAL", "LIMIT", "OFFSET", "ORDER", "SELECT", "UNION",
+    "VALUES", "WHERE", "WINDOW", "WITH",
+})  # fmt: skip
 _SHORTEST = 3
 _VERY_NEAR = 0.75
 
@@ -59,6 +63,12 @@ def near_clause(word: str) -> str | None:
         return None
     near = get_close_matches(word.upper(), sorted(CLAUSES), n=1, cutoff=_VERY_NEAR)
     return near[0] if near else None
+
+
+def clause_expected(near: str, word: str) -> str:
+    """The error message for a mistyped ``word`` in place of the keyword ``near`` of a query."""
+    what = "a clause" if near in _CLAUSE_STARTS else "a keyword"
+    return f"expected {what} such as {near}, found: {word}"
 
 
 def words_after(words: Sequence[str]) -> frozenset[str]:

@@ -9,12 +9,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rw_sql.errors import SYNTAX_ERROR, UNSUPPORTED_TYPE, SqlError, near_names
 from rw_sql.syntax.lexing.identifiers import quoted
-from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, NUMBER, STRING, WORD
+from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, NUMBER, QUOTED, STRING, WORD
+from rw_sql.syntax.parsing.actions.parts import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rw_sql.errors import ErrorCode, Span
     from rw_sql.syntax.lexing.tokens import Token
 
 NEAR = "did you mean "
@@ -67,18 +70,40 @@ class _Place:
         return self.after[at].text if at < len(self.after) else default
 
 
-def foreign_hint(token: Token, accepted: set[str], before: Sequence[Token], after: Sequence[Token]) -> str | None:
-    """The hint for a token that rw_sql does not expect here, but another dialect of SQL does; None if no other dialect
-    is recognized.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignForm:
+    """What the error for a form of another dialect says.
+
+    ``hint`` shows how rw_sql writes the same. ``message`` states the rule that the form breaks; ``expected`` is the
+    construct that the grammar requires here. Without both, the parser's own sentence fits. ``span`` is the form's
+    position; None stands for the position of the unexpected token.
+    """
+
+    hint: str
+    message: str | None = None
+    expected: str | None = None
+    span: Span | None = None
+    code: ErrorCode = SYNTAX_ERROR
+
+    def error(self, token: Token, met: str) -> SqlError | None:
+        """The error, if the form has a sentence of its own; ``met`` is the unexpected token as messages show it."""
+        message = self.message if self.expected is None else f"expected {self.expected}, found: {met}"
+        return None if message is None else SqlError(self.code, message, hint=self.hint, span=self.span or token.span)
+
+
+def foreign_form(
+    token: Token, accepted: set[str], before: Sequence[Token], after: Sequence[Token]
+) -> ForeignForm | None:
+    """The form of another SQL dialect to which an unexpected token belongs; None if no other dialect is recognized.
 
     ``accepted`` are the terminals that the grammar accepts at this token. ``before`` and ``after`` are the statement's
     tokens that precede and follow it.
     """
     place = _Place(token, accepted, before, after)
     for rule in _RULES:
-        hint = rule(place)
-        if hint is not None:
-            return hint
+        form = rule(place)
+        if form is not None:
+            return ForeignForm(hint=form) if isinstance(form, str) else form
     return None
 
 
@@ -92,10 +117,15 @@ def _quotes(place: _Place) -> str | None:
             return f"write {word}: only queries of Spark quote names by backticks"
         return f'write {word} without backticks, or "{word}"'
     is_key = token.kind == STRING and _KEY.fullmatch(token.value) is not None and place.follows(1) == ["="]
-    return f"write {token.value} without quotes" if is_key and "OPTION_KEY" in place.accepted else None
+    if not is_key or "OPTION_KEY" not in place.accepted:
+        return None
+    following = zip(place.after, place.after[1:], strict=False)
+    if any(key.kind == STRING and sign.text == "=" for key, sign in following):
+        return f"write all keys without quotes: {token.value} = …"
+    return f"write {token.value} without quotes"
 
 
-def _types(place: _Place) -> str | None:
+def _types(place: _Place) -> str | ForeignForm | None:
     token, words = place.token, place.words
     if not {"COMMA", "RPAR"} <= place.accepted or words[:1] not in (["CREATE"], ["ALTER"]):
         return None
@@ -103,12 +133,19 @@ def _types(place: _Place) -> str | None:
         return f"write {words[-1]} without ({place.after[0].text}): its precision cannot be set"
     if token.upper == "ARRAY" and place.follows(1) == ["<"]:
         element = place.name(1) if place.follows(3)[2:] == [">"] else "INT"
-        return f"write {element}[]"
-    if token.text == "<":
-        return {
-            "MAP": "write MAP(…, …), with parentheses",
-            "ROW": "write STRUCT<…> instead of ROW<…>",
-        }.get(words[-1])
+        message = "an array type is written element[], not ARRAY<element>"
+        return ForeignForm(hint=f"write {element}[]", message=message)
+    if token.text == "<" and words[-1] == "MAP":
+        plain = place.follows(4)[1::2] == [",", ">"]
+        inner = f"{place.name(0)}, {place.name(2)}" if plain else "…, …"
+        return ForeignForm(hint=f"write MAP({inner})", expected='"(" after MAP')
+    if token.text == "<" and words[-1] == "ROW":
+        return ForeignForm(
+            hint="write STRUCT<…> instead of ROW<…>",
+            message='type "row" does not exist',
+            span=place.before[-1].span,
+            code=UNSUPPORTED_TYPE,
+        )
     if token.upper == "METADATA":
         return f"omit the column, and write INCLUDE timestamp AS {place.before[-2].text} after the columns"
     if "ENFORCED" in (token.upper, *place.follows(1)):
@@ -120,23 +157,29 @@ _CONNECTORS = {"LOAD": "datagen", "MYSQL": "mysql-cdc", "POSTGRES": "postgres-cd
 _KAFKA = {"KAFKA": ", properties.bootstrap.server = 'host:9092'"}
 
 
-def _materialize(place: _Place) -> str | None:
+def _materialize(place: _Place) -> str | ForeignForm | None:
     words, kind = place.words, (place.follows(1) or [""])[0]
     match words[:2], place.token.upper:
         case ["CREATE", "SOURCE"], _ if _is_from_system(place):
             connector = _CONNECTORS.get(words[-1], words[-1].lower())
             shared = f", connection = {place.name(0)}" if place.token.upper == "CONNECTION" else ""
-            return f"CREATE SOURCE {place.before[-3].text} (id INT, …) WITH (connector = '{connector}'{shared}, …) …"
+            hint = f"CREATE SOURCE {place.before[-3].text} (id INT, …) WITH (connector = '{connector}'{shared}, …) …"
+            message = "CREATE SOURCE names its connector in WITH (…), not after FROM"
+            return ForeignForm(hint=hint, message=message, span=joined(place.before[-2].span, place.before[-1].span))
         case ["CREATE", "CONNECTION"], "TO":
             name = place.before[-1].text
-            return f"CREATE CONNECTION {name} WITH (type = '{kind.lower()}'{_KAFKA.get(kind, ', …')})"
+            hint = f"CREATE CONNECTION {name} WITH (type = '{kind.lower()}'{_KAFKA.get(kind, ', …')})"
+            return ForeignForm(hint=hint, expected=_OF_CONNECTION)
         case ["CREATE", "SINK"], "INTO":
-            return f"write WITH (connector = '{kind.lower()}', …) FORMAT … ENCODE … instead of INTO …"
+            hint = f"write WITH (connector = '{kind.lower()}', …) FORMAT … ENCODE … instead of INTO …"
+            return ForeignForm(hint=hint, expected=_OF_SINK)
         case _, "IN" if kind == "CLUSTER":
             group = place.name(1, "a_group")
             return f"omit IN CLUSTER {group}; WITH (resource_group = '{group}') before AS chooses the view's group"
-        case _, "ENVELOPE" if kind in ("UPSERT", "DEBEZIUM"):
-            return f"omit ENVELOPE {kind}, and write CREATE TABLE … FORMAT {kind} ENCODE JSON"
+        case ["CREATE", "SINK"], "ENVELOPE" if kind in ("UPSERT", "DEBEZIUM"):
+            return f"omit ENVELOPE {kind}, and write FORMAT {kind} ENCODE JSON"
+        case ["CREATE", *_], "ENVELOPE" if kind in ("UPSERT", "DEBEZIUM"):
+            return f"omit ENVELOPE {kind}, and write {_keyed_table(place.before)}FORMAT {kind} ENCODE JSON"
         case _, "ENVELOPE":
             return f"omit ENVELOPE {kind}"
     return None
@@ -148,16 +191,37 @@ def _is_from_system(place: _Place) -> bool:
     return from_ == ["FROM"] and place.token.kind == WORD and bool(named) and named[0].kind == WORD
 
 
-def _clauses(place: _Place) -> str | None:
+def _keyed_table(before: Sequence[Token]) -> str:
+    """``CREATE TABLE name (first_column PRIMARY KEY) WITH (…) `` for the source or table that begins with these tokens;
+    empty if it has a primary key."""
+    words = [token.upper for token in before]
+    if "PRIMARY" in words:
+        return ""
+    listed = words.index("(") if "(" in words else len(words)
+    name = before[listed - 1].text if "(" in words else "a_table"
+    column, end = before[listed + 1 : listed + 3], words[listed + 3 : listed + 4]
+    first = " ".join(token.text for token in column) if end in ([","], [")"]) else "id INT"
+    return f"CREATE TABLE {name} ({first} PRIMARY KEY{', …' if end == [','] else ''}) WITH (…) "
+
+
+_OF_CONNECTION = "WITH (…) after the connection's name"
+_OF_SINK = "WITH (connector = …)"
+
+
+def _clauses(place: _Place) -> str | ForeignForm | None:
     token, accepted, words = place.token, place.accepted, place.words
     if token.text == "(" and "WITH" in accepted and any(other.text == "=" for other in place.after):
-        return "write WITH before ("
+        if words[-1] == "WITH":  # the parser took WITH for a name
+            message = f"expected a name after {words[-2]}, found: {place.before[-1].text}"
+            hint = f"write a name between {place.before[-2].text} and {place.before[-1].text}"
+            return ForeignForm(hint=hint, message=message, span=place.before[-1].span)
+        return ForeignForm(hint="write WITH before (", expected="WITH before the properties")
     if token.upper == "SELECT" and accepted & {"AS", "AS_QUERY"}:
         return "write AS before SELECT"
     if token.upper == "CHANGES" and words[-1:] == ["EMIT"]:
         return "omit EMIT CHANGES: a view is updated for every record"
     if token.upper == "ENCODE" and "FORMAT" in accepted:
-        return "write FORMAT PLAIN before ENCODE"
+        return ForeignForm(hint="write FORMAT PLAIN before ENCODE", message="expected FORMAT before ENCODE")
     if words[-2:-1] != ["FORMAT"] or "ENCODE" not in accepted:
         return None
     if words[-1] in _ENCODINGS:
@@ -166,8 +230,10 @@ def _clauses(place: _Place) -> str | None:
     return f"write FORMAT {words[-1]} ENCODE {place.after[0].upper}" if is_joined else None
 
 
-def _operations(place: _Place) -> str | None:
+def _operations(place: _Place) -> str | ForeignForm | None:
     token, words = place.token, place.words
+    if (split := _unquoted_split(place)) is not None:
+        return split
     if token.kind == NUMBER and words[-2:] == ["BACK", "BY"]:
         return f"write INTERVAL '{token.text} {place.name(0, 'hours')}'"
     if token.kind == NUMBER and words[-1:] == ["INTERVAL"]:
@@ -178,7 +244,9 @@ def _operations(place: _Place) -> str | None:
         case ["ALTER", kind, _, "SET"], "(":
             return _to_alter(kind, place.before[2].text)
         case ["ALTER", "SOURCE", _, *_], "INJECT":
-            return f"INJECT SOURCE OFFSETS {place.before[2].text} VALUES ('a_split' = 42)"
+            listed = " ".join(other.text for other in place.after[2:-1]).replace(" ,", ",")
+            is_list = place.follows(2) == ["OFFSETS", "("] and place.after[-1].text == ")"
+            return f"INJECT SOURCE OFFSETS {place.before[2].text} VALUES ({listed if is_list else _POSITION})"
         case ["DESCRIBE" | "DESC", "SOURCE"], _ if token.kind != END:
             return f"{NEAR}DESCRIBE {token.text}?"
         case ["DESCRIBE" | "DESC", "MATERIALIZED"], "VIEW":
@@ -187,12 +255,17 @@ def _operations(place: _Place) -> str | None:
             return f"{NEAR}SHOW CREATE {kind} {token.text}?"
         case ["REWIND", "SOURCE", _, "TO"], "EARLIEST" | "LATEST" | "TIMESTAMP" as target:
             time = f" {place.name(0)}" if target == "TIMESTAMP" else ""
-            return f"INJECT SOURCE OFFSETS {place.before[2].text} TO {target}{time}"
+            return _to_position(place.before[2].text, f"{target}{time}")
         case ["REWIND", "SOURCE", _, "TO"], _ if token.kind == STRING:
-            return f"INJECT SOURCE OFFSETS {place.before[2].text} TO TIMESTAMP {token.text}"
+            return _to_position(place.before[2].text, f"TIMESTAMP {token.text}")
         case ["WAIT"], first if token.kind == WORD:
             name = place.name(0) if first == "FOR" else token.text
-            return f"write WAIT MATERIALIZED VIEW {name}, WAIT TABLE {name} or WAIT SINK {name}"
+            near = near_names(first, ("MATERIALIZED", "SINK", "TABLE"), most=1)
+            hint = f"write WAIT MATERIALIZED VIEW {name}, WAIT TABLE {name} or WAIT SINK {name}"
+            expected = "MATERIALIZED VIEW, TABLE, SINK or end of statement"
+            return ForeignForm(hint=f"{NEAR}{near[0]}?" if near else hint, expected=expected)
+        case ["FLUSH"], _ if token.kind in (WORD, QUOTED):
+            return f"omit {token.text}: FLUSH waits for all views and sinks"
         case ["PAUSE" | "RESUME" as verb], "TABLE":
             return f"write {verb} SOURCE {place.name(0)}"
         case ["PAUSE" | "RESUME" as verb], "MATERIALIZED" | "VIEW":
@@ -200,6 +273,54 @@ def _operations(place: _Place) -> str | None:
         case ["REFRESH"], "MATERIALIZED":
             name = place.name(1)
             return f"FLUSH waits until {name} is up to date; REBUILD MATERIALIZED VIEW {name} recomputes it"
+    return None
+
+
+_POSITION = "'a_split' = 42"
+
+
+def _to_position(source: str, target: str) -> str:
+    """The hint for a REWIND to a position; INJECT goes to a position, but keeps the rows that are already read."""
+    return (
+        f"REWIND goes to an operation, which SHOW UNSAFE OPERATIONS FOR {source} lists; to read again and keep the "
+        f"rows: PAUSE SOURCE {source}, then INJECT SOURCE OFFSETS {source} TO {target}"
+    )
+
+
+def _unquoted_split(place: _Place) -> ForeignForm | None:
+    """The error for a split that is written without quotes: ``orders:0`` or ``0``."""
+    token, words = place.token, place.words
+    if "STRING" not in place.accepted or token.kind not in (WORD, NUMBER) or words[:1] == ["CREATE"]:
+        return None
+    is_listed = words[-1:] in (["("], [","]) and ("VALUES" in words or "SPLITS" in words)
+    if not is_listed and words[-3:] != ["SKIP", "RECORD", "AT"]:
+        return None
+    split, rest = token.text, list(place.after)
+    while rest and rest[0].start == token.start + len(split) and rest[0].text not in ("=", ",", ")"):
+        split += rest.pop(0).text
+    value = f" = {rest[1].text}" if len(rest) > 1 and rest[0].text == "=" else ""
+    return ForeignForm(hint=f"write the split in quotes: '{split}'{value}", expected="a split in quotes")
+
+
+_NAMED = r"(?:IF NOT EXISTS )?\S+(?: \. \S+)*"
+_REQUIRED = (
+    (re.compile(rf"(?:EXPLAIN )?CREATE (?:OR REPLACE )?CONNECTION {_NAMED}"), _OF_CONNECTION),
+    (re.compile(rf"(?:EXPLAIN )?CREATE (?:OR REPLACE )?SINK {_NAMED} FROM \S+(?: \. \S+)*"), _OF_SINK),
+)
+"""Beginnings of statements, each with the clause that must follow. The grammar accepts the end of the statement there,
+because a later check refuses a statement without the clause."""
+
+
+def _required(place: _Place) -> ForeignForm | None:
+    words = " ".join(place.words)
+    if place.token.kind == END or any(other.upper == "WITH" for other in place.after):
+        return None
+    for pattern, expected in _REQUIRED:
+        if "WITH" in place.accepted and pattern.fullmatch(words):
+            is_near = bool(near_names(place.token.upper, ("WITH",)))
+            listed = "type = 'kafka', …" if expected == _OF_CONNECTION else "connector = '…', …"
+            hint = f"{NEAR}WITH?" if is_near else f"write WITH ({listed}) after {place.before[-1].text}"
+            return ForeignForm(hint=hint, expected=expected)
     return None
 
 
@@ -213,4 +334,11 @@ def _to_alter(kind: str, name: str) -> str | None:
     return None
 
 
-_RULES: tuple[Callable[[_Place], str | None], ...] = (_quotes, _types, _materialize, _clauses, _operations)
+_RULES: tuple[Callable[[_Place], str | ForeignForm | None], ...] = (
+    _quotes,
+    _types,
+    _materialize,
+    _clauses,
+    _operations,
+    _required,
+)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.errors import SYNTAX_ERROR, SqlError, near_names
 from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.lexing.identifiers import RESERVED
-from rw_sql.syntax.lexing.spark_words import near_clause, words_after
+from rw_sql.syntax.lexing.spark_words import clause_expected, near_clause, words_after
 from rw_sql.syntax.lexing.tokens import END, NUMBER, WORD
 from rw_sql.syntax.parsing.examples import example_like
 from rw_sql.syntax.parsing.lalr_tables import SIGNS
-from rw_sql.syntax.parsing.other_dialects import NEAR, OF_OTHERS, foreign_hint
+from rw_sql.syntax.parsing.other_dialects import NEAR, OF_OTHERS, foreign_form
 from rw_sql.syntax.sql_reader.words import missing_by
 from rw_sql.syntax.statements.common import Option
 
@@ -43,6 +43,7 @@ _PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
         ("SOURCE SINK SECRET MATERIALIZED SYSTEM", "an object type after ALTER"),
         ("SOURCE TABLE SECRET MATERIALIZED VIEW", "an object type after SHOW CREATE"),
         ("SOURCE TABLE SECRET MATERIALIZED", "an object type after DROP"),
+        ("CONNECTION SINK SOURCE MATERIALIZED", "an object type after CREATE OR REPLACE"),
         ("FORMAT ROW INCLUDE", "description of the format"),
         ("FROM AS INTO", "FROM or AS after CREATE SINK sink_name"),
         ("STRUCT TIMESTAMP DOUBLE_PRECISION", "a type"),
@@ -82,6 +83,11 @@ def syntax_error(
     keywords = sorted(t.replace("_", " ") for t in accepted if t not in _DESCRIBED and t not in _SIGN_OF)
     if token.kind == END and "NAME" in accepted and (needed := _missing_name(before, token)) is not None:
         return needed
+    form = foreign_form(token, accepted, before, after)
+    following = _next_statement(token, accepted, before, after)
+    if form is not None and following is None and (foreign := form.error(token, found(token))) is not None:
+        return foreign
+    other_form = form.hint if form is not None else None
     sparks = words_after([other.upper for other in before])
     if token.kind == WORD and token.upper in sparks and token.upper not in keywords:
         hint: str | None = f"{' '.join([*(other.upper for other in before), token.upper])} is a statement of Spark SQL"
@@ -93,8 +99,7 @@ def syntax_error(
         return SqlError(
             SYNTAX_ERROR,
             f"syntax error at or near {token.text}",
-            hint=foreign_hint(token, accepted, before, after)
-            or f'{token.upper} is reserved; as a name it must be quoted: "{token.value}"',
+            hint=other_form or f'{token.upper} is reserved; as a name it must be quoted: "{token.value}"',
             span=token.span,
         )
     slip = _clause_slip(token, accepted, before) or _wrong_order(token, before)
@@ -102,9 +107,9 @@ def syntax_error(
         return slip
     expected, listed = _expected(accepted, keywords, last)
     hint = (
-        _next_statement(token, accepted, before, after)
+        following
         or _of_others(token, expected, before)
-        or foreign_hint(token, accepted, before, after)
+        or other_form
         or hint
         or _misplaced(token, accepted, expected, before, after)
         or _what_next(token, expected, listed, before)
@@ -124,7 +129,7 @@ def _clause_slip(token: Token, accepted: set[str], before: Sequence[Token]) -> S
     near = near_clause(word.text) if word.kind == WORD and token.kind != END else None
     if near is None:
         return None
-    return SqlError(SYNTAX_ERROR, f"syntax error at or near {word.text}", hint=f"{NEAR}{near}?", span=word.span)
+    return SqlError(SYNTAX_ERROR, clause_expected(near, word.text), hint=f"{NEAR}{near}?", span=word.span)
 
 
 def _wrong_order(token: Token, before: Sequence[Token]) -> SqlError | None:

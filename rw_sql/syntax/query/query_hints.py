@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from rw_sql.syntax.query.clauses import having_hint
+
 _MOST_ADDED = 3
 _WIDEST = 40
 _VERB = re.compile(r"\s*(?P<verb>\w+)(?:\s+(?P<kind>TABLE|VIEW)\b)?", re.IGNORECASE)
@@ -55,10 +57,10 @@ def surplus_arguments(text: str, start: int, most: int) -> tuple[int, int] | Non
     return (begin, first + len(inside.rstrip())) if inside.strip() else None
 
 
-def aggregate_in(place: str, name: str) -> str:
-    """The hint for an aggregate in WHERE, ON or GROUP BY."""
+def aggregate_in(place: str, name: str, text: str = "", at: int = 0) -> str:
+    """The hint for an aggregate in WHERE, ON or GROUP BY; ``at`` is the aggregate's position in ``text``."""
     if place == "WHERE":
-        return f"write the condition after GROUP BY, as HAVING {name}(…) …"
+        return having_hint(text, at, name)
     joined = "JOIN" if place == "ON" else "FROM"
     return f"write {joined} (SELECT {name}(…) AS a_name …), and {place} a_name"
 
@@ -75,6 +77,13 @@ def unlike_queries(first: str | int, other: str | int) -> str:
     least = "first" if int(first) < int(other) else "second"
     missing = ", ".join(["NULL AS a_name"] * min(abs(int(first) - int(other)), _MOST_ADDED))
     return f"add {missing} to the columns of the {least} query, or remove columns from the other query"
+
+
+def unreadable(kind: str, name: str) -> str:
+    """The hint for a query that reads a connection, sink or secret; ``name`` is quoted if necessary."""
+    if kind == "connection":
+        return f"CREATE SOURCE s (…) WITH (connector = '…', connection = {name}, …) FORMAT …, then SELECT … FROM s"
+    return f"SHOW CREATE {kind.upper()} {name} shows the {kind}"
 
 
 def no_such_relation(text: str, name: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from rw_sql.errors import INVALID_EXPRESSION, TOO_COMPLEX, SqlError
 from rw_sql.syntax.lexing.identifiers import RESERVED
 from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, PUNCTUATION, QUOTED, STRING, WORD, Token
+from rw_sql.syntax.sql_reader.flink_windows import table_call
 from rw_sql.syntax.sql_reader.words import WITHOUT_COMMA, trailing_comma
 
 if TYPE_CHECKING:
@@ -204,14 +205,16 @@ class Cursor:
         """Raises SqlError INVALID_EXPRESSION at the token."""
         if hint is None and message.startswith("syntax error at or near "):
             before = self.tokens[self.at - 1] if self.at > 0 else None
+            if token.upper == "TABLE" and before is not None and before.upper in ("FROM", "JOIN", ","):
+                form = table_call(self.tokens[self.tokens.index(token) + 1 :])
+                if form is not None:
+                    raise SqlError(INVALID_EXPRESSION, form[0], hint=form[1], span=token.span)
             if before is not None and before.text == "," and before.start < token.start and not self._is_column():
                 self.refuse_comma(before, token.text)
             behind = f" after {before.text}" if before is not None else f" before {token.text}"
             what = _BEHIND.get(before.upper if before is not None else "", "an expression")
             name = f"`{token.value}` (\"{token.value}\" if query_dialect is 'risingwave')"
             hint = f"write {what}{behind}; as a name, {token.text} must be quoted: {name}"
-            if behind == " after FROM" and token.upper == "TABLE" and self.peek(1).text == "(":
-                hint = "omit TABLE( … ) and DESCRIPTOR( … ): FROM TUMBLE(a_relation, a_column, INTERVAL '10 minutes')"
         raise SqlError(INVALID_EXPRESSION, message, hint=hint, span=token.span)
 
     def _is_column(self) -> bool:

@@ -21,10 +21,13 @@ _OF_OTHERS = {
 """Types of other systems, and the type here that holds the same values."""
 
 
-def unknown_type(token: Token, known: Collection[str]) -> SqlError:
+def unknown_type(token: Token, known: Collection[str], surplus: str = "") -> SqlError:
     """The error for a type that does not exist. The error's hint names the type among ``known`` that was probably
-    meant."""
+    meant. ``surplus`` are the statement's arguments of the type, if the probable type does not accept them."""
     near = [_OF_OTHERS[token.value]] if token.value in _OF_OTHERS else near_names(token.value, known)
+    if near and surplus and near[0] not in _WITH_ARGUMENTS:
+        hint = f"write {near[0].upper()}, without ({surplus})"
+        return SqlError(UNSUPPORTED_TYPE, f'type "{token.value}" does not exist', hint=hint, span=token.span)
     return SqlError(
         UNSUPPORTED_TYPE,
         f'type "{token.value}" does not exist',
@@ -124,7 +127,8 @@ class TypeReader(Cursor):
             self._data_type()
             self.expect_sign(">" if following.text == "<" else ")")
         elif word not in _NAMES:
-            raise unknown_type(token, _NAMES)
+            surplus = following.text == "(" and self.peek(2).kind == NUMBER and self.peek(3).text == ")"
+            raise unknown_type(token, _NAMES, self.peek(2).text if surplus else "")
         else:
             self.at += 1
             self._modifiers(word)

@@ -9,7 +9,7 @@ import pytest
 from rw_sql.connectors.base import Upstream
 from rw_sql.connectors.sink import SinkLook
 from rw_sql.errors import SqlError
-from rw_sql.plan.checks.upstreams import require_target, require_upstream
+from rw_sql.plan.checks.upstreams import STORED_IN_LIST, require_target, require_upstream
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import CreateConnection, CreateSink, CreateSource
 from tests.conftest import FIXTURES, rendered
@@ -28,6 +28,8 @@ OVER_CONNECTION = (
 SINK = "CREATE SINK k FROM m WITH (connector = 'kafka', topic = 'ordrs', properties.bootstrap.server = 'b:9092')"
 CONNECTION = "CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = 'no-such-host.invalid:9092')"
 REFUSED = "127.0.0.1:9999/bootstrap: Connect to ipv4#127.0.0.1:9999 failed: Connection refused"
+REFUSED_ELSEWHERE = "127.0.0.1:9999/1: Connect to ipv4#127.0.0.1:9999 failed: Connection refused"
+"""The reason if the bootstrap server answers, and names this address for broker 1."""
 UNKNOWN_HOST = (
     "no-such-host.invalid:9092/bootstrap: Failed to resolve 'no-such-host.invalid:9092': Name or service not known"
 )
@@ -38,11 +40,11 @@ def require(text: str, look: Upstream | SinkLook) -> None:
     assert isinstance(statement, CreateSource | CreateSink | CreateConnection)
     name, span, options = statement.name.last, statement.name.span, statement.options
     if isinstance(look, SinkLook):
-        require_target(look, name, span, options=options, is_switchable=True)
+        require_target(look, name, span, options=options, stored=STORED_IN_LIST)
     else:
         is_connection = isinstance(statement, CreateConnection)
-        kind = "connection" if is_connection else "source"
-        require_upstream(look, name, span, kind=kind, options=options, is_switchable=is_connection)
+        kind, stored = ("connection", STORED_IN_LIST) if is_connection else ("source", "")
+        require_upstream(look, name, span, kind=kind, options=options, stored=stored)
 
 
 def refusal(text: str, look: Upstream | SinkLook) -> SqlError:
@@ -54,11 +56,14 @@ def refusal(text: str, look: Upstream | SinkLook) -> SqlError:
 def test_the_caret_points_at_the_fault(recorded: Callable[[Path, str], None]) -> None:
     looks: tuple[tuple[str, Upstream | SinkLook], ...] = (
         (SOURCE, Upstream(missing=("ordrs",), present=("customers", "orders", "orders_big"))),
+        (SOURCE, Upstream(missing=("ordrs",), present=("customers", "orders_big", "ordr"))),
         (SOURCE, Upstream(missing=("ordrs",))),
         (SOURCE, Upstream(error=REFUSED)),
-        (OVER_CONNECTION, Upstream(error="no answer within 8 s")),
+        (OVER_CONNECTION, Upstream(error="b:9092: no answer within 8 s")),
+        (OVER_CONNECTION, Upstream(error=REFUSED_ELSEWHERE)),
         (SINK, SinkLook(missing='topic "ordrs"', named="ordrs", hint='did you mean "orders"?')),
-        (SINK, SinkLook(error=REFUSED)),
+        (SINK, SinkLook(error=REFUSED.replace("127.0.0.1:9999", "b:9092"))),
+        (SINK, SinkLook(error=REFUSED_ELSEWHERE)),
         (CONNECTION, Upstream(error=UNKNOWN_HOST)),
     )
     told = [f"{text}\n\n{rendered(refusal(text, look))}" for text, look in looks]

@@ -21,6 +21,8 @@ KNOWN = KnownNames(
     relations=lambda: ["orders", "totals"],
     functions=lambda: ["sum", "abs"],
     others=lambda: {"broker": "connection", "late": "sink"},
+    columns=lambda relation: {"totals": ["customer", "amount", "_rw_bucket"]}.get(relation, []),
+    is_database=lambda name: name != "no_such_database",
     parameters=("statement_timeout",),
 )
 
@@ -110,6 +112,42 @@ FAULTS: tuple[tuple[str, str, str, dict[str, str]], ...] = (
         "TABLE_OR_VIEW_NOT_FOUND",
         "elsewhere.totals",
         {"relationName": "`elsewhere`.`totals`"},
+    ),
+    (
+        "SELECT id FROM no_such_database.totals",
+        "TABLE_OR_VIEW_NOT_FOUND",
+        "no_such_database.totals",
+        {"relationName": "`no_such_database`.`totals`"},
+    ),
+    (
+        "SELECT id FROM no_such_database.nowhere",
+        "TABLE_OR_VIEW_NOT_FOUND",
+        "no_such_database.nowhere",
+        {"relationName": "`no_such_database`.`nowhere`"},
+    ),
+    (
+        "SELECT customer FROM totals ORDER BY amout",
+        "UNRESOLVED_COLUMN.WITH_SUGGESTION",
+        "amout",
+        {"objectName": "`amout`", "proposal": "`customer`"},
+    ),
+    (
+        "SELECT customer FROM totals AS t GROUP BY customer HAVING zz > 1",
+        "UNRESOLVED_COLUMN.WITH_SUGGESTION",
+        "zz",
+        {"objectName": "`zz`", "proposal": "`customer`"},
+    ),
+    (
+        "SELECT customer FROM (SELECT * FROM totals) ORDER BY zz",
+        "UNRESOLVED_COLUMN.WITH_SUGGESTION",
+        "zz",
+        {"objectName": "`zz`", "proposal": "`customer`"},
+    ),
+    (
+        "SELECT customer, count(*) FROM orders WHERE sum(amount) > 1 AND id > 2",
+        "INVALID_WHERE_CONDITION",
+        "SELECT customer, count(*) FROM orders WHERE sum(amount) > 1 AND id > 2",
+        {"condition": '"(sum(amount) > 1)"', "expressionList": "sum(spark_catalog.default.orders.amount)"},
     ),
     ("SELECT id FROM broker", "TABLE_OR_VIEW_NOT_FOUND", "broker", {"relationName": "`broker`"}),
     ("DROP VIEW late", "TABLE_OR_VIEW_NOT_FOUND", "", {"relationName": "`spark_catalog`.`default`.`late`"}),

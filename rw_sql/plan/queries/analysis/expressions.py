@@ -229,7 +229,7 @@ class ExpressionChecker(NameChecker):
                 place_of_name,
                 INVALID_QUERY,
                 f'aggregate "{name}" cannot be used in {place}',
-                query_hints.aggregate_in(place, name),
+                query_hints.aggregate_in(place, name, self.text.query, place_of_name[0] if place_of_name else 0),
             )
         return result_type(node, found)
 

@@ -51,7 +51,7 @@ from rw_sql.model.options import (
 from rw_sql.plan.checks.columns import is_validated, require_columns, without_switch
 from rw_sql.plan.checks.sinks import check_sink_options
 from rw_sql.plan.checks.sources import check_source, require_secret
-from rw_sql.plan.checks.upstreams import no_answer, require_target, require_upstream
+from rw_sql.plan.checks.upstreams import STORED, STORED_IN_LIST, no_answer, require_target, require_upstream
 from rw_sql.plan.effects.connection_impact import another_target, differences, effect_on, may_move, spell
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.preview_text import render_preview
@@ -163,7 +163,7 @@ def lower_create_connection(statement: CreateConnection, snapshot: Snapshot, ins
     stored = replace(statement, if_not_exists=False, options=without_switch(statement.options))
     kind, planned = check_connection(snapshot, stored, statement.name.span)
     if must_answer:
-        _require_answer(inspector, kind, planned, name, statement.name.span, statement.options)
+        _require_answer(inspector, kind, planned, name, statement.name.span, statement.options, STORED_IN_LIST)
     record = _record(snapshot, snapshot.next_id, stored, name, kind)
     change = PutObject(record=record)
     return Plan(
@@ -176,15 +176,21 @@ def lower_create_connection(statement: CreateConnection, snapshot: Snapshot, ins
 
 
 def _require_answer(
-    inspector: Inspector, kind: str, planned: PlannedOptions, name: str, span: Span, options: tuple[Option, ...] = ()
+    inspector: Inspector,
+    kind: str,
+    planned: PlannedOptions,
+    name: str,
+    span: Span,
+    options: tuple[Option, ...] = (),
+    stored: str = "",
 ) -> None:
     """Raises SqlError if the server does not respond or refuses the login. ``options`` are the options in the
-    statement."""
+    statement; ``stored`` ends the hint if the statement accepts VALIDATE."""
     if kind == REGISTRY:
         if (error := inspector.upstreams.registry_error(planned)) is not None:
             raise no_answer(
                 f'the schema registry of connection "{name}"', error, span, options=options,
-                is_switchable=bool(options), otherwise=f"SHOW CREATE CONNECTION {sql_name(name)}",
+                stored=stored, otherwise=f"SHOW CREATE CONNECTION {sql_name(name)}",
             )  # fmt: skip
         return
     if is_of_sources(kind):
@@ -194,12 +200,12 @@ def _require_answer(
             return
         upstream = inspector.upstreams.look(connection_source(kind), planned)
         if not upstream.is_reachable:
-            require_upstream(upstream, name, span, kind="connection", options=options, is_switchable=bool(options))
+            require_upstream(upstream, name, span, kind="connection", options=options, stored=stored)
         return
     target = inspector.upstreams.look_at_target(connection_sink(kind), planned, None)
     if target.error is not None:
         raise no_answer(
-            f'the target of connection "{name}"', target.error, span, options=options, is_switchable=bool(options),
+            f'the target of connection "{name}"', target.error, span, options=options, stored=stored,
             otherwise=f"SHOW CREATE CONNECTION {sql_name(name)}",
         )  # fmt: skip
 
@@ -366,7 +372,7 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
     followers: tuple[SourceRecord | SinkRecord, ...] = (*users, *sinks)
     if statement.is_validated:
         written = tuple(option for change in statement.changes for option in change.options)
-        _require_answer(inspector, kind, planned, name, statement.name.span, written)
+        _require_answer(inspector, kind, planned, name, statement.name.span, written, STORED)
     effects: list[tuple[str, Effect]] = []
     changes: list[Change] = [PutObject(record=record)]
     for user in users:

@@ -27,7 +27,7 @@ from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.relations import relation_of, schema_columns
 from rw_sql.plan.checks.columns import is_validated, without_switch
 from rw_sql.plan.checks.sinks import SinkInput, check_sink
-from rw_sql.plan.checks.upstreams import require_target
+from rw_sql.plan.checks.upstreams import STORED_IN_LIST, require_target
 from rw_sql.plan.queries.delta_inputs import delta_table, only_appended
 from rw_sql.plan.queries.maintenance import visible_keys
 from rw_sql.plan.queries.view_query import plan_query, require_log
@@ -59,7 +59,7 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, inspector: Insp
     kind_name, shape = check_sink(snapshot, statement, given)
     if must_fit:
         target = inspector.upstreams.look_at_target(kind_name, plan_options(snapshot, statement), shape)
-        require_target(target, name, statement.name.span, options=statement.options, is_switchable=True)
+        require_target(target, name, statement.name.span, options=statement.options, stored=STORED_IN_LIST)
     stored = replace(statement, if_not_exists=False)
     starts: list[tuple[int, int]] = []
     if not _has_snapshot(statement):

@@ -137,6 +137,7 @@ def _settable(kind: str, parameter: Token, values: tuple[ParameterValue, ...] | 
         known = one_of(parameter, settable, f"expected SCHEMA, CONFIG or {_upper(settable)} after SET")
     except SqlError as error:
         if kind == "SOURCE" and not (error.hint or "").startswith("did you mean"):
+            error.message = f'"{parameter.text}" is a property, not a parameter of SET'
             error.hint = f"write UNSAFE SET ({parameter.text} = …) to change a property of WITH"
         raise
     if known.endswith(("rate_limit", "interval_ms")) and values is not None:

@@ -37,9 +37,13 @@ INCLUDED = (
 
 @dataclass(frozen=True, slots=True)
 class UntypedColumn:
-    """A column without a type; another part of the statement must provide the type."""
+    """A column without a type; another part of the statement must provide the type.
+
+    ``computed`` is the column's expression after AS; None for a column without one.
+    """
 
     token: Token
+    computed: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class Columns:
 
     columns: tuple[ColumnDefinition, ...]
     untyped: tuple[Token, ...]
+    computed: tuple[UntypedColumn, ...]
     wildcard: int | None
     constraints: tuple[TableConstraint, ...]
     watermarks: tuple[Watermark, ...]
@@ -70,8 +75,10 @@ def columns(items: list[Item] | None = None) -> Columns:
     """
     listed = items or []
     typed = [item for item in listed if isinstance(item, ColumnDefinition)]
-    untyped = [item.token for item in listed if isinstance(item, UntypedColumn)]
-    refuse_twice("column", [(c.name, c.span) for c in typed] + [(t.value, t.span) for t in untyped])
+    without_type = [item for item in listed if isinstance(item, UntypedColumn)]
+    refuse_twice("column", [(c.name, c.span) for c in typed] + [(c.token.value, c.token.span) for c in without_type])
+    untyped = tuple(item.token for item in without_type if item.computed is None)
+    computed = tuple(item for item in without_type if item.computed is not None)
     wildcards = [at for at, item in enumerate(listed) if isinstance(item, Wildcard)]
     for second in [item for item in listed if isinstance(item, Wildcard)][1:]:
         raise SqlError(
@@ -98,7 +105,7 @@ def columns(items: list[Item] | None = None) -> Columns:
             hint="name all key columns in one: PRIMARY KEY (a_column, another)",
         )
     before = sum(isinstance(item, ColumnDefinition) for item in listed[: wildcards[0]]) if wildcards else None
-    return Columns(tuple(typed), tuple(untyped), before, constraints, watermarks)
+    return Columns(tuple(typed), untyped, computed, before, constraints, watermarks)
 
 
 def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> ColumnDefinition:
@@ -161,14 +168,14 @@ def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> C
 
 
 def untyped_column(name: Token, *constraints: tuple[str, Any]) -> UntypedColumn:
+    if constraints and constraints[0][0] == "generated":
+        return UntypedColumn(name, constraints[0][1])
     if constraints:
         raise SqlError(
             SYNTAX_ERROR,
             f'column "{name.value}" has no type',
             span=name.span,
-            hint=f"omit it, and compute it in a materialized view: SELECT *, … AS {quoted(name.value)}"
-            if constraints[0][0] == "generated"
-            else f"write a type after the name: {quoted(name.value)} INT",
+            hint=f"write a type after the name: {quoted(name.value)} INT",
         )
     return UntypedColumn(name)
 

@@ -41,8 +41,11 @@ def connector_of(options: tuple[Option, ...]) -> str | None:
     return None
 
 
-def require_format(connector: str, given: FormatEncode | None, *, is_source: bool) -> None:
-    """Raises SqlError SYNTAX_ERROR if FORMAT … ENCODE … is missing, or differs from the connector's fixed clause."""
+def require_format(
+    connector: str, given: FormatEncode | None, *, is_source: bool, options: tuple[Option, ...] = ()
+) -> None:
+    """Raises SqlError SYNTAX_ERROR if FORMAT … ENCODE … is missing, or differs from the connector's fixed clause.
+    ``options`` is the WITH list, which other systems use to name the format."""
     if given is not None and given.key_encode is not None and given.format != "UPSERT":
         raise SqlError(
             SYNTAX_ERROR,
@@ -62,11 +65,30 @@ def require_format(connector: str, given: FormatEncode | None, *, is_source: boo
                 hint=f"omit FORMAT, or write FORMAT {fixed[0]} ENCODE {fixed[1]}",
             )
     elif given is None and connector not in _FREE:
+        _refuse_format_property(options)
         raise SqlError(
             SYNTAX_ERROR,
             "expected description of the format",
             hint="end the statement with FORMAT PLAIN ENCODE JSON, or another format of the upstream",
         )
+
+
+_FORMAT_KEYS = frozenset({"encode", "format", "value.format", "value_format"})
+"""The properties that name the format in Flink SQL and ksqlDB."""
+
+
+def _refuse_format_property(options: Iterable[Option]) -> None:
+    for option in options:
+        if option.key in _FORMAT_KEYS and isinstance(option.value, TextValue):
+            word = option.value.text.upper()
+            is_known = word in ("AVRO", "BYTES", "CSV", "JSON", "PROTOBUF")
+            encode, written = (word, f"{option.key} = '{option.value.text}'") if is_known else ("JSON", option.key)
+            raise SqlError(
+                SYNTAX_ERROR,
+                "the format is a clause, not a property",
+                hint=f"omit {written}, and write FORMAT PLAIN ENCODE {encode} after WITH (…)",
+                span=option.key_place,
+            )
 
 
 def _fixed(connector: str, *, is_source: bool) -> tuple[str, str] | None:

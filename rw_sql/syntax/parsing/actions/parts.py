@@ -183,7 +183,7 @@ def option(key: Token, value: OptionValue | Name) -> Option:
     elif isinstance(value, WordValue) and value.text not in _WORDS:
         raise SqlError(
             SYNTAX_ERROR,
-            f"expected a concrete value, found: {value.text}",
+            f"expected a concrete value in quotes, found: {value.text}",
             span=key.span,
             hint=f"write '{value.text}' for a text",
         )
@@ -209,7 +209,7 @@ def _named(key: Token, written: Name) -> OptionValue:
         return TextValue(text=written.last, span=written.span)
     raise SqlError(
         SYNTAX_ERROR,
-        f"expected a concrete value, found: {written}",
+        f"expected a concrete value in quotes, found: {written}",
         hint=f"write '{written}' for a text, SECRET {written} for a secret",
         span=written.span,
     )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rw_sql.syntax.lexing.tokens import Token
-    from rw_sql.syntax.parsing.actions.columns import Columns
+    from rw_sql.syntax.parsing.actions.columns import Columns, UntypedColumn
     from rw_sql.syntax.statements.common import (
         CdcTable,
         FormatEncode,
@@ -62,6 +62,7 @@ def create_source(
     format_encode: FormatEncode | None,
     cdc_table: CdcTable | None,
 ) -> CreateSource:
+    _refuse_computed(columns.computed)
     connector = connector_of(options) or ""
     if connector == "webhook":
         raise SqlError(
@@ -78,7 +79,7 @@ def create_source(
             hint=f"omit the columns: CREATE TABLE … FROM {name} TABLE '…' names them",
         )
     if cdc_table is None:
-        require_format(connector, format_encode, is_source=True)
+        require_format(connector, format_encode, is_source=True, options=options)
     elif format_encode is not None:
         raise SqlError(
             SYNTAX_ERROR,
@@ -101,6 +102,24 @@ def create_source(
         format=format_encode,
         cdc_table=cdc_table,
     )
+
+
+def _refuse_computed(computed: tuple[UntypedColumn, ...]) -> None:
+    """Raises SqlError SYNTAX_ERROR if a column without a type is computed."""
+    for column in computed:
+        name, written = quoted(column.token.value), column.computed.text if column.computed is not None else "…"
+        is_clock = written.upper().replace(" ", "") in _CLOCKS
+        value = "current_timestamp()" if is_clock else written
+        more = f"; for the record's time: INCLUDE timestamp AS {name}" if is_clock else ""
+        raise SqlError(
+            SYNTAX_ERROR,
+            f'column "{column.token.value}": a source has no computed columns',
+            span=column.token.span,
+            hint=f"omit {name}; in a view: SELECT *, {value} AS {name}{more}",
+        )
+
+
+_CLOCKS = frozenset({"PROCTIME()", "NOW()", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP()", "LOCALTIMESTAMP"})
 
 
 def require_types(untyped: tuple[Token, ...]) -> None:

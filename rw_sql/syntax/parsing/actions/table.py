@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import INVALID_EXPRESSION, SYNTAX_ERROR, SqlError
+from rw_sql.syntax.lexing.identifiers import quoted
 from rw_sql.syntax.lexing.tokens import QUOTED, WORD, scan
 from rw_sql.syntax.parsing.actions.columns import one_of
 from rw_sql.syntax.parsing.actions.formats import connector_of, require_format, require_no_slip
@@ -57,10 +58,17 @@ def create_table(
     webhook: Webhook | None,
     engine: str | None,
 ) -> CreateTable:
+    for column in columns.computed:
+        raise SqlError(
+            SYNTAX_ERROR,
+            f'column "{column.token.value}" has no type',
+            span=column.token.span,
+            hint=f"write a type after the name: {quoted(column.token.value)} INT AS …",
+        )
     connector = connector_of(options)
     asked = body if isinstance(body, Query) else None
     if connector is not None and connector != "webhook":
-        require_format(connector, format_encode, is_source=False)
+        require_format(connector, format_encode, is_source=False, options=options)
     elif format_encode is not None:
         require_no_slip(options)
         raise SqlError(

@@ -39,7 +39,7 @@ _MOST_ARGUMENTS = {"NUMERIC": 2, "CHARACTER": 1, "DOUBLE": 1, "VECTOR": 1}
 def named_type(token: Token, *arguments: Token) -> DataType:
     canonical = CANONICAL.get(token.value)
     if canonical is None:
-        raise unknown_type(token, CANONICAL)
+        raise unknown_type(token, CANONICAL, ", ".join(argument.text for argument in arguments))
     if len(arguments) > _MOST_ARGUMENTS.get(canonical, 0) or (arguments and token.value in _NO_ARGUMENTS):
         raise SqlError(
             SYNTAX_ERROR,

@@ -1,0 +1,150 @@
+"""Finds the clauses around a position in a query, for hints. Works on tokens, because the query may be wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SqlError
+from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, QUOTED, WORD, scan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rw_sql.syntax.lexing.tokens import Token
+
+_AFTER_WHERE = frozenset({
+    "CLUSTER", "DISTRIBUTE", "EMIT", "EXCEPT", "GROUP", "HAVING", "INTERSECT", "LIMIT", "MINUS", "OFFSET", "ORDER",
+    "QUALIFY", "SORT", "UNION", "WINDOW", "WITH",
+})  # fmt: skip
+_LONGEST = 80
+_NAMES = (WORD, QUOTED, BACKQUOTED)
+
+
+def having_hint(text: str, at: int, name: str) -> str:
+    """The hint for the aggregate ``name`` at position ``at`` of ``text``, in the condition of a WHERE clause."""
+    try:
+        tokens = [token for token in scan(text) if token.kind != END]
+    except SqlError:
+        return _general(name)
+    here = next((place for place, token in enumerate(tokens) if token.start == at), None)
+    where = None if here is None else _before(tokens, here, "WHERE")
+    if where is None:
+        return _general(name)
+    end = next((place for place, _ in _outside(tokens, where + 1, _AFTER_WHERE)), _closed(tokens, where + 1))
+    parts = tokens[where + 1 : end]
+    condition = text[parts[0].start : parts[-1].end]
+    if len(condition) > _LONGEST or "\n" in condition or any(part.upper in ("AND", "OR") for part in parts):
+        condition = f"{name}(…) …"
+    if end < len(tokens) and tokens[end].upper == "GROUP":
+        return f"move the condition after GROUP BY: HAVING {condition}"
+    keys = _plain_columns(tokens, where)
+    if condition.endswith("…"):
+        return f"move the condition to HAVING {condition} after GROUP BY {keys or '…'}"
+    return f"replace WHERE by {f'GROUP BY {keys} ' if keys else ''}HAVING {condition}"
+
+
+def _general(name: str) -> str:
+    return f"write the condition after GROUP BY, as HAVING {name}(…) …"
+
+
+def _before(tokens: Sequence[Token], place: int, word: str) -> int | None:
+    """The place of the nearest ``word`` before a place, outside the brackets between the two; it may be outside the
+    brackets around the place."""
+    depth = 0
+    for at in range(place - 1, -1, -1):
+        depth = max(0, depth + (tokens[at].text in (")", "]")) - (tokens[at].text in ("(", "[")))
+        if not depth and tokens[at].kind == WORD and tokens[at].upper == word:
+            return at
+    return None
+
+
+def _closed(tokens: Sequence[Token], start: int) -> int:
+    """The place of the bracket that closes the brackets around a place, or of the end of the statement."""
+    depth = 0
+    for at in range(start, len(tokens)):
+        depth += (tokens[at].text in ("(", "[")) - (tokens[at].text in (")", "]"))
+        if depth < 0 or tokens[at].text == ";":
+            return at
+    return len(tokens)
+
+
+def _outside(tokens: Sequence[Token], start: int, words: frozenset[str]) -> Iterator[tuple[int, Token]]:
+    """The ``words`` between ``start`` and the end of the query, outside brackets."""
+    depth = 0
+    for at in range(start, _closed(tokens, start)):
+        depth += (tokens[at].text in ("(", "[")) - (tokens[at].text in (")", "]"))
+        if not depth and tokens[at].kind == WORD and tokens[at].upper in words:
+            yield at, tokens[at]
+
+
+def relations_before(text: str, at: int) -> list[str] | None:
+    """The relations in FROM, as written, of the query that has the position ``at`` in a clause after its SELECT list
+    and FROM, such as ORDER BY. None if the position is in another clause; ``""`` stands for a relation without a
+    name."""
+    try:
+        tokens = [token for token in scan(text) if token.kind != END]
+    except SqlError:
+        return None
+    here = next((place for place, token in enumerate(tokens) if token.start >= at), len(tokens))
+    clauses = [(found, word) for word in _CLAUSES if (found := _before(tokens, here, word)) is not None]
+    clause, word = max(clauses, default=(0, ""))
+    select = _before(tokens, clause, "SELECT") if word in _AFTER_FROM else None
+    if select is None or (word in _OF_RESULT and _is_result_alone(tokens, select)):
+        return None
+    start = next((place for place, _ in _outside(tokens, select + 1, frozenset({"FROM"}))), clause)
+    named, depth = [], 0
+    for at in range(start, clause):
+        token = tokens[at]
+        depth += (token.text == "(") - (token.text == ")")
+        if not depth and (token.upper in ("FROM", "JOIN") or token.text == ","):
+            named.append(_name_at(tokens[at + 1 : clause]))
+    return named or [""]
+
+
+def _is_result_alone(tokens: Sequence[Token], select: int) -> bool:
+    """True if clauses such as ORDER BY can name only columns of the result: after DISTINCT and after UNION."""
+    is_distinct = [token.upper for token in tokens[select + 1 : select + 2]] == ["DISTINCT"]
+    return is_distinct or any(_before(tokens, select, word) is not None for word in _SET_OPERATIONS)
+
+
+def _name_at(tokens: Sequence[Token]) -> str:
+    """The relation's name at the beginning of the tokens, as written; empty for a subquery or a function."""
+    if not tokens or tokens[0].kind not in _NAMES:
+        return ""
+    end = 1
+    while end + 1 < len(tokens) and tokens[end].text == "." and tokens[end + 1].kind in _NAMES:
+        end += 2
+    is_call = end < len(tokens) and tokens[end].text == "("
+    return "" if is_call else "".join(token.text for token in tokens[:end])
+
+
+_SET_OPERATIONS = ("EXCEPT", "INTERSECT", "MINUS", "UNION")
+_OF_RESULT = ("CLUSTER", "DISTRIBUTE", "ORDER", "SORT")
+_AFTER_FROM = (*_OF_RESULT, "HAVING", "QUALIFY")
+_CLAUSES = ("FROM", "GROUP", "ON", "SELECT", "WHERE", *_AFTER_FROM)
+
+
+def _plain_columns(tokens: Sequence[Token], where: int) -> str:
+    """The columns of the SELECT list that are plain names, as a list; ``…`` if the list has other items that a GROUP BY
+    may need. Calls are taken for aggregates."""
+    select = _before(tokens, where, "SELECT")
+    if select is None:
+        return ""
+    end = next((at for at, _ in _outside(tokens, select + 1, frozenset({"FROM"}))), where)
+    items: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens[select + 1 : end]:
+        depth += (token.text == "(") - (token.text == ")")
+        if token.text == "," and not depth:
+            items.append([])
+        else:
+            items[-1].append(token)
+    keys = []
+    for item in items:
+        plain = item[:-2] if len(item) > 2 and item[-2].upper == "AS" else item
+        names, signs = plain[::2], plain[1::2]
+        if all(token.kind in _NAMES for token in names) and all(token.text == "." for token in signs):
+            keys.append("".join(token.text for token in plain))
+        elif not any(token.text == "(" for token in item):
+            return "…"
+    return ", ".join(keys)

@@ -1,0 +1,61 @@
+"""The clauses around a position in a query, for hints."""
+
+from __future__ import annotations
+
+import pytest
+
+from rw_sql.syntax.query.clauses import having_hint, relations_before
+
+
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [
+        ("SELECT a FROM t WHERE sum(b) > 1", "replace WHERE by GROUP BY a HAVING sum(b) > 1"),
+        (
+            "SELECT t.a, `b c`, count(*) FROM t WHERE sum(b) > 1",
+            "replace WHERE by GROUP BY t.a, `b c` HAVING sum(b) > 1",
+        ),
+        ("SELECT count(*) FROM t WHERE sum(b) > 1", "replace WHERE by HAVING sum(b) > 1"),
+        ("SELECT a + 1 FROM t WHERE sum(b) > 1", "replace WHERE by GROUP BY … HAVING sum(b) > 1"),
+        (
+            "SELECT a FROM t WHERE sum(b) > 1 GROUP BY a ORDER BY a",
+            "move the condition after GROUP BY: HAVING sum(b) > 1",
+        ),
+        ("SELECT a FROM t WHERE c = 2 AND sum(b) > 1", "move the condition to HAVING sum(…) … after GROUP BY a"),
+        (
+            "SELECT x FROM (SELECT a AS x FROM t WHERE sum(b) > (1 + 2)) AS u WHERE x > 1",
+            "replace WHERE by GROUP BY a HAVING sum(b) > (1 + 2)",
+        ),
+        ("SELECT a FROM t WHERE (sum(b) > 1) LIMIT 3", "replace WHERE by GROUP BY a HAVING (sum(b) > 1)"),
+        (
+            "SELECT a FROM t WHERE a IN (SELECT c FROM u) AND (sum(b)) > 1;",
+            "move the condition to HAVING sum(…) … after GROUP BY a",
+        ),
+    ],
+)
+def test_a_condition_with_an_aggregate_moves_to_having(query: str, hint: str) -> None:
+    assert having_hint(query, query.index("sum("), "sum") == hint
+
+
+def test_a_query_that_is_not_tokens_gets_a_general_hint() -> None:
+    assert having_hint("SELECT 'a", 0, "sum") == "write the condition after GROUP BY, as HAVING sum(…) …"
+
+
+@pytest.mark.parametrize(
+    ("query", "relations"),
+    [
+        ("SELECT a FROM t ORDER BY zz", ["t"]),
+        ("SELECT a FROM db.t AS x JOIN `my t` ON x.a = 1, u GROUP BY a HAVING max(zz) > 1", ["db.t", "`my t`", "u"]),
+        ("SELECT a FROM (SELECT b AS a FROM t) AS x ORDER BY zz", [""]),
+        ("SELECT a FROM range(3) SORT BY zz", [""]),
+        ("SELECT zz FROM t ORDER BY a", None),
+        ("SELECT a FROM t WHERE zz > 1 ORDER BY a", None),
+        ("SELECT a FROM t GROUP BY zz", None),
+        ("SELECT DISTINCT a FROM t ORDER BY zz", None),
+        ("SELECT a FROM t UNION ALL SELECT a FROM u ORDER BY zz", None),
+        ("SELECT a FROM t UNION ALL SELECT a FROM u GROUP BY a HAVING max(zz) > 1", ["u"]),
+        ("SELECT a FROM t WHERE a IN (SELECT b FROM u ORDER BY zz) ORDER BY a", ["u"]),
+    ],
+)
+def test_relations_whose_columns_a_clause_after_from_may_name(query: str, relations: list[str] | None) -> None:
+    assert relations_before(query, query.index("zz")) == relations
