@@ -18,8 +18,9 @@ HIDDEN = "[secret]"
 _HEADER = re.compile(r"(\b(?:invalid|illegal)\b[^\n]*?\bheader value\b).*", re.IGNORECASE)
 """Clients refuse a header with a message that contains the header's value, which is often a credential."""
 
-_SHORTEST_KNOWN = 6
-"""The length from which on a secret is replaced in messages of any origin. A shorter one may be an ordinary word."""
+_SHORTEST_KNOWN = 8
+"""The minimum length of the secrets that are replaced in messages of any origin. A shorter secret may be an ordinary
+word."""
 
 _known: set[str] = set()
 _lock = threading.Lock()
@@ -49,18 +50,23 @@ def remember_secret(value: str) -> SecretText:
 
 
 def without_known_secrets(message: str) -> str:
-    """A message in which ``[secret]`` replaces all secrets that this process has read for options, except short
-    ones."""
+    """A message in which ``[secret]`` replaces all secrets that this process has read for options.
+
+    Secrets of fewer than eight characters remain, and so does a secret inside a longer word, because a word of the
+    message may equal a secret by chance.
+    """
     with _lock:
         known = tuple(_known)
-    return _without(message, known)
+    return _without(message, known, whole=True)
 
 
-def _without(message: str, secrets: Iterable[str]) -> str:
+def _without(message: str, secrets: Iterable[str], *, whole: bool = False) -> str:
     message = _HEADER.sub(r"\1: a credential contains a line break, or a blank at its beginning", message)
     forms = {form for secret in secrets for form in _forms(secret)}
     for form in sorted(forms, key=len, reverse=True):
-        message = message.replace(form, HIDDEN)
+        if form in message:
+            pattern = rf"(?<!\w){re.escape(form)}(?!\w)" if whole else re.escape(form)
+            message = re.sub(pattern, HIDDEN, message)
     return message
 
 
