@@ -167,11 +167,11 @@ def shell(
         typer.Option("--file", "-f", metavar="FILE", help="Run the statements of this file, then exit."),
     ] = None,
 ) -> None:
-    """Run statements interactively, or the statements of -c, of -f or of a pipe.
+    """Run statements interactively, or run the statements given by -c, by -f or by a pipe.
 
     With -c, -f or a pipe, the first error ends the run. The exit status is 0 if all statements succeeded, 1 if a
-    statement failed or the statements end inside a BEGIN UNSAFE block, 3 if one lacks a confirmation, and 130 after
-    Ctrl-C. In these modes, statements that only read the catalog do not start Spark.
+    statement failed or the statements end inside a BEGIN UNSAFE block, 3 if a statement lacks a confirmation, and 130
+    after Ctrl-C. In these modes, statements that only read the catalog do not start Spark.
     """
     from rw_sql.cli.shell.loop import run_shell
 

@@ -1,10 +1,10 @@
-"""Stops all processes that a run of tests, of the demo, of benchmarks or of proofs has started, however the run itself
-ends.
+"""Stops all processes that a run of tests, of the demo, of benchmarks or of proofs has started, no matter how the run
+itself ends.
 
 Every process that the run starts, directly or indirectly (including brokers, JVMs and servers), inherits a mark in its
 environment. A keeper, a small process that outlives the run, waits for the run's end and then stops every process with
-the run's mark. If the keeper was killed too, the next run stops the processes that are left. On Linux, ``/proc`` shows
-environments; on other systems, ``ps`` does.
+the run's mark. If the keeper was killed too, the next run stops the processes that are left. The environments of
+processes are read from ``/proc`` on Linux and with ``ps`` on other systems.
 
 The keeper runs this file as a script, so only the standard library may be imported at the top.
 """
@@ -23,18 +23,19 @@ MARK = "RW_SQL_STARTED_BY"
 """The environment variable with the mark: the process id, start time and (on Linux) namespace of the run's process."""
 
 _END_SECONDS = 8.0
-"""The time in seconds that the remaining processes have to end before they are killed."""
+"""The time in seconds in which the remaining processes must end. Afterwards, they are killed."""
 _LOOK_SECONDS = 0.05
 
 _held: list[int] = []
 """This process's ends of the pipes to its keepers, as file descriptors.
 
-The pipes stay open until this process ends. When a pipe is closed, its keeper knows that the process has ended.
+The pipes stay open until this process ends. A keeper detects the end of this process when the keeper's pipe is closed.
 """
 
 
 def keep_tidy() -> None:
-    """Marks all processes that this process starts from now on, so that they end with it.
+    """Marks all processes that this process starts from now on, so that these processes are stopped when this process
+    ends.
 
     Also stops processes that earlier runs left behind.
     """
@@ -43,7 +44,7 @@ def keep_tidy() -> None:
     environment = {name: value for name, value in os.environ.items() if name != MARK}
     reading, writing = os.pipe()
     try:
-        # In a separate session, so that Ctrl-C at the terminal does not reach it.
+        # The keeper runs in a separate session, so that Ctrl-C at the terminal does not reach the keeper.
         subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, mark],
             stdin=reading,
@@ -83,8 +84,8 @@ def _namespace() -> str:
 
 
 def _start_of(pid: int) -> str:
-    """The start time of a process, as a string to compare with others from this machine; empty if there is no such
-    process."""
+    """The start time of a process, as a string that can be compared with other start times from this machine. Empty if
+    there is no such process."""
     if Path("/proc/self/stat").exists():
         try:
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -31,6 +31,6 @@ def run_pyspark(arguments: list[str]) -> NoReturn:
         # bars again.
         settings = [*delta_options(), "--conf", "spark.ui.showConsoleProgress=false"]
         command = [str(home / "bin" / "pyspark"), *settings, *arguments]
-        # Replaces this process, so that signals (including Ctrl-C) reach the shell, and no kill leaves the shell
-        # running.
+        # The shell replaces this process, so that signals (including Ctrl-C) reach the shell, and so that the shell
+        # does not continue to run if this process is killed.
         os.execve(command[0], command, environment)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 STARTING = "starting Spark (the first start downloads Delta Lake)"
 
 _LINE_AFTER = 5.0
-"""If Spark is still starting after this many seconds, a line reports it on a stream that cannot be redrawn in place,
-such as a log file."""
+"""On a stream that cannot be redrawn in place, such as a log file, a status line is printed if Spark is still starting
+after this many seconds."""
 
 
 @contextmanager
@@ -47,9 +47,10 @@ def spark_for(
 
     With ``run_jobs=False`` the process runs no jobs; ``config`` adds Spark settings. The JVM's output goes to a
     temporary file, which is printed if the JVM does not start, and is otherwise deleted at the end of the command.
-    ``uses_archive``: the JVM loads its classes from an archive (:mod:`rw_sql.session.class_archive`). ``status`` shows
-    that Spark is starting; without it, one line is printed at a terminal. Raises SqlError RW404 if Java is missing.
-    Java is checked first, because loading Spark's Python part alone takes seconds on a slow machine.
+    ``uses_archive`` is True if the JVM loads its classes from an archive (:mod:`rw_sql.session.class_archive`).
+    ``status`` shows that Spark is starting. Without ``status``, one line is printed at a terminal. Raises SqlError
+    RW404 if Java is missing. Java is checked first, because loading Spark's Python part alone takes seconds on a slow
+    machine.
     """
     check_java()
     stderr = console_for(sys.stderr)
@@ -76,7 +77,8 @@ def start_spark(
 ) -> SparkSession:
     """Starts Spark and attaches to a warehouse. If that fails, ``on_failure`` receives the output of the JVM.
 
-    ``is_beside_prompt``: another thread uses the terminal at the same time, in a block of :func:`beside_prompt`.
+    ``is_beside_prompt`` is True if another thread uses the terminal at the same time, in a block of
+    :func:`beside_prompt`.
     """
     from rw_sql.runtime.spark.jar_cache import CLASS_PATH
     from rw_sql.runtime.spark.jvm import gateway
@@ -92,7 +94,8 @@ def start_spark(
     config = with_archive(config or {}, archive)
     with tempfile.TemporaryFile() as messages, _outliving(archive is not None and archive.is_made):
         saved = os.dup(2)
-        # The JVM inherits the file as its standard error and keeps it; this process's own is restored afterwards.
+        # The JVM inherits the file as its standard error and keeps it. The standard error of this process is restored
+        # afterwards.
         os.dup2(messages.fileno(), 2)
         has_started = False
         try:
@@ -114,9 +117,9 @@ def beside_prompt() -> Iterator[None]:
     """A context manager for a thread that uses the terminal while another thread calls :func:`start_spark`.
 
     Inside the block, Python's standard error is a copy that still writes to the terminal while the start redirects the
-    original descriptor. The thread with the prompt must replace ``sys.stderr``, because prompt_toolkit replaces it too
-    while a prompt is shown. Another thread would later restore the stream of a prompt that has ended, which writes
-    nothing.
+    original descriptor. The thread with the prompt must replace ``sys.stderr``, because prompt_toolkit also replaces
+    ``sys.stderr`` while a prompt is shown. If another thread replaced ``sys.stderr``, that thread would later restore
+    the stream of a prompt that has ended, and this stream writes nothing.
     """
     before = sys.stderr
     sys.stderr = own_stderr()
@@ -131,7 +134,7 @@ def _outliving(is_needed: bool) -> Iterator[None]:
     """A context manager for the start of a JVM that writes its archive after this process has ended.
 
     A program that reads this process's standard output would otherwise wait for that JVM, so the JVM gets another
-    output. The JVM does not inherit the keeper's mark either, because the keeper would stop it.
+    output. The JVM does not inherit the keeper's mark either, because the keeper would stop a JVM with this mark.
     """
     if not is_needed:
         yield

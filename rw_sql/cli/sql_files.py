@@ -31,8 +31,8 @@ def folder_files(folder: str) -> list[str]:
 def files_below(folder: Path, is_wanted: Callable[[Path], bool], above: tuple[Path, ...] = ()) -> Iterator[Path]:
     """The files of a folder and its subfolders that ``is_wanted`` accepts, except hidden ones.
 
-    ``above`` are the real paths of the folders above. A link to one of these folders is not followed, because following
-    it would never end. Raises SqlError for a folder or a link that cannot be read.
+    ``above`` are the real paths of the folders above. A link to one of these folders is not followed, because such
+    links would be followed without end. Raises SqlError for a folder or a link that cannot be read.
     """
     real = folder.resolve()
     if real in above:
@@ -60,6 +60,6 @@ def _unreadable(path: Path, why: str) -> SqlError:
 
 
 def files_of(paths: Sequence[str]) -> list[str]:
-    """The paths, in which each folder's SQL files replace the folder. Raises SqlError for a folder without SQL
+    """The paths, with each folder replaced by the folder's SQL files. Raises SqlError for a folder without SQL
     files."""
     return [file for path in paths for file in (folder_files(path) if Path(path).is_dir() else [path])]

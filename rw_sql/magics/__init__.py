@@ -19,7 +19,7 @@ def load(shell: Any) -> None:
     shell.register_magic_function(StatementMagic(shell).run, magic_kind="line_cell", magic_name="rw")
     completer = getattr(shell, "Completer", None)
     if completer is not None:
-        # The extension may be loaded again.
+        # If the extension is loaded a second time, the new matcher replaces the old one.
         others = [known for known in completer.custom_matchers if getattr(known, "matcher_identifier", "") != MATCHER]
         completer.custom_matchers[:] = [*others, make_matcher(shell)]
     add_lexer(shell)

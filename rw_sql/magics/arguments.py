@@ -21,8 +21,8 @@ _ASSIGNMENT = re.compile(r"\s*([^\W\d]\w*)\s*<<\s*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """The options of a cell. ``frame_name`` is the variable for the last result as a DataFrame, ``result_name`` the
-    variable for the result itself."""
+    """The options of a cell. ``frame_name`` is the variable for the last result as a DataFrame, and ``result_name`` is
+    the variable for the result itself."""
 
     is_confirmed: bool = False
     tokens: frozenset[str] = frozenset()
@@ -32,7 +32,7 @@ class Arguments:
 
 
 def read_arguments(line: str) -> Arguments:
-    """Parses the first line of a cell. Raises UsageError, with the usage, if it is invalid."""
+    """Parses the first line of a cell. Raises UsageError, which shows the usage, if the line is invalid."""
     result_name, line = read_assignment(line)
     try:
         words = shlex.split(line)

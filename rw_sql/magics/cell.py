@@ -43,9 +43,10 @@ class StatementMagic:
     def run(self, line: str, cell: str | None = None) -> CellResult | None:
         """Runs the statement on the line, or the cell's statements, and shows each result when it arrives.
 
-        Returns the last result, so that IPython shows it. ``NAME <<`` assigns it instead of showing it; ``-o NAME``
-        additionally assigns its DataFrame. ``:name`` refers to a variable from ``--var``, from ``\\set`` in this or
-        an earlier cell, or of the notebook. ``%rw watch [SECONDS]`` shows the jobs until it is interrupted.
+        Returns the last result, so that IPython shows it. ``NAME <<`` assigns the last result to a variable instead of
+        showing it. ``-o NAME`` assigns the DataFrame of the last result to a variable, and the result is still shown.
+        ``:name`` refers to a variable from ``--var``, to a variable from ``\\set`` in this or an earlier cell, or to a
+        variable of the notebook. ``%rw watch [SECONDS]`` shows the jobs until it is interrupted.
         """
         if cell is None:
             words = line.split()
@@ -84,7 +85,7 @@ class StatementMagic:
             if found is not None:
                 last, is_shown = found, done < len(parts)
                 if is_shown:
-                    show_result: Callable[[object], object] = display  # IPython has no type annotation for this.
+                    show_result: Callable[[object], object] = display  # IPython has no type annotation for display.
                     show_result(found)
 
         own = {**self._settings, **arguments.variables}
@@ -141,8 +142,8 @@ class StatementMagic:
 
     @contextmanager
     def _aborting_block(self) -> Iterator[None]:
-        """A context manager that aborts an open BEGIN UNSAFE block after an error: COMMIT must not run a block that
-        lacks a statement."""
+        """A context manager that aborts an open BEGIN UNSAFE block after an error: COMMIT must not run a block without
+        the failed statement."""
         try:
             yield
         except BaseException:
@@ -178,8 +179,9 @@ class StatementMagic:
 
 
 def choose_answer(arguments: Arguments, *, can_ask: bool) -> Callable[[Question], bool] | None:
-    """The function that confirms a cell's unsafe statements: because of the cell's options or, if ``can_ask``, after a
-    question to the user. None if neither is possible."""
+    """The function that decides whether a cell's unsafe statements are confirmed. The options of the cell can confirm a
+    statement. If the options do not confirm the statement and ``can_ask`` is True, the function asks the user. None if
+    neither the options nor the user can confirm."""
     if not (arguments.is_confirmed or arguments.tokens or can_ask):
         return None
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 _MOST_ROWS = 200
-"""The number of rows that are read for display. The DataFrame has all rows."""
+"""The maximum number of rows that are read for display. The DataFrame has all rows."""
 
 
 class CellResult:
-    """The rows of one statement. IPython displays them as a table of the first rows.
+    """The rows of one statement. IPython displays the first rows as a table.
 
-    ``df`` is the Spark DataFrame; each action on it runs the query again. :meth:`to_pandas` and :meth:`to_arrow`
-    read all rows into the memory of this process. ``is_plan``: the rows are those of EXPLAIN.
+    ``df`` is the Spark DataFrame; each action on it runs the query again. :meth:`to_pandas` and :meth:`to_arrow` read
+    all rows into the memory of this process. ``is_plan`` is True if the rows are the result of EXPLAIN.
     """
 
     def __init__(self, frame: DataFrame, *, is_plan: bool = False) -> None:

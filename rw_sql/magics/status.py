@@ -1,4 +1,5 @@
-"""The status of a statement in a notebook's output: the time that has passed, and the jobs that it waits for."""
+"""The status of a statement in a notebook's output: the time that has passed, and the jobs for which the statement
+waits."""
 
 from __future__ import annotations
 

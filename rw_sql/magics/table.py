@@ -33,7 +33,8 @@ class ResultTable:
     """A result that IPython displays; all values are escaped.
 
     ``numbers`` is True for columns of numbers, which are right-aligned. A value of several lines, such as a preview, is
-    shown in a fixed-width font. ``is_plan``: the rows are the result of EXPLAIN and are shown as one text or picture.
+    shown in a fixed-width font. ``is_plan`` is True if the rows are the result of EXPLAIN and are shown as one text or
+    picture.
     """
 
     def __init__(self, rows: Rows, numbers: Sequence[bool] = (), *, is_plan: bool = False) -> None:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 class CellVariables(Mapping[str, str]):
-    """The variables of a cell by name. ``own`` variables take precedence (None: unset) over the notebook's variables
-    whose values are strings, numbers, booleans or times."""
+    """The variables of a cell by name. The variables in ``own`` (None: unset) take precedence over the notebook's
+    variables. Of the notebook's variables, only those whose values are strings, numbers, booleans or times are
+    included."""
 
     def __init__(self, own: Mapping[str, str | None], namespace: Mapping[str, Any]) -> None:
         self._own = own
@@ -81,8 +82,9 @@ def as_text(value: object) -> str | None:
 
 
 def _as_python(value: object) -> object:
-    """Converts NumPy's booleans and times to Python's. Other values are returned unchanged: NumPy's numbers are
-    numbers of Python's ``numbers`` module, and their text has no more digits than they need."""
+    """Converts NumPy's booleans and times to Python's. Other values are returned unchanged. NumPy's numbers need no
+    conversion, because they are registered as numbers in Python's ``numbers`` module, and their text contains no
+    superfluous digits."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return value
@@ -90,6 +92,6 @@ def _as_python(value: object) -> object:
         return bool(value)
     if isinstance(value, numpy.datetime64):
         made = value.item()
-        # A unit that datetime lacks, such as nanoseconds, makes a number of units.
+        # For a unit that datetime lacks, such as nanoseconds, item() returns the number of units.
         return value.astype("datetime64[us]").item() if isinstance(made, int) else made
     return value

@@ -1,5 +1,5 @@
-"""``%rw watch``: shows the jobs with their lags, rates and backfills, and updates them in place until the cell is
-interrupted."""
+"""``%rw watch``: shows the jobs with their lags, rates and backfills, and updates the display in place until the cell
+is interrupted."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class _NoStatus:
 def watch(look: Callable[[], WarehouseStatus], seconds: float, looks: int | None = None) -> None:
     """Displays a status and updates it every ``seconds``, until Ctrl-C or for ``looks`` updates.
 
-    If the status cannot be read, it shows the error and the last status, and tries again. An interrupt ends the call
-    without an error; the last status stays visible.
+    If the status cannot be read, the function displays the error and the last status, and tries again. An interrupt
+    ends the call without an error; the last status stays visible.
     """
     show: Any = display
     last: WarehouseStatus | None = None

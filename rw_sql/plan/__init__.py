@@ -5,7 +5,8 @@ Planning has no side effects and does not use Spark.
 *Lowering* a statement means computing its plan. ``lower`` dispatches to a function in ``statements``, which reads facts
 through an ``Inspector`` (``ports``) and returns a plan (``result``): steps, messages, and the preview for the operator.
 
-Each of these packages and modules imports only the ones after it in this list: ``offline`` and ``deploy``, ``lower``,
-``statements``, ``effects`` and ``queries``, ``checks`` and ``result``, ``ports``. All of them may import ``model``, and
-``runtime`` imports them. Begin with ``lower``, then ``statements/source/source.py``.
+In the following list, each package or module imports only packages that come after it: ``offline`` and ``deploy``,
+``lower``, ``statements``, ``effects`` and ``queries``, ``checks`` and ``result``, ``ports``. All packages of the list
+may import ``model``. ``runtime`` imports the packages of the list. Begin with ``lower``, then
+``statements/source/source.py``.
 """

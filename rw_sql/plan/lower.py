@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 _OF_SESSION = (ast.ShowParameter, ast.ShowCreate, ast.ShowObjects)
-"""Statements whose result depends on the search path itself, not only on the objects to which it resolves unqualified
-names."""
+"""Statements whose result depends on the search path itself. The result of other statements depends only on the objects
+that the search path finds."""
 
 
 def _told(statement: ast.Statement, what: str) -> Plan:
@@ -46,8 +46,8 @@ def lower(
     """The plan of one statement. The inspector provides the facts on which the plan depends. Raises SqlError, and
     changes nothing.
 
-    ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources``: new sources are
-    shared by default. ``search_path`` are the schemas in which unqualified names are looked up.
+    ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources`` is True if new
+    sources are shared by default. ``search_path`` are the schemas in which unqualified names are looked up.
     """
     statement = resolved(statement, snapshot, search_path, query_dialect)
     refused = unsupported(statement)

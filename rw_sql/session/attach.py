@@ -136,7 +136,8 @@ def initial_jars(warehouse: str | None, config: Mapping[str, str]) -> dict[str, 
     """The settings with which :func:`connect` adds the jars of Delta and of the warehouse's store to a new Spark
     session.
 
-    If ``PYSPARK_GATEWAY_PORT`` is set, spark-submit has already started the JVM.
+    If ``PYSPARK_GATEWAY_PORT`` is set, spark-submit has already started the JVM, so the settings cannot affect how the
+    JVM starts.
     """
     starts_jvm = gateway() is None and "PYSPARK_GATEWAY_PORT" not in os.environ
     return jar_settings(_packages(warehouse_at(warehouse)), config, starts_jvm=starts_jvm)
@@ -146,7 +147,7 @@ def _leave_out_checksums(spark: SparkSession) -> None:
     """Stops this JVM from writing a hidden ``.crc`` checksum file for each local file. (delta-rs does not write such
     files either.)
 
-    If Hadoop's native library is missing, Hadoop starts a process for every file that it creates, which takes
+    If Hadoop's native library is missing, Hadoop starts a process for every file that it creates, and this start takes
     milliseconds. Without this function, four of the eight files that a streaming batch writes would be ``.crc`` files.
     """
     local = java_class(spark, "java.net.URI")("file:///")
@@ -163,16 +164,17 @@ def attach(
 ) -> Attached:
     """Extends an existing session: from now on ``spark.sql`` accepts rw_sql's statements.
 
-    If no other process runs the jobs of the resource group (default: ``default``), this process runs them, unless every
-    session of this process is attached with ``run_jobs=False``. A session of Spark Connect never runs jobs: it passes
-    its statements to the process that runs them. If the session is attached to another warehouse, the call detaches it
-    from that warehouse; if the call fails, the session stays attached to that warehouse. Raises SqlError DELTA_MISSING,
-    with the command line to use, if the session was built without Delta.
+    If no other process runs the jobs of the resource group (default: ``default``), this process runs them. This process
+    does not run the jobs if all of its sessions are attached with ``run_jobs=False``. A session of Spark Connect never
+    runs jobs: it passes its statements to the process that runs them. If the session is attached to another warehouse,
+    the call detaches the session from that warehouse. If the call fails, the session stays attached to the other
+    warehouse. Raises SqlError DELTA_MISSING, with the command line to use, if the session was built without Delta.
     """
     if resource_group is not None:
         resource_group = require_group_name(resource_group)
     is_remote = is_connect_session(spark)
-    spark = cast("SparkSession", spark)  # Both classes have the methods that are used here.
+    # The session classes of Connect and of classic Spark both have the methods used here.
+    spark = cast("SparkSession", spark)
     ended = attached_to(spark)
     if ended is not None:
         ended._runtime.context.sessions.require_alive()
@@ -201,7 +203,7 @@ def attach(
 
 
 def _open(spark: SparkSession, location: Warehouse, resource_group: str | None) -> WarehouseRuntime:
-    """The warehouse in this process, which is opened unless a session is attached to it."""
+    """Returns the warehouse in this process. Opens the warehouse if no session is attached to it."""
     runtime = _runtimes.get(location.uri)
     if runtime is not None and not runtime.context.sessions.is_alive():
         runtime.stop()
@@ -221,9 +223,9 @@ def _open_connect(location: Warehouse) -> ConnectRuntime:
 
 
 def _attach(spark: SparkSession, runtime: AttachedRuntime, present: Attached | None, *, run_jobs: bool) -> Attached:
-    """Attaches a session to an open warehouse, in place of ``present``, whose jobs run until then.
-
-    If this fails, the session stays attached to ``present``, and the jobs of ``present`` do not stop.
+    """Attaches a session to an open warehouse. The new attachment replaces the attachment ``present``, whose jobs run
+    until this replacement. If attaching fails, the session stays attached to ``present``, and the jobs of ``present``
+    do not stop.
     """
     undo = ExitStack()
     try:
@@ -233,8 +235,7 @@ def _attach(spark: SparkSession, runtime: AttachedRuntime, present: Attached | N
         undo.callback(_release, runtime)
         if present is not None:
             _set_aside(present)
-        # Creates the session's views before the jobs start: while jobs start, creating a view takes fifty times as
-        # long.
+        # Creates the session's views before the jobs start: creating a view takes fifty times as long while jobs start.
         attached = ConnectAttached(spark, runtime) if isinstance(runtime, ConnectRuntime) else Attached(spark, runtime)
         undo.callback(attached._remove_views)
         if run_jobs:
@@ -258,7 +259,7 @@ def _attach(spark: SparkSession, runtime: AttachedRuntime, present: Attached | N
 
 
 def _servers_to_end(attached: Attached) -> tuple[str, ...]:
-    """The addresses of the metrics servers that end if this session leaves its warehouse."""
+    """The addresses of the metrics servers that stop when this session is detached from its warehouse."""
     runtime = attached._runtime
     if runtime.users > 1:
         return ()
@@ -349,7 +350,7 @@ def status_shown(attached: Attached) -> AbstractContextManager[None]:
 
 
 def attached_to(spark: SparkSession) -> Attached | None:
-    """The attachment of a session; None if it is not attached."""
+    """The attachment of a session; None if the session is not attached."""
     found = spark.__dict__.get(_ATTRIBUTE)
     return found if isinstance(found, Attached) else None
 

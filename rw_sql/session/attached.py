@@ -68,7 +68,8 @@ logger = logging.getLogger(__name__)
 _USE = re.compile(r"\s*USE\b", re.IGNORECASE)
 
 _BLOCK = re.compile(rf"{BLANK}*+(?:BEGIN|EXECUTE)\b", re.IGNORECASE)
-"""Matches statements that may have run in part when Spark reports a missing table; they are not run again."""
+"""Matches statements that may have run in part before Spark reports a missing table. Such a statement is not run
+again."""
 
 _COMPLETE = "the statement itself is complete, but its result is not shown"
 
@@ -96,7 +97,7 @@ class AttachedRuntime(Protocol):
         ...
 
     def run_jobs(self) -> None:
-        """Lets this process run the jobs from now on."""
+        """Allows this process to run the jobs from now on."""
         ...
 
     def stop(self) -> None:
@@ -132,8 +133,8 @@ class WarehouseRuntime:
         return self.executor.run(statement, state)
 
     def run_jobs(self) -> None:
-        """Lets this process run the jobs from now on. Has an effect if all earlier sessions were attached with
-        ``run_jobs=False``."""
+        """Allows this process to run the jobs from now on. Has an effect only if all earlier sessions were attached
+        with ``run_jobs=False``."""
         if self.owner is None:
             owner = Owner(self.context)
             owner.start()
@@ -155,10 +156,11 @@ class WarehouseRuntime:
 
 
 class Attached:
-    """A Spark session that accepts rw_sql's statements and is attached to the warehouse in which they take effect.
+    """A Spark session that accepts rw_sql's statements and is attached to a warehouse, in which these statements take
+    effect.
 
-    ``ask`` is a function that is called with a :class:`Question` before each unsafe statement. It is None if nobody can
-    answer the question.
+    ``ask`` is a function that is called with a :class:`Question` before each unsafe statement. ``ask`` is None if
+    nobody can answer the question.
     """
 
     def __init__(self, spark: SparkSession, runtime: AttachedRuntime) -> None:
@@ -191,8 +193,8 @@ class Attached:
             self._views.remove(views)
 
     def _restore_views(self) -> None:
-        """Creates the views again after :meth:`_remove_views`. A failure only causes a warning; the next statement
-        tries again."""
+        """Creates the views again after :meth:`_remove_views`. A failure only causes a warning, and the next statement
+        tries again to create the views."""
         if self._views not in self._runtime.views:
             self._runtime.views.append(self._views)
         try:
@@ -237,7 +239,8 @@ class Attached:
 
     @property
     def why_ended(self) -> str | None:
-        """The reason why this process has permanently stopped running the warehouse's jobs; None if it has not."""
+        """The reason why this process has permanently stopped running the warehouse's jobs; None if this process has
+        not stopped running them."""
         owner = self._runtime.owner
         return owner.why_ended if owner is not None else None
 
@@ -271,7 +274,8 @@ class Attached:
         self._state.on_progress = tell
 
     def serve_metrics(self, where: str) -> int:
-        """Serves the warehouse's Prometheus metrics at ``port`` (loopback only) or ``host:port``; returns the port.
+        """Serves the warehouse's Prometheus metrics, and returns the port. ``where`` is either ``port`` (loopback only)
+        or ``host:port``.
 
         The server runs until the warehouse's last session is detached. Raises SqlError INVALID_PARAMETER if the address
         is invalid or in use.
@@ -339,7 +343,7 @@ class Attached:
             with self._store_errors():
                 return self._runtime.run(text, statement, self._state)
         except Py4JError:
-            # A failure after the commit raises an SqlError, so this Py4JError comes from before the commit.
+            # A failure after the commit raises an SqlError, so this Py4JError occurred before the commit.
             self._runtime.context.sessions.require_alive(NOTHING_CHANGED)
             raise
 
@@ -350,9 +354,10 @@ class Attached:
     def _show(self, *, is_moved: bool) -> None:
         """Makes the session's views of rw_sql's objects match the catalog after a statement.
 
-        ``is_moved``: the statement changed the schemas in which unqualified names are looked up.
+        ``is_moved`` is True if the statement changed the schemas in which unqualified names are looked up.
 
-        The statement has already taken effect, so a failure only causes a warning; the next statement tries again.
+        The statement has already taken effect, so a failure only causes a warning, and the next statement updates the
+        views again.
         """
         try:
             self._views.refresh()
@@ -415,7 +420,7 @@ class Attached:
         parsed = bound_statement(text, args, fields).complete
         sources = sources_in(self._seen, parsed)
         if sources and (unclosed_quote(parsed) or unclosed_bracket(parsed)):
-            sources = ()  # Spark refuses the statement; the sources' names may be in a comment.
+            sources = ()  # Spark refuses such a statement. The names that were found may be part of a comment.
         try:
             with (
                 self._store_errors(),
@@ -478,8 +483,8 @@ def other_kinds(attached: Attached) -> dict[str, str]:
 
 
 def _default_ask() -> Callable[[Question], bool] | None:
-    """The default confirmation: asks the operator if this is an interactive Python prompt on a terminal; None
-    elsewhere.
+    """The function that confirms statements by default. At an interactive Python prompt on a terminal, this function
+    asks the operator; elsewhere, the result is None.
 
     Python sets ``sys.ps1`` only after the startup file, which may have attached the session.
     """

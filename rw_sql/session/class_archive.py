@@ -1,13 +1,13 @@
-"""An archive of the classes of a JVM, from which later JVMs load these classes faster.
+"""An archive of the classes of a JVM. Later JVMs load these classes faster from the archive.
 
 A JVM of Spark reads and checks about 20,000 classes before it has run its first statement. Java can write the classes
 of a process into a file when the process ends (a dynamic CDS archive, JEP 350), and map that file into later processes.
 :func:`class_archive` returns the JVM options that make Java write and map this file. The archives are files in the
-user's cache folder, one for each Java, each set of jars and each set of options.
+user's cache folder, one for each combination of a Java version, a set of jars and a set of options.
 
-A JVM of Java 17 that maps a damaged archive ends with a fatal error. Therefore a short-lived JVM first maps each new
-archive; only then does the archive get its final name. The name contains the file's size in bytes, so that a file that
-is truncated later is not used.
+A JVM of Java 17 that maps a damaged archive ends with a fatal error. Therefore, a short-lived JVM first maps each new
+archive. If this succeeds, the archive gets its final name. The name contains the file's size in bytes, so that a file
+that is truncated later is not used.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 """The JVM options that keep Java from reporting on standard output why it cannot use or write an archive."""
 
 _MOST_BYTES = 600_000_000
-"""The free space, in bytes, that must exist before a new archive is written; the file itself has about 200 MB."""
+"""The free space, in bytes, that must exist before a new archive is written; the archive has a size of about 200 MB."""
 
 _KEPT = 4
 _UNUSED_SECONDS = 30 * 86_400.0
@@ -91,9 +91,9 @@ def class_archive(config: Mapping[str, str], class_path: Sequence[Path] = ()) ->
 
     ``class_path`` are the jars on the JVM's class path besides Spark's own. Returns None if archives are disabled, if
     the options of the JVM already name an archive, or if the class path may contain a folder with files. Also returns
-    None if the cache folder cannot be written or is not private to this user. The same applies if a new archive would
-    be needed, but this process runs in CI, or the cache folder has too little free space or a path with spaces. Raises
-    SqlError JAVA_MISSING.
+    None if the cache folder cannot be written or is not private to this user. If a new archive would have to be
+    written, also returns None in each of these cases: this process runs in CI, the disk of the cache folder has too
+    little free space, or the path of the cache folder contains spaces. Raises SqlError JAVA_MISSING.
     """
     settings = {**defaults_of_file(), **config}
     given = " ".join([settings.get(JAVA_OPTIONS, ""), *(os.environ.get(name, "") for name in _VARIABLES)])
@@ -168,7 +168,8 @@ def _usable(folder: Path, key: str) -> Path | None:
 
 
 def _accepted(folder: Path, key: str, given: str) -> Path | None:
-    """The archive that an earlier JVM has written, if a JVM can map it; otherwise None, and the file is deleted."""
+    """Returns the archive that an earlier JVM has written, if a JVM can map it. Otherwise, deletes the file and returns
+    None."""
     for new in folder.glob(f"{key}.*.new"):
         class_path = new.with_suffix(".classpath")
         size = new.stat().st_size

@@ -103,7 +103,7 @@ def wrap_connect(
     for_spark: Callable[[SparkSession, str], str],
     shown: Callable[[Attached], AbstractContextManager[None]],
 ) -> None:
-    """Makes the ``sql`` and ``table`` of Spark Connect's sessions accept rw_sql's statements and names."""
+    """Makes the methods ``sql`` and ``table`` of Spark Connect's sessions accept rw_sql's statements and names."""
     from pyspark.sql.connect.readwriter import DataFrameReader
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 

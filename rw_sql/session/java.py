@@ -25,12 +25,12 @@ _suitable: dict[Path, str] = {}
 
 
 def check_java() -> None:
-    """Checks that the Java version that Spark will start is new enough. Raises SqlError RW404 if it is not; the hint
-    says how to fix that.
+    """Checks that the Java version that Spark will start is new enough. Raises SqlError RW404 if the Java version is
+    not new enough. The hint of the error states how to install or select a suitable version.
 
-    Spark starts ``$JAVA_HOME/bin/java`` if JAVA_HOME is set, otherwise the first ``java`` on the PATH. Commands
-    check this before they report that Spark is starting, and :func:`rw_sql.connect` checks again. A successful check
-    is cached, so Java is started only once for it.
+    Spark starts ``$JAVA_HOME/bin/java`` if JAVA_HOME is set, otherwise the first ``java`` on the PATH. Commands call
+    this function before they report that Spark is starting, and :func:`rw_sql.connect` calls it again. A successful
+    check is cached, so Java is started only once for this check.
     """
     java, origin = _find_java()
     if java in _suitable:
@@ -72,7 +72,7 @@ def java_version() -> str:
 
 
 def _said(text: str) -> str:
-    """The first line of Java's output that explains why Java failed, as the end of a message."""
+    """The first line of Java's output that explains why Java failed. The line is formatted as the end of a message."""
     lines = (line.strip() for line in text.splitlines() if not line.startswith("Picked up "))
     first = next(filter(None, lines), "")
     return f": {first}" if first else ""

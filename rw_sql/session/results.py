@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from rw_sql.plan.result.plan import Table
 
 MOST_ROWS = 1000
-"""The maximum number of rows shown. A script that needs more rows should write them to a table."""
+"""The maximum number of rows shown. A script that needs more rows should write the rows to a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """A result to display. Every cell is text, or None for NULL. ``has_more``: not all rows are included."""
+    """A result to display. Every cell is text, or None for NULL. ``has_more`` is True if not all rows are included."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | None, ...], ...]
@@ -37,8 +37,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """A result as Python values. ``has_more``: not all rows are included. A TIMESTAMP has the time zone of the
-    session, and a TIMESTAMP_NTZ has none."""
+    """A result as Python values. ``has_more`` is True if not all rows are included. A TIMESTAMP has the time zone of
+    the session, and a TIMESTAMP_NTZ has no time zone."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -102,7 +102,8 @@ def cell_text(value: Any) -> str | None:
         return "\\x" + value.hex()
     if isinstance(value, dict):
         return "{" + ", ".join(f"{cell_text(key)}: {_inner(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, tuple) and hasattr(value, "__fields__"):  # A struct; several fields may have one name.
+    # A struct: several of its fields may have the same name.
+    if isinstance(value, tuple) and hasattr(value, "__fields__"):
         return (
             "{" + ", ".join(f"{name}: {_inner(item)}" for name, item in zip(value.__fields__, value, strict=True)) + "}"
         )

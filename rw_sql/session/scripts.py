@@ -128,13 +128,14 @@ def run_statements(
                 run_part(attached, part, text, file, partial(on_result, shown))
             except BaseException:
                 if part is not parts[-1]:
-                    attached.abort_block()  # COMMIT must not run a block that lacks a statement.
+                    attached.abort_block()  # COMMIT must not run a block without the failed statement.
                 raise
 
 
 def run_dry(spark: SparkSession, texts: Sequence[str]) -> None:
     """Plans rw_sql's statements one by one, each on the catalog that the preceding statements would produce. Raises the
-    SqlError, located in the statement, that the statement itself would raise, except for a missing confirmation."""
+    SqlError that the statement itself would raise, located in the statement. A missing confirmation does not raise an
+    error."""
     dry = _attached(spark).dry_run()
     for text in texts:
         try:
@@ -147,7 +148,7 @@ def interrupted_at(done: int, total: int, place: str, why: str) -> str:
     """The message after Ctrl-C. The message names the interrupted statement and the number of completed statements
     before it.
 
-    ``place`` is the position of the interrupted statement, ``why`` the cause of the interruption, if known.
+    ``place`` is the position of the interrupted statement, and ``why`` is the cause of the interruption, if known.
     """
     before = {0: "no statement ran before it", 1: "the one before it is complete"}.get(
         done, f"the {done} before it are complete"

@@ -1,7 +1,7 @@
 """A hook through which an interactive prompt or a notebook shows the status of a long-running statement.
 
-This package itself prints nothing; the front end installs a display. Commands install none, because they have their
-own status line.
+This package itself prints nothing; the front end installs a display. The commands of ``rw-sql`` install no display,
+because they have their own status line.
 """
 
 from __future__ import annotations

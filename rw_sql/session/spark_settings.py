@@ -1,6 +1,6 @@
 """Spark's settings for a session that rw_sql starts.
 
-The caller's settings take precedence, then ``spark-defaults.conf``, then rw_sql's own.
+The caller's settings take precedence over ``spark-defaults.conf``, which takes precedence over rw_sql's own settings.
 
 ``spark-defaults.conf`` has the format of ``java.util.Properties`` as Spark reads it: one key and value per line,
 separated by spaces, ``=`` or ``:``; lines that begin with ``#`` are comments.
@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 TIME_ZONE = "spark.sql.session.timeZone"
 
 _LISTS = ("spark.sql.extensions", "spark.jars.packages", "spark.jars.excludes", "spark.jars")
-"""The settings that are lists. rw_sql appends to the user's value instead of replacing it."""
+"""The settings that are lists. rw_sql appends its own items to the user's list instead of replacing the list."""
 
 _OWN = {
     "spark.app.name": "rw_sql",
     "spark.scheduler.mode": "FAIR",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    # The defaults (50 tasks in Delta, 200 in Spark) are meant for clusters; on one machine, they cost seconds per
-    # query.
+    # The defaults (50 tasks in Delta, 200 in Spark) are meant for clusters; on one machine, these defaults cost seconds
+    # per query.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "8",
-    # Spark generates dozens of classes for each view; if the cache is too small, each batch compiles them again.
+    # Spark generates dozens of classes for each view; if the cache is too small, each batch compiles these classes
+    # again.
     "spark.sql.codegen.cache.maxEntries": "2000",
-    # A stream adds several executions per second, each with the text of its plan; Spark's default of 1000 fills the
-    # heap.
+    # A stream adds several executions per second, each with the text of its plan. Spark's default of 1000 executions
+    # would fill the heap.
     "spark.sql.ui.retainedExecutions": "50",
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
@@ -50,7 +51,8 @@ def session_settings(
     warehouse_dir: str | None,
     defaults: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The settings of a new session: those in ``given`` and in ``spark-defaults.conf`` override rw_sql's own.
+    """The settings of a new session: the settings in ``given`` and in ``spark-defaults.conf`` override rw_sql's own
+    settings.
 
     ``needed`` are the settings that Delta needs; their lists are merged with the user's lists. ``warehouse_dir`` is the
     default of ``spark.sql.warehouse.dir``; ``defaults`` are further settings that the user's settings override.

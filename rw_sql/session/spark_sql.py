@@ -71,7 +71,8 @@ def wrap_sql(
 ) -> None:
     """Wraps ``sql`` and ``table`` of PySpark's classes, unless they are already wrapped.
 
-    Statements with arguments are always Spark's. Calls on sessions that are not attached use the original method.
+    Statements with arguments are always passed to Spark. Calls on sessions that are not attached use the original
+    method.
 
     ``with_schemas`` rewrites the names in a statement so that Spark can resolve them. ``shown`` shows the status of a
     statement while it runs.
@@ -87,7 +88,7 @@ def wrap_class(
     with_schemas: Callable[[SparkSession, str], str],
     shown: Callable[[_Session], AbstractContextManager[None]],
 ) -> bool:
-    """Wraps ``sql`` of one class of sessions; returns False if that class is wrapped already."""
+    """Wraps ``sql`` of one class of sessions; returns False if the class is wrapped already."""
     original: Callable[..., DataFrame] = session_class.sql
     if hasattr(original, ORIGINAL_SQL):
         return False
@@ -123,8 +124,9 @@ def wrap_class(
             with bound_arguments(spark) if args and isinstance(spark, SparkSession) else nullcontext():
                 return attached.read(text, partial(original, spark, text, *given, **kwargs), args, kwargs)
         except BaseException:
-            # Any failed statement aborts an open BEGIN UNSAFE block, even a statement that was passed to Spark: it may
-            # be a mistyped RESUME, and a COMMIT without the RESUME would leave the source paused.
+            # Any failed statement aborts an open BEGIN UNSAFE block, even a statement that was passed to Spark. The
+            # failed statement may be a mistyped RESUME, and a COMMIT of the block without this RESUME would leave the
+            # source paused.
             attached.abort_block()
             raise
 
@@ -134,7 +136,8 @@ def wrap_class(
 
 
 def _refuse_changes(attached: TakesStatements, statement: BoundStatement) -> None:
-    """Raises SqlError, located in the statement as it was written, if it would change rw_sql's tables."""
+    """Raises SqlError if the statement would change rw_sql's tables. The error is located in the text that the user
+    wrote."""
     try:
         attached.refuse_changes(statement.complete)
     except SqlError as error:
@@ -159,7 +162,7 @@ def wrap_table(
         attached = attached_to(spark)
         if attached is not None:
             attached.before_spark(tableName)
-            # The alias here prevents with_schemas from adding another one.
+            # The alias here prevents with_schemas from adding another alias.
             begin, end = "SELECT * FROM ", " AS t"
             name = with_schemas(spark, f"{begin}{tableName}{end}").removeprefix(begin).removesuffix(end)
             return attached.read(f"{begin}{name}", partial(original, self, name))

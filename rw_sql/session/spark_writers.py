@@ -28,8 +28,8 @@ _WRAPPED = "_rw_sql_original"
 def wrap_writers(refuse: Callable[[SparkSession, str, str], None]) -> None:
     """Wraps the methods, unless they are wrapped already.
 
-    ``refuse`` gets the session, the name of the method and the name of the table; it raises SqlError if the table is
-    one of rw_sql's.
+    ``refuse`` gets the session, the name of the method and the name of the table; ``refuse`` raises SqlError if the
+    table belongs to rw_sql.
     """
     for owner, names, session_of in (
         (DataFrameWriter, ("saveAsTable", "insertInto"), lambda writer: writer._spark),
@@ -53,7 +53,7 @@ def _wrap(
 
     @functools.wraps(original)
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # The first parameter of each method is the name, called name, table or tableName.
+        # The first parameter of each method is the table's name. The parameter is called name, table or tableName.
         name = args[0] if args else next((kwargs[key] for key in ("name", "table", "tableName") if key in kwargs), None)
         if isinstance(name, str):
             refuse(session_of(self), method, name)

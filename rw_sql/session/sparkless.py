@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Context]:
     """A context manager that opens an existing warehouse. With ``only_reads``, nothing is written to the warehouse.
 
-    Raises SqlError UNDEFINED_OBJECT if the warehouse does not exist, and STORE_UNREACHABLE if its store fails, even if
-    that happens later inside the context.
+    Raises SqlError UNDEFINED_OBJECT if the warehouse does not exist, and STORE_UNREACHABLE if the warehouse's store
+    fails, even if the store fails only later, inside the context.
     """
     warehouse = warehouse_at(location)
     sessions = NoSpark()

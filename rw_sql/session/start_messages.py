@@ -54,8 +54,8 @@ def without_start_messages() -> Iterator[None]:
 
 
 class _Filter:
-    """Copies lines, except the start-up lines, from one file descriptor to another. Ends when every writer has closed
-    the descriptor."""
+    """Copies lines, except the start-up lines, from one file descriptor to another. The filter ends when every writer
+    has closed the descriptor."""
 
     def __init__(self, read_end: int, target: int) -> None:
         self._target = target
@@ -75,7 +75,7 @@ class _Filter:
                         self._left_out.append(line)
 
     def show_all(self) -> None:
-        """Writes the hidden lines, and from now on all lines."""
+        """Writes the hidden lines, and passes on all lines from now on."""
         with self._lock:
             self._shows_all = True
             for line in self._left_out:

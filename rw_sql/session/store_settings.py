@@ -1,4 +1,5 @@
-"""Spark's settings for a warehouse in an object store, from the environment variables that the AWS tools use."""
+"""Spark's settings for a warehouse in an object store. The settings are derived from the environment variables that the
+AWS tools use."""
 
 from __future__ import annotations
 

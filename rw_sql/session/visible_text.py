@@ -1,4 +1,4 @@
-"""Text from upstreams, made harmless for a terminal."""
+"""Makes text from upstreams harmless for a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 def visible(text: str) -> str:
     """The text, in which each control character except line feed and tab is written as an escape such as ``\\x1b``.
 
-    A terminal would otherwise carry out the control sequences in a record's value, for example clear the screen or
-    replace the lines above. psql escapes them in the same way.
+    Otherwise, a terminal would execute control sequences in a record's value, and such a sequence could clear the
+    screen or replace the lines above. psql escapes control characters in the same way.
     """
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))

@@ -1,4 +1,5 @@
-"""``python -m rw_sql.syntax [--check]``: writes the files that are generated from the grammar, or lists the stale ones.
+"""``python -m rw_sql.syntax [--check]``: writes the files that are generated from the grammar, or lists the stale
+files.
 
 The files are ``grammar/tables.json`` and some pages of ``docs/reference``.
 """
@@ -28,7 +29,8 @@ def stale_files() -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Returns the exit status. With ``--check``, it is 1 if a file is stale."""
+    """Writes the stale files and returns the exit status. With ``--check``, writes nothing, and the status is 1 if a
+    file is stale."""
     stale = stale_files()
     made = made_files()
     for path in stale:

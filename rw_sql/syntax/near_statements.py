@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MOST_WORDS = 3
-"""The maximum number of words before a mistyped one: ``CREATE OR REPLACE SUORCE``."""
+"""The maximum number of words before a mistyped word: ``CREATE OR REPLACE SUORCE``."""
 
 _OF_RISINGWAVE = frozenset({"TIMEZONE"})
-"""RisingWave's parameters whose SHOW statement also works here."""
+"""RisingWave's parameters whose SHOW statement also works in rw_sql."""
 
 _OPENING = frozenset({
     "ALTER", "BEGIN", "CREATE", "DESC", "DESCRIBE", "DROP", "EXPLAIN", "MATERIALIZED", "OR", "REPLACE", "RESET",
@@ -28,12 +28,13 @@ _OPENING = frozenset({
 })  # fmt: skip
 
 _DESCRIBED = frozenset({"CONNECTION", "SECRET", "SINK", "SOURCE"})
-"""The kinds of objects that users write after DESCRIBE by mistake, although the syntax allows only a name there."""
+"""The kinds of objects that users write after DESCRIBE by mistake, although the syntax allows only a name after
+DESCRIBE."""
 
 
 def near_statement(text: str, parameters: Iterable[str] = ()) -> SqlError | None:
-    """The error for a statement that neither rw_sql nor Spark accepts; its hint is the statement that was probably
-    meant. None if no statement is similar.
+    """The error for a statement that neither rw_sql nor Spark accepts; the hint of the error is the statement that was
+    probably meant. None if no statement is similar.
 
     Only the first words are compared; the parser checks the rest once the statement is corrected. ``parameters`` are
     the names of parameters, which SHOW accepts in addition to the kinds of objects.

@@ -1,7 +1,7 @@
 """Decides from the first words of a statement whether it is rw_sql's or Spark's.
 
-If both have statements that begin with the same words, clauses and object names decide which of the two gets the
-statement.
+If both rw_sql and Spark have statements that begin with the same words, the statement's clauses and object names
+decide.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CatalogView(Protocol):
 class SchemaView(Protocol):
     """The catalog lookups that are needed to route statements about schemas.
 
-    Without them, such statements go to Spark if Spark supports them too.
+    Without these lookups, such statements go to Spark if Spark supports them too.
     """
 
     def has_schema(self, name: str | None = None) -> bool:
@@ -83,8 +83,9 @@ def route(text: str, catalog: CatalogView) -> Statement | None:
 
 
 def ours_in_block(text: str) -> Iterator[tuple[int, int]]:
-    """The statements of rw_sql in a block ``BEGIN … END`` of Spark, which cannot contain them: start and end of the
-    first words of each. Finds only statements whose first words cannot begin a statement of Spark."""
+    """Finds rw_sql's statements in a block ``BEGIN … END`` of Spark, because such a block cannot contain them. Yields
+    the start and the end of the first words of each statement. Finds only statements whose first words cannot begin a
+    statement of Spark."""
     return (found.span() for start in starts_in_block(text) if (found := _OURS_ALONE.match(text, start)))
 
 
@@ -213,7 +214,8 @@ def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
 
 
 def _has_table_clause(text: str, tokens: list[Token], end: int) -> bool:
-    """True if the text has a clause of rw_sql before the position ``end``, or a WITH list with a connector after it.
+    """True if the text has a clause of rw_sql before the position ``end``, or a WITH list with a connector after this
+    position.
 
     Only rw_sql's statements have such a list. ``tokens`` are the tokens before ``end``. Anything that Spark reads as a
     string or a comment does not count.

@@ -139,12 +139,13 @@ def check_command(
     variables: Variables = None,
     form: Annotated[str | None, old_name("--format", "--output")] = None,
 ) -> None:
-    """Check the statements of SQL files: each is planned on the catalog that results from the statements before it.
+    """Check the statements of SQL files. Each statement is planned on the catalog that results from the statements
+    before it.
 
-    The statements of a folder define objects. They are checked in the order of their dependencies, by the same rules as
-    in the command diff. The check needs no Spark, Java or network. The summary lists the facts that could not be
-    checked. The exit status is 0 if there are no errors, 1 if there are errors, and 2 if a file or the catalog cannot
-    be read.
+    The statements of a folder define objects. These statements are checked in the order of their dependencies, by the
+    same rules as in the command diff. The check needs no Spark, Java or network. The summary lists the facts that could
+    not be checked. The exit status is 0 if there are no errors, 1 if there are errors, and 2 if a file or the catalog
+    cannot be read.
     """
     output = form or output
     try:

@@ -165,8 +165,8 @@ def _refused(checked: Checked, error: SqlError) -> Checked:
 
 
 def _assume_secrets(checker: ScriptChecker, objects: Sequence[FolderObject]) -> frozenset[str]:
-    """Adds the secrets that the objects use, but that neither the objects nor the catalog define, to the checker's
-    catalog. Returns the names of these secrets."""
+    """Adds secrets to the checker's catalog: the secrets that the objects use, but that neither the objects nor the
+    catalog define. Returns the names of these secrets."""
     defined = {made.name for made in objects if made.kind == "secret"}
     named = {name for made in objects for kind, name in named_by(made) if kind == "secret"}
     found = sorted(name for name in named - defined if checker.snapshot.find("secret", name) is None)
@@ -202,13 +202,13 @@ def _stray_notes(file: CheckedFile) -> list[Checked]:
 def _in_reading_order(
     files: Iterable[CheckedFile],
 ) -> list[tuple[str, ScriptStatement, SqlError | None, FolderObject | None]]:
-    """The statements of a folder, sorted so that each follows the statements that it depends on.
+    """The statements of a folder, sorted so that each statement follows the statements on which it depends.
 
-    Each statement comes with the reason why a folder must not contain it and with the object that it defines (None if
-    there is no such reason or object).
+    Each statement comes with the reason why a folder must not contain the statement, and with the object that the
+    statement defines (None if there is no such reason or object).
 
-    Statements that do not parse come first, so that the names that they define are known to the statements that
-    depend on them.
+    Statements that do not parse come first, so that the names that they define are known when the other statements are
+    checked.
     """
     wrong: list[tuple[str, ScriptStatement, SqlError | None]] = []
     objects: list[FolderObject] = []
@@ -257,8 +257,8 @@ def _in_reading_order(
 
 
 def _parts(text: str) -> Iterator[tuple[ScriptStatement, str, SqlError | None]]:
-    """The statements of one file of a folder, each with its comments. If a ``;`` is missing between two statements,
-    they are split there, and the first of them comes with that error."""
+    """The statements of one file of a folder, each with its comments. If a ``;`` is missing between two statements, the
+    text is split between these statements, and the first of them comes with the error for the missing ``;``."""
     waiting = list(statements_with_notes(text))
     while waiting:
         piece, notes = waiting.pop(0)
@@ -281,7 +281,8 @@ def _as_written(file: CheckedFile, statements: Iterable[Checked]) -> list[Checke
     for checked in statements:
         mine = [fault for fault in faults if checked.start <= fault.at <= checked.end]
         faults = [fault for fault in faults if fault not in mine]
-        # If the expansion failed inside a statement, only that error is reported: other errors may only follow from it.
+        # If the expansion failed inside a statement, only the error of the expansion is reported, because other errors
+        # may be mere consequences of this error.
         errors = tuple(fault.error for fault in mine) or tuple(expanded.locate(error) for error in checked.errors)
         origin, span = expanded.source(checked.start, checked.end)
         found.append(

@@ -1,6 +1,6 @@
 """Checks a folder for a catalog that may already have the folder's objects.
 
-``rw-sql apply`` does not create such objects; it changes them. The definitions are therefore checked on the catalog
+``rw-sql apply`` does not create such objects but changes them. The definitions are therefore checked on the catalog
 without these objects, and then the changes that ``rw-sql diff`` finds are planned on the whole catalog.
 """
 
@@ -54,12 +54,13 @@ def _same_name(catalog: Snapshot, made: FolderObject) -> list[ObjectRecord]:
 def errors_of_changes(
     checker: ScriptChecker, catalog: Snapshot, objects: Sequence[FolderObject]
 ) -> Iterator[tuple[FolderObject, SqlError]]:
-    """The errors of the changes that make the catalog match the folder, each with the definition that it concerns and a
+    """The errors of the changes that make the catalog match the folder, each with the affected definition and a
     position in this definition. Afterwards, the checker's catalog is the catalog with these changes.
 
     The definitions themselves must have no errors.
     """
-    # The ids of the objects that have been checked stay unused, because the checker keeps its facts about them.
+    # The ids of the checked objects are not assigned again, because the checker still has facts about objects with
+    # these ids.
     checker.snapshot = replace(catalog, next_id=checker.snapshot.next_id)
     try:
         changes = possible_changes(checker.snapshot, objects)
@@ -75,7 +76,8 @@ def errors_of_changes(
 
 
 def _definition(change: DeployChange, objects: Sequence[FolderObject]) -> FolderObject:
-    """The definition to which a change belongs; the first definition if the folder does not define the object."""
+    """The definition to which a change belongs. If the folder does not define the object, returns the first definition
+    of the folder."""
     named = (made for made in objects if (made.kind, made.name) == (change.kind, change.name))
     return next(named, objects[0])
 

@@ -1,5 +1,5 @@
-"""``rw-sql checkpoint``: Structured Streaming checkpoints that were made without rw_sql. Needs neither Spark nor
-Java."""
+"""``rw-sql checkpoint``: commands for Structured Streaming checkpoints that were made without rw_sql. These commands
+need neither Spark nor Java."""
 
 from __future__ import annotations
 
@@ -150,7 +150,8 @@ def set_offsets(
     show_sql: ShowSql = False,
     output: _MoveOutput = "text",
 ) -> None:
-    """Rewrite the positions of a stopped job. The job keeps its state. A backup is kept; undo restores it."""
+    """Rewrite the positions of a stopped job. The job keeps its state. A backup of the replaced files is kept; the
+    command undo restores this backup."""
     from rw_sql.cli.checkpoint.running import Upstreams, move_checkpoint, statement_of, target_of
 
     require_move_output(output, is_dry_run=dry_run)
@@ -192,7 +193,8 @@ def undo(
     dry_run: DryRun = False,
     output: _MoveOutput = "text",
 ) -> None:
-    """Restore the files that the last rewrite replaced. This is refused if the job has been started since."""
+    """Restore the files that the last rewrite replaced. The command is refused if the job has been started since the
+    rewrite."""
     from rw_sql.cli.checkpoint.running import undo_checkpoint
 
     require_move_output(output, is_dry_run=dry_run)

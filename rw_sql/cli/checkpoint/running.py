@@ -252,7 +252,7 @@ def show_checkpoint(path: str, upstreams: Upstreams, *, is_json: bool, is_sql_on
         committed += f", batch {checkpoint.planned} planned and not committed"
     console.print(Text(f"query {checkpoint.query_id}: {committed}, offset log v{checkpoint.entry.version}"))
     if checkpoint.watermark_ms:
-        moment = datetime.fromtimestamp(checkpoint.watermark_ms / 1000, UTC)  # As in previews.
+        moment = datetime.fromtimestamp(checkpoint.watermark_ms / 1000, UTC)  # In UTC, as in previews.
         console.print(Text(f"watermark: {moment.isoformat(sep=' ', timespec='milliseconds')}"))
     console.print(Text(f"keeps the state of: {', '.join(checkpoint.operators) or 'none'}"))
     for entry in rewrites:
@@ -291,7 +291,7 @@ def move_checkpoint(
     if is_sql_only:
         console_for().print(Text(render(statement) + ";"))
         return
-    # A separate question asks whether the job is stopped, so the preview's question does not contain this point.
+    # A separate question is whether the job is stopped, so the preview's question does not contain this point.
     asked = replace(statement, is_assumed_stopped=True)
 
     def make_plan() -> Plan:
@@ -351,8 +351,8 @@ def _carry_out(
 ) -> None:
     """Shows a plan, asks for confirmation, and carries it out.
 
-    A person may take long to answer. If the effect of the plan has changed by then (``is_current``), plans again, and
-    shows and asks again, unless the new plan is the one that was shown.
+    A person may take long to answer. If the effect of the plan has changed in the meantime (``is_current`` returns
+    False), plans again. If the new plan differs from the plan that was shown, shows the new plan and asks again.
     """
     is_json, is_picture = output == "json", output in PICTURES
     console = console_for(sys.stderr if is_json or is_picture else None)
@@ -444,7 +444,8 @@ def _without(table: Table, names: Iterable[str]) -> Table:
 
 
 def _as_rows(table: Table) -> Rows:
-    """The rows as text. Times have their zone, which is UTC, because no Spark session gives them one."""
+    """The rows as text. Times are shown with their zone. The zone is UTC, because no Spark session determines another
+    zone."""
     rows = (((str(value) if isinstance(value, datetime) else cell_text(value)) for value in row) for row in table.rows)
     return Rows(columns=tuple(name for name, _ in table.columns), rows=tuple(map(tuple, rows)))
 

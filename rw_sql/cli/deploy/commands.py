@@ -138,7 +138,7 @@ def apply_command(
     """Bring a warehouse to the state of a folder of CREATE statements.
 
     If a statement fails, run rw-sql apply again to continue. A plan that was applied in part is outdated: write a new
-    one with diff, and apply that.
+    plan with diff, and apply the new plan.
     """
     from rw_sql.cli.interface.error_report import error_as_json
     from rw_sql.cli.terminal.output import console_for, print_error
@@ -199,7 +199,7 @@ def _require_of_folder(options: Mapping[str, object]) -> None:
 
 
 def _keeping(keep: str | None, snapshot: Snapshot) -> tuple[str, ...]:
-    """The statements for ``--keep``, which set a system parameter; none if it already has the value.
+    """The statements for ``--keep``, which set a system parameter; none if the parameter already has this value.
 
     Raises SqlError for a time that the parameter does not accept.
     """
@@ -244,7 +244,7 @@ def rollback_command(
     if record is None:
         raise undefined(snapshot, "materialized_view", name)
     history = History.of(records)
-    # Finds operations by the view's id, because an operation contains the name that the view had at the time.
+    # Operations are found by the view's id, because an operation contains the name that the view had at the time.
     swaps = (r for r in records if r.kind == SWAP and record.id in before_from_json(r.before).objects)
     swap = next((r for r in swaps if history.is_in_effect(r.epoch)), None)
     if swap is None:
@@ -298,7 +298,7 @@ def _compared(
 
 
 def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
-    """Reads a catalog from a file. The returned warehouse is only a placeholder for callers that need one. The
+    """Reads a catalog from a file. The returned warehouse is only a placeholder for callers that need a warehouse. The
     placeholder is not the warehouse of the catalog."""
     from rw_sql.metastore import catalog_from_json
     from rw_sql.runtime.support.warehouse import Warehouse

@@ -36,7 +36,7 @@ def catalog_of(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
 
 
 class StatementRunner:
-    """Runs statements on a warehouse one by one, and prints each with its rows."""
+    """Runs statements on a warehouse one by one, and prints each statement with its rows."""
 
     def __init__(
         self, console: Console, location: Warehouse, *, is_confirmed: bool, tokens: frozenset[str] = frozenset()
@@ -99,8 +99,9 @@ def carry_out(
     ``made``. ``again`` is the instruction for continuing after an error, such as "run the same command again".
     ``plan_file`` is the file from which the plan was read, if any.
 
-    All statements are planned before the first one runs, so that nothing is changed if one of them would be refused. A
-    single statement is not planned beforehand, because it changes nothing if it is refused.
+    All statements are planned before the first statement runs, so that nothing is changed if one of the statements
+    would be refused. If there is only one statement, it is not planned beforehand, because a refused statement changes
+    nothing.
     """
     from rw_sql.cli.terminal.output import print_error
     from rw_sql.plan.deploy.plan_file import require_current, require_still_there

@@ -35,8 +35,8 @@ def possible_changes(
     """The changes that make the catalog match the folder; see :func:`rw_sql.plan.deploy.changes.compare`.
 
     If a view of the folder could not keep its columns because another view that it reads gets a new query, the changes
-    create the view again. The changes also create a view again if it lacks a column that another definition needs, and
-    if it can get this column in no other way.
+    create the view again. The changes also create a view again if the view lacks a column that another definition
+    needs, and if the view can get this column in no other way.
     """
     unable: dict[int, str] = {}
     while True:
@@ -48,8 +48,8 @@ def possible_changes(
 
 
 def check_changes(checker: ScriptChecker, changes: Sequence[DeployChange]) -> Iterator[tuple[DeployChange, Checked]]:
-    """Plans the statements of the changes on the checker's catalog, and yields each with its change and its errors. The
-    rebuilds for which the changes wait are assumed to succeed."""
+    """Plans the statements of the changes on the checker's catalog, and yields each with its change and its errors. If
+    a change must wait for a rebuild, the rebuild is assumed to succeed."""
     for change in changes:
         for statement in change.statements:
             for checked in checker.check(render(statement), "folder"):
@@ -60,8 +60,8 @@ def check_changes(checker: ScriptChecker, changes: Sequence[DeployChange]) -> It
 
 
 def _reader_that_cannot_follow(snapshot: Snapshot, changes: Sequence[DeployChange]) -> tuple[int, str] | None:
-    """If the rebuild of a view is refused because of another view that reads it: the id of the first such reading view,
-    and the reason. None if no rebuild is refused."""
+    """Finds the first rebuild that is refused because of another view that reads the rebuilt view. Returns the id of
+    the reading view and the reason; None if no rebuild is refused."""
     last = max((place for place, change in enumerate(changes) if change.action == REBUILD), default=-1)
     for _, checked in check_changes(ScriptChecker(snapshot), changes[: last + 1]):
         for error in checked.errors:

@@ -57,7 +57,7 @@ def _counted(action: str, count: int) -> str:
 
 def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, changes: Sequence[DeployChange]) -> None:
     if snapshot.epoch == 0:
-        return  # A new warehouse has no rows, and an installation without delta-rs could not count them.
+        return  # A new warehouse has no rows, and an installation without delta-rs could not count rows.
     made = [
         change
         for change in changes

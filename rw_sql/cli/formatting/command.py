@@ -26,7 +26,8 @@ OUTPUTS = ("text", "json")
 
 
 class NoCatalog:
-    """The catalog for reading a file without a warehouse: it contains no objects, but all of rw_sql's parameters."""
+    """The catalog for reading a file without a warehouse. This catalog contains no objects, but all of rw_sql's
+    parameters."""
 
     def has_object(self, name: object) -> bool:
         """Returns False: without a catalog, an object's name never identifies a statement as rw_sql's."""
@@ -57,7 +58,7 @@ def format_script(text: str, file: str | None = None, *, is_canonical: bool = Fa
     Comments keep their places, and types keep their spelling unless ``is_canonical``. These parts are left unchanged:
     text between statements (including a byte-order mark), Spark statements other than queries, and text that becomes a
     statement only when its variables are replaced. Raises SqlError for any other text that is neither a valid rw_sql
-    statement nor Spark's.
+    statement nor a Spark statement.
     """
     from rw_sql.syntax import split_script
 
@@ -89,9 +90,8 @@ def _formatted(text: str, *, is_canonical: bool) -> str:
 
 
 def statement_of(text: str) -> Statement | None:
-    """Parses a statement of a script without a warehouse; None if it is Spark's.
-
-    Raises SqlError if it is neither rw_sql's nor Spark's.
+    """Parses a statement of a script without a warehouse; returns None for a Spark statement. Raises SqlError for a
+    text that is neither an rw_sql statement nor a Spark statement.
     """
     from rw_sql.plan.offline.pieces import parse_piece
 
@@ -99,12 +99,12 @@ def statement_of(text: str) -> Statement | None:
 
 
 def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False, output: str = "text") -> int:
-    """Formats files in place (standard input to standard output); returns the exit status.
+    """Formats files in place, and standard input to standard output. Returns the exit status.
 
-    With ``check``, nothing is written: the differences are printed, and the status is 1 if there are any. A file with
-    an error is left unchanged, the error is printed to standard error, and the status is 1, or 2 if no file could be
-    read. With the output format ``json``, one document contains, for each file, its error and whether it was (or would
-    be) changed.
+    With ``check``, no file is written. The differences are printed, and the status is 1 if there are differences. A
+    file with an error is left unchanged, the error is printed to standard error, and the status is 1, or 2 if no file
+    could be read. With the output format ``json``, one document is printed. For each file, it contains the file's
+    error, and whether the file was (or would be) changed.
     """
     statuses: set[int] = set()
     results: list[dict[str, object]] = []
@@ -162,7 +162,7 @@ def fmt_command(
     ] = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Rewrite the statements of SQL files in canonical form; for ``-``, write them to standard output. Does not start
-    Spark."""
+    """Rewrite the statements of SQL files in canonical form. The file name ``-`` stands for standard input; its
+    statements are written to standard output. Does not start Spark."""
     require_output(output, OUTPUTS)
     raise typer.Exit(run_fmt(files_of(files), check=check, is_canonical=canonical, output=output))

@@ -126,9 +126,8 @@ def _key(token: Token) -> tuple[str, str]:
 
 
 def is_any_inside(text: str, comments: Sequence[Comment], before: Sequence[Token]) -> bool:
-    """True if :func:`put_back` would put a comment between tokens of the text instead of after the last one.
-
-    A comment goes to the end if it was in a final clause that formatting drops.
+    """True if :func:`put_back` would put a comment between tokens of the text instead of after the last token. A
+    comment is put after the last token if the comment was in a final clause that formatting drops.
     """
     last = len(scan(text)) - 1
     pairs = pairs_of(before[:-1], scan(text)[:-1])
@@ -136,11 +135,11 @@ def is_any_inside(text: str, comments: Sequence[Comment], before: Sequence[Token
 
 
 def put_back(text: str, comments: Sequence[Comment], before: Sequence[Token]) -> str:
-    """The formatted text with ``comments``, which are the comments of the original text; ``before`` are that text's
-    tokens.
+    """The formatted text with ``comments``, which are the comments of the original text. ``before`` are the tokens of
+    the original text.
 
-    A comment on a separate line stays attached to the token after it; any other comment stays attached to the token
-    before it.
+    A comment on a separate line stays attached to the next token. Any other comment stays attached to the previous
+    token.
     """
     after = scan(text)
     pairs = pairs_of(before[:-1], after[:-1])

@@ -1,4 +1,4 @@
-"""The layout of a query: a short query is put on one line, a longer one gets a line per clause.
+"""The layout of a query: a short query is put on one line, and a longer query gets one line per clause.
 
 The only change to tokens is the case of reserved words.
 """
@@ -33,7 +33,7 @@ _COMPARISONS = frozenset({"=", "==", "<>", "!=", "<=", ">=", "<=>"})
 
 
 def lay_out_query(text: str, *, is_broken: bool = False) -> str:
-    """Lays out a query that has no comments; returns the text unchanged if it is not recognized as a query.
+    """Lays out a query that has no comments. If the text is not recognized as a query, returns the text unchanged.
 
     With ``is_broken``, each clause begins a new line even if the query is short.
     """
@@ -200,7 +200,7 @@ class _Layout:
         return self._words[at] or self._tokens[at].text
 
     def _space(self, at: int) -> str:
-        """The text between a token and the one before it."""
+        """The text between a token and the previous token."""
         before, token = self._tokens[at - 1], self._tokens[at]
         if token.text in (",", ")", "]") or before.text in ("(", "["):
             return ""
@@ -242,7 +242,8 @@ def _word(tokens: Sequence[Token], at: int) -> str:
 
 
 def _ends_operand(tokens: Sequence[Token], at: int) -> bool:
-    """True if the token can be the last one of BETWEEN's first operand, or the NOT, ROWS or RANGE before BETWEEN."""
+    """True if the token can be the last token of BETWEEN's first operand, or if the token is NOT, ROWS or RANGE before
+    BETWEEN."""
     if at < 0:
         return False
     token = tokens[at]
@@ -253,7 +254,7 @@ def _ends_operand(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _begins_operand(token: Token | None) -> bool:
-    """True if the token can be the first one of an operand of BETWEEN."""
+    """True if the token can be the first token of an operand of BETWEEN."""
     if token is None:
         return False
     if token.kind == PUNCTUATION:
@@ -279,7 +280,7 @@ _AFTER_NAME = ",.;)]=<>!*/%|&^"
 
 
 def _closing(tokens: Sequence[Token]) -> dict[int, int]:
-    """Maps the position of each opening parenthesis to the position of its closing one."""
+    """Maps the position of each opening parenthesis to the position of its closing parenthesis."""
     opened: list[int] = []
     pairs = {}
     for at, token in enumerate(tokens):

@@ -28,8 +28,8 @@ _TYPE = "rw_sql_type_{}"
 def format_statement(text: str, *, is_canonical: bool = False) -> str:
     """Formats an rw_sql statement.
 
-    The result has the same meaning: it parses to an equal statement, except for the layout of queries. With
-    ``is_canonical``, types have their canonical names. Raises SqlError.
+    The result has the same meaning as the original: except for the layout of queries, both parse to equal statements.
+    With ``is_canonical``, types have their canonical names. Raises SqlError.
     """
     tokens = scan(text)
     comments = comments_of(text, tokens)
@@ -64,8 +64,8 @@ def format_query(text: str) -> str:
 
 
 def _rendered(statement: Statement, types: Sequence[str], *, is_broken: bool) -> str:
-    """Renders the statement. ``types`` are the spellings of its types, in the order of the types; without ``types``,
-    they have their canonical names."""
+    """Renders the statement. ``types`` are the spellings of the types in the statement, in the order of the types.
+    Without ``types``, the types have their canonical names."""
     left = iter(types)
 
     def replaced(part: object) -> object:
@@ -125,8 +125,8 @@ def _written_types(statement: Statement, tokens: Sequence[Token]) -> list[str]:
 
 
 def _type_behind(before: Token, tokens: Sequence[Token], start: int) -> tuple[str, int] | None:
-    """Finds the next token equal to ``before``: returns the type that follows it, as spelled in the text, and the index
-    after the type."""
+    """Finds the next token equal to ``before``. Returns the type that follows this token, as spelled in the text, and
+    the index after the type."""
     for at in range(start, len(tokens) - 1):
         if tokens[at].value != before.value:
             continue

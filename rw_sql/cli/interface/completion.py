@@ -61,7 +61,7 @@ class RootGroup(TyperGroup):
 
 
 def prepare_completion() -> None:
-    """Prepares the process to serve a shell's request for completions."""
+    """Prepares the process for answering a shell's request for completions."""
     if _VARIABLE in os.environ:
         _typer().completion_init()
 

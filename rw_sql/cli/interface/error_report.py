@@ -1,4 +1,5 @@
-"""Reports the error that ends a command: as text on standard error, and as JSON to a program that asked for JSON."""
+"""Reports the error that ends a command: as text on standard error and, if JSON output was requested, also as JSON on
+standard output."""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ _output: ContextVar[str] = ContextVar("output", default="text")
 
 
 def remember_output(output: str) -> None:
-    """Stores the output format that the running command was asked for."""
+    """Stores the output format that the user has requested for the running command."""
     _output.set(output)
 
 
 def report_error(error: SqlError) -> None:
     """Prints the error that ends a command on standard error.
 
-    If the command was asked for JSON, also prints ``{"error": …}`` as one line on standard output; otherwise, a program
-    that reads JSON would find nothing there. A command must not call this function if the command's own JSON output
-    contains the error.
+    If JSON output was requested, also prints ``{"error": …}`` as one line on standard output; otherwise, a program that
+    reads JSON would find nothing on standard output. A command must not call this function if the command's own JSON
+    output contains the error.
     """
     from rw_sql.cli.terminal.output import print_error
 

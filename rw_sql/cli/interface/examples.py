@@ -65,5 +65,5 @@ def add_examples(app: typer.Typer, path: str = "") -> None:
     for command in app.registered_commands:
         function = command.callback
         name = command.name or (function.__name__.replace("_", "-") if function is not None else "")
-        # One paragraph per example, because the lines of a paragraph are joined.
+        # Each example gets a paragraph of its own, because the lines of a paragraph are joined.
         command.epilog = "\n\n".join(f"Example: {example}" for example in EXAMPLES[f"{path}{name}"])

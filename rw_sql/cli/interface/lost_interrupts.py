@@ -1,8 +1,8 @@
 """Sends a Ctrl-C again if Python has lost it.
 
 Python runs a signal's handler between any two instructions of the main thread, and therefore also inside a finalizer or
-a weak reference's callback. Python prints and ignores exceptions that are raised there (``sys.unraisablehook``). The
-KeyboardInterrupt is then lost, and a prompt continues to wait.
+a weak reference's callback. Python prints and ignores exceptions that are raised in a finalizer or in such a callback
+(``sys.unraisablehook``). The KeyboardInterrupt is then lost, and a prompt continues to wait.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 _AFTER_SECONDS = 0.02
-"""The delay in seconds before a lost interrupt is sent again, by which time the finalizer has returned."""
+"""The delay in seconds before a lost interrupt is sent again. After this time, the finalizer has returned."""
 
 
 @contextmanager

@@ -31,7 +31,8 @@ _MEANT: tuple[tuple[str, str], ...] = (
     ("--resource-group", r"[^/]+"),
 )
 """The options that users leave out before a value, each with a pattern of its values. The left-out option is the first
-one that the command has, that the command line does not contain yet, and whose pattern matches the value."""
+option in this list that meets three conditions: the command has the option, the command line does not contain the
+option yet, and the option's pattern matches the value."""
 
 _UNLIKELY = "a-word-that-nobody-types-"
 

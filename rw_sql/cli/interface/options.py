@@ -162,7 +162,7 @@ def require_move_output(output: str, *, is_dry_run: bool) -> None:
 def old_name(old: str, new: str, **settings: Any) -> Any:
     """A hidden option, which is the old name of another option or of one value of another option.
 
-    Using it prints a note on standard error.
+    Using the old name prints a note on standard error.
     """
     return typer.Option(old, hidden=True, help=f"An old name of {new}.", callback=_report(old, new), **settings)
 

@@ -1,7 +1,8 @@
 """Opens the standard streams that a command's parent has closed, and reports a standard output that cannot be written.
 
-Without the report, a command whose standard output is on a full disk would blame the file system of the warehouse. If
-a stream stayed closed, the next file or socket to be opened would get its number, and the JVM would write into it.
+Without the report, a command whose standard output is on a full disk would blame the file system of the warehouse. If a
+stream stayed closed, the next file or socket to be opened would get the stream's number, and the JVM would write into
+that file or socket.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 class OutputError(SqlError):
     """Standard output cannot be written.
 
-    This exception is no OSError, because an OSError of a command concerns the command's warehouse or files.
+    This exception is not an OSError, because an OSError of a command concerns the command's warehouse or files.
     """
 
     def __init__(self, cause: OSError) -> None:
@@ -51,8 +52,8 @@ class _Descriptor(io.FileIO):
 
 @contextmanager
 def usable_streams() -> Iterator[None]:
-    """A context manager. Inside it, all three standard streams are open, and each error of standard output is raised as
-    an OutputError. This includes an error of the last write, at the end of the block."""
+    """A context manager. Inside the context, all three standard streams are open, and each error of standard output is
+    raised as an OutputError. This includes an error of the last write, at the end of the block."""
     _open_closed()
     before = sys.stdout
     checked = _checked(before)
@@ -66,7 +67,7 @@ def usable_streams() -> Iterator[None]:
         finally:
             checked.flush()
     except OutputError:
-        # The unwritten rest would fail again when Python closes the stream.
+        # Otherwise, writing the rest would fail again when Python closes the stream.
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, checked.fileno())
         os.close(nothing)
@@ -92,7 +93,7 @@ def _open_closed() -> None:
 
 
 def _checked(stream: object) -> io.TextIOWrapper | None:
-    """A copy of the process's standard output; None if that is a terminal, or if ``stream`` replaces it."""
+    """A copy of the process's standard output; None if standard output is a terminal, or if ``stream`` replaces it."""
     if stream is not sys.__stdout__ or not isinstance(stream, io.TextIOWrapper) or stream.isatty():
         return None
     stream.flush()

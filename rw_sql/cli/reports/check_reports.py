@@ -83,8 +83,8 @@ class _Region:
 
 
 def _region(error: SqlError, checked: Checked) -> _Region:
-    """The range of an error. Columns are counted in characters, from 1; the end is the position after the last
-    character."""
+    """The range of an error. Columns are counted in characters and begin at 1. The end of the range is the position
+    after the last character."""
     span, text = error.span, error.text or ""
     if span is None:
         return _Region(line=checked.line, column=checked.column, end_line=checked.line, end_column=checked.column + 1)
@@ -154,7 +154,8 @@ def statement_json(checked: Checked) -> dict[str, Any]:
 
 
 def unreadable_json(path: str, error: SqlError) -> dict[str, Any]:
-    """JSON for a file that cannot be read: the keys of a statement, without those that only a statement has."""
+    """JSON for a file that cannot be read: the keys are those of a statement, without the keys that apply only to
+    statements."""
     return {
         "file": path,
         "line": error.line,

@@ -17,8 +17,8 @@ _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 class Case:
     """One case.
 
-    ``failure``: an expectation was not met; ``error``: the case could not be tested. ``message`` is one line,
-    ``text`` the details.
+    The outcome ``failure`` means that an expectation was not met, and ``error`` means that the case could not be
+    tested. ``message`` is one line, and ``text`` has the details.
     """
 
     name: str

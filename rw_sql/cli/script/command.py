@@ -38,8 +38,9 @@ def run_command(
 ) -> None:
     """Run the statements of files one by one; stop at the first error.
 
-    The exit status is 0 if all statements succeeded, 1 if one failed, 3 if a statement lacks a confirmation, and 130
-    after Ctrl-C. It is 2 if nothing was run because the command line, a file or a variable is wrong.
+    The exit status is 0 if all statements succeeded, 1 if a statement failed, 3 if a statement lacks a confirmation,
+    and 130 after Ctrl-C. The exit status is 2 if nothing was run because the command line, a file or a variable is
+    wrong.
     """
     from rw_sql.cli.interface.error_report import report_error
     from rw_sql.cli.script.environments import environments_of

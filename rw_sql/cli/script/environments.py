@@ -34,7 +34,7 @@ def environment_above(file: str, env: str | None) -> dict[str, str]:
     """The variables of an environment for a file.
 
     The variables come from the file's own folder or, if this folder does not have the environment, from the nearest
-    folder above that has it.
+    parent folder that has the environment.
 
     Raises SqlError if no folder has the environment's file.
     """
@@ -68,7 +68,7 @@ def _other_environments(env: str, folders: Sequence[Path]) -> str:
 def environments_of(env: str | None) -> Callable[[str], dict[str, str]] | None:
     """A function that returns :func:`environment_above` for a file.
 
-    None without an environment, because ``${name}`` is then left to Spark.
+    Returns None without an environment, because ``${name}`` is then passed to Spark unchanged.
     """
     return None if env is None else lambda file: environment_above(file, env)
 

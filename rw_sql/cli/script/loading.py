@@ -94,8 +94,8 @@ def hiding_of(variables: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def hiding(secrets: Iterable[str]) -> Callable[[str], str]:
-    """A function that replaces secrets in a string with asterisks: the given secrets, and those in the statements of
-    the string."""
+    """A function that replaces secrets in a string with asterisks: the given secrets, and the secrets in the statements
+    that the string contains."""
     # Longer values are replaced first, because they may contain shorter ones.
     values = sorted({form for secret in secrets for form in (secret, secret.replace("'", "''"))}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, values))) if values else None

@@ -54,8 +54,8 @@ class RunOptions:
 
 
 def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[str], str]) -> RunReport:
-    """Runs the scripts in the order given, and prints each result and error as soon as it is known. The run stops at
-    the first error unless ``keeps_going`` is set; the report contains this error."""
+    """Runs the scripts in the order given, and prints each result and error as soon as it is known. Unless
+    ``keeps_going`` is set, the run stops at the first error. The report contains this error."""
     is_text = options.output == "text"
     console = console_for() if is_text else console_for(sys.stderr)
     report = RunReport(hide=hide, is_dry=options.is_dry)
@@ -120,8 +120,8 @@ class ScriptRun:
         self._was_interrupted = False
 
     def stops_at_once(self) -> bool:
-        """True if the first statement cannot be parsed, and its error ends the run. The error is then reported without
-        starting Spark, which takes seconds."""
+        """True if the first statement cannot be parsed, and its error ends the run. In this case, the error is reported
+        without starting Spark, because the start of Spark takes seconds."""
         script = next((script for script in self._scripts if script.parts), None)
         error = None if script is None or self._keeps_going else _unparsed(script, script.parts[0])
         if error is None:
@@ -136,8 +136,8 @@ class ScriptRun:
         return True
 
     def carry_out(self, spark: SparkSession, asking: Transcript) -> None:
-        """Runs every statement. ``asking`` prints the statements whose confirmation is asked for, even if nothing else
-        is printed during the run."""
+        """Runs every statement. ``asking`` prints the statements that need a confirmation, even if nothing else is
+        printed during the run."""
         from rw_sql.session.scripts import answering, run_part
 
         answer = asking.answer
@@ -236,7 +236,8 @@ class ScriptRun:
     def _show(self, part: ScriptStatement, outcome: _Outcome) -> None:
         """Prints the result of a statement.
 
-        The statement is complete, so a Ctrl-C during this call does not affect it, but prevents the next statement.
+        The statement is complete, so a Ctrl-C during this call does not affect the statement. The Ctrl-C prevents the
+        next statement.
         """
         if self._transcript is None:
             return
@@ -287,7 +288,7 @@ class _Outcome:
 
 
 def _unparsed(script: Script, part: ScriptStatement) -> SqlError | None:
-    """The error of a statement that is rw_sql's and cannot be parsed, whatever the catalog contains; None for other
+    """The error of an rw_sql statement that cannot be parsed, regardless of the content of the catalog; None for other
     statements."""
     try:
         if could_be_ours(part.text):

@@ -59,7 +59,7 @@ def start_broker(
 ) -> BrokerInfo:
     """Starts a broker with its data in ``folder`` and returns when it responds.
 
-    If the folder's broker is already running, returns it.
+    If the folder's broker is already running, returns the running broker.
 
     ``port`` 0 selects a free port, which is stored in the folder so that a restarted broker has the same address.
     ``extra`` are additional lines of server.properties. The broker outlives this process. If the broker does not start,
@@ -174,16 +174,16 @@ def _java() -> list[str]:
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-Djava.awt.headless=true",
-        # The path is relative to the folder, in which the broker runs: Java and Kafka read commas, % and non-ASCII
-        # characters of a path differently in properties, in lists and in URIs.
+        # The path is relative to the folder in which the broker runs. An absolute path might cause errors, because Java
+        # and Kafka read commas, % and non-ASCII characters of a path differently in properties, in lists and in URIs.
         f"-Dlog4j2.configurationFile={_LOG_SETTINGS}",
     ]
 
 
 def _format(java: list[str], home: Path, cluster_id: str, extra: Mapping[str, str]) -> None:
-    """Prepares a folder for a broker's data. Kafka's program for this needs a JVM, which takes seconds, so it runs only
-    once per machine and version of Kafka. The program writes a file with the initial features, which are the same for
-    each cluster. Afterwards, this file is copied instead of running the program again."""
+    """Prepares a folder for a broker's data. Kafka's program for this purpose needs a JVM, whose start takes seconds,
+    so the program runs only once per machine and version of Kafka. The program writes a file with the initial features,
+    which are the same for each cluster. Afterwards, this file is copied instead of running the program again."""
     kept = _kept_checkpoint()
     is_plain = not any(key.startswith(_FORMAT_SETTINGS) for key in extra)
     data = home / "data"
@@ -274,7 +274,7 @@ def _escaped(value: str) -> str:
 def _is_answering(bootstrap: str, cluster_id: str) -> bool:
     from rw_sql.cli.servers.kafka_topics import answering_cluster
 
-    # Another broker may use the port, so the response counts only if it comes from this folder's cluster.
+    # Another broker may use the port, so a response counts only if it comes from this folder's cluster.
     return is_port_open(bootstrap) and answering_cluster(bootstrap, seconds=5) == cluster_id
 
 

@@ -1,4 +1,5 @@
-"""Topics of a development broker: creates, deletes, extends and lists them, and writes records to them."""
+"""Topics of a development broker: this module creates, deletes, extends and lists topics, and writes records to
+topics."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _SECONDS = 120.0
 class Record:
     """A record to produce.
 
-    If ``partition`` is None, the key's hash determines it; if ``timestamp_ms`` is None, it is the current time.
+    If ``partition`` is None, the key's hash determines the partition. If ``timestamp_ms`` is None, the record gets the
+    current time.
     """
 
     value: bytes | None

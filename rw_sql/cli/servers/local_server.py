@@ -52,7 +52,7 @@ class LocalServer:
     def port(self, wanted: int) -> int:
         """The port on which to start: ``wanted`` or, if that is 0, the port of the last start or a free port.
 
-        Raises SqlError UPSTREAM_UNREACHABLE if another process listens there.
+        Raises SqlError UPSTREAM_UNREACHABLE if another process listens on this port.
         """
         before = self.remembered
         port: int = wanted or (before["port"] if before else free_port())
@@ -87,8 +87,8 @@ class LocalServer:
                     return process.pid
                 time.sleep(0.05)
         except BaseException:
-            # Stops the server after any exception, even Ctrl-C: the caller does not know the server's process id yet,
-            # so it could not stop the server.
+            # Stops the server after any exception, even Ctrl-C: the caller does not have the server's process id yet,
+            # so the caller could not stop the server.
             process.kill()
             process.wait()
             raise
@@ -165,7 +165,8 @@ def running(file: Path) -> dict[str, Any] | None:
 
 
 def end_process(pid: int) -> None:
-    """Stops a process with SIGTERM, or with SIGKILL if that takes too long, and waits for its end."""
+    """Stops a process with SIGTERM, or with SIGKILL if the process does not end in time after SIGTERM. Waits for the
+    end of the process."""
     os.kill(pid, signal.SIGTERM)
     if not is_gone_within(pid, STOP_SECONDS):
         os.kill(pid, signal.SIGKILL)

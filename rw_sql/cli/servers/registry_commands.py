@@ -29,8 +29,8 @@ def start(
     ] = 8085,
     output: _Output = "text",
 ) -> None:
-    """Start a schema registry and wait until it responds. The first start downloads the registry. It keeps running
-    after the command ends; its schemas are lost when it stops."""
+    """Start a schema registry and wait until it responds. The first start downloads the registry. The registry keeps
+    running after the command ends. Its schemas are lost when the registry stops."""
     from rw_sql.cli.servers.schema_registry import is_running, start_registry
     from rw_sql.cli.terminal.status_line import Doing, StatusLine
 
@@ -63,8 +63,8 @@ def stop(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> No
 
 @registry_app.command()
 def status(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> None:
-    """Print the address of the folder's registry, and whether the registry responds. The exit status is 1 if it does
-    not respond."""
+    """Print the address of the folder's registry, and whether the registry responds. The exit status is 1 if the
+    registry does not respond."""
     from rw_sql.cli.servers.schema_registry import is_answering, is_running
 
     require_output(output, OUTPUTS)

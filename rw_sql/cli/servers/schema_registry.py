@@ -59,11 +59,12 @@ class RegistryInfo:
 
 
 def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
-    """Starts a registry and returns when it responds. If the folder's registry is already running, returns it.
+    """Starts a registry and returns when it responds. If the folder's registry is already running, returns the running
+    registry.
 
     ``port`` 0 selects a free port, which is stored in the folder. The registry outlives this process, but its schemas
-    are lost when it stops. Raises SqlError UPSTREAM_UNREACHABLE, with the end of the registry's log, if the registry
-    does not start.
+    are lost when the registry stops. Raises SqlError UPSTREAM_UNREACHABLE, with the end of the registry's log, if the
+    registry does not start.
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)
@@ -74,7 +75,7 @@ def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
     at = server.port(port)
     command = [
         java_program(),
-        # Like the broker, it should start quickly and leave the cores to its clients.
+        # Like the broker, the registry should start quickly and leave the cores to its clients.
         *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"),
         *(f"-Dquarkus.http.port={at}", "-Dquarkus.http.host=127.0.0.1", "-Dquarkus.log.level=WARN"),
         # Prevents the registry from asking another machine for newer versions.
@@ -111,7 +112,7 @@ def is_answering(url: str, *, seconds: float = 5.0) -> bool:
 
 
 def registry_runner() -> Path:
-    """The registry's runnable jar, in the user's cache folder; downloaded and unpacked the first time."""
+    """The registry's runnable jar, in the user's cache folder. The first call downloads and unpacks the registry."""
     jar = f"{_NAME}-{VERSION}-runner.jar"
     try:
         cache = cache_folder()

@@ -28,7 +28,7 @@ def start_log(form: str, stream: TextIO | None = None) -> logging.Handler:
     logger = logging.getLogger("rw_sql")
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
-    logger.propagate = False  # otherwise a root handler of Spark or of the user would write it again
+    logger.propagate = False  # otherwise, a root handler of Spark or of the user would write each message again
     return handler
 
 
@@ -38,8 +38,8 @@ def _at(record: logging.LogRecord) -> str:
 
 
 class TextLines(logging.Formatter):
-    """``2026-11-26T03:53:10.123Z INFO event=job job=mv-9 state=RUNNING``; characters that would break the line are
-    escaped."""
+    """Formats records as lines such as ``2026-11-26T03:53:10.123Z INFO event=job job=mv-9 state=RUNNING``. Characters
+    that would break the line are escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Formats a record as one line, followed by the traceback, if any."""
@@ -52,7 +52,7 @@ class JsonLines(logging.Formatter):
     """One JSON object per line: ``at``, ``level``, ``logger``, ``message``, and the fields of an event."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Formats a record as one line of JSON."""
         body: dict[str, object] = {
             "at": _at(record),
             "level": record.levelname,

@@ -40,11 +40,12 @@ def serve_until_told(
     config: Mapping[str, str] | None = None,
     resource_group: str | None = None,
 ) -> None:
-    """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and releases the lease.
+    """Attaches to a warehouse and runs the warehouse's jobs until SIGTERM or SIGINT. Then stops the jobs and releases
+    the lease.
 
     With ``resource_group``, only the jobs of that group run. ``config`` are Spark's settings. If another process runs
     these jobs, this process waits, and takes over when the other process has ended. This process exits with status 1 if
-    Spark ends, or if it can no longer run the jobs for another reason.
+    Spark ends, or if this process can no longer run the jobs for another reason.
     """
     if resource_group is not None:
         resource_group = require_group_name(resource_group)
@@ -58,7 +59,7 @@ def serve_until_told(
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
     start_log(log)
-    check_java()  # before the status page is served, and before the log reports that Spark is starting
+    check_java()  # Java is checked before the status page is served, and before the log reports that Spark is starting.
     server = listen(host, port, token_file) if has_http else None
 
     from rw_sql.runtime.support.background import run_in_background
@@ -108,7 +109,7 @@ def count_until(ended: threading.Event, served: ServedWarehouse) -> None:
 
 
 def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
-    """Starts the status page's server. Raises SqlError if it cannot listen.
+    """Starts the status page's server. Raises SqlError if the server cannot listen on the port.
 
     Without ``port``, the server uses the default port, or a free port if another process already uses the default. For
     example, if a machine has two servers of one warehouse, the server that runs the jobs uses the default port, and the

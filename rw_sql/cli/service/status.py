@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 OUTPUTS = ("text", "json")
 FORMATS = ("text", "mermaid", "json", "svg")
 LOOK_SECONDS = 0.7
-"""The time limit in seconds for requesting the end offsets of all upstreams. Requesting the age of their records and,
-with --watch, reading the commits of tables have the same limit."""
+"""The time limit in seconds for requesting the end offsets of all upstreams. The same limit applies to requesting the
+age of the upstreams' records and, with --watch, to reading the commits of tables."""
 
 _WATCH_SECONDS = 2.0
 _MOST_NAMES = 10
@@ -54,7 +54,7 @@ def status_command(
                 console.clear()
             elif number and output != "json" and problem is None:
                 console.print()
-            # The last status is still visible, so only the reason why it is not updated is printed.
+            # The last status is still visible, so only the reason for the missing update is printed.
             if status is not None and (is_redrawn or problem is None):
                 _show(console, status, output, is_one_line=True)
             if problem is not None:
@@ -64,7 +64,7 @@ def status_command(
 
 def _show(console: Console, status: WarehouseStatus, output: str, *, is_one_line: bool = False) -> None:
     if output == "json":
-        # Each document is one line, so that a reading program finds its end.
+        # Each document is one line, so that a program that reads the output can find the end of the document.
         print(json.dumps(status.to_json(), indent=None if is_one_line else 2, ensure_ascii=False), flush=True)
     else:
         print_status(console, status)
@@ -81,8 +81,8 @@ def _status(context: Context, *, is_only: bool = False) -> WarehouseStatus:
 
 
 def _looks(look: Callable[[], WarehouseStatus]) -> Iterator[tuple[WarehouseStatus | None, str | None]]:
-    """Yields the status every few seconds. If it cannot be read, yields the last status (None if there was none) and
-    the reason."""
+    """Yields the status every few seconds. If the status cannot be read, yields the last status (None if there was
+    none) and the reason."""
     from deltalake.exceptions import DeltaError
 
     from rw_sql.runtime.status.words import unreadable
@@ -134,7 +134,7 @@ def print_status(console: Console, status: WarehouseStatus) -> None:
 
 
 def _by_reason(status: WarehouseStatus) -> dict[str, list[JobLine]]:
-    """The stalled jobs, grouped by reason. All of them have the same reason if the warehouse cannot be written."""
+    """The stalled jobs, grouped by reason. All stalled jobs have the same reason if the warehouse cannot be written."""
     found: dict[str, list[JobLine]] = {}
     for job in status.stalled:
         found.setdefault(job.reason, []).append(job)

@@ -1,4 +1,5 @@
-"""``rw-sql takeover``: kills an owner that hangs or that a signal has suspended. Needs neither Spark nor Java."""
+"""``rw-sql takeover``: kills an owner that hangs or that a signal has suspended. The command needs neither Spark nor
+Java."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ def takeover_command(
 ) -> None:
     """Free the lease of an unresponsive owner on this machine. Does not start Spark.
 
-    Without --force, the command shows the process that holds the lease, and changes nothing. It never kills an owner
-    that still works. A killed process commits nothing, so the next owner continues without gaps or duplicates.
+    Without --force, the command shows the process that holds the lease, and changes nothing. The command never kills an
+    owner that still works. A killed process commits nothing, so the next owner continues without gaps or duplicates.
     """
     from rw_sql.metastore.records import DEFAULT_GROUP
     from rw_sql.model.resource_groups import require_group_name

@@ -1,6 +1,6 @@
 """``rw-sql shell``: the prompt, its backslash commands, its completion, and the start of Spark in the background.
 
 Imports: ``session`` and below, and modules of ``cli``. Begin with ``loop``. ``backend`` contains the warehouse and its
-Spark session, ``commands`` the backslash commands, ``prompt`` the line editor, and ``completion`` the choices of the
-Tab key.
+Spark session, ``commands`` contains the backslash commands, ``prompt`` contains the line editor, and ``completion``
+contains the choices of the Tab key.
 """

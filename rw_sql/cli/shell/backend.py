@@ -107,7 +107,7 @@ class Backend:
             self._attached.abort_block()
 
     def go_to(self, warehouse: str) -> Attached:
-        """Attaches to another warehouse, which is created if it does not exist.
+        """Attaches to another warehouse. If this warehouse does not exist, creates it.
 
         This process then stops running the jobs of the current warehouse. If attaching fails, the shell stays in the
         current warehouse. If Ctrl-C arrives after the change, the shell is in the new warehouse.
@@ -118,7 +118,8 @@ class Backend:
         try:
             return attach(attached.spark, warehouse)
         finally:
-            attached = attached_to(attached.spark) or attached  # Ctrl-C may come after the change.
+            # Ctrl-C may arrive after the change to the new warehouse.
+            attached = attached_to(attached.spark) or attached
             self._warehouse, self._attached = attached.warehouse, attached
 
     def close(self) -> None:
@@ -203,7 +204,7 @@ class Backend:
         return None if self.is_up else self._read(self._early_context(), statement)
 
     def _read(self, context: Context | None, statement: Statement) -> Table | None:
-        """The rows of a statement; None if it must be run with Spark.
+        """The rows of a statement; None if the statement must be run with Spark.
 
         ``context`` is None if the warehouse does not exist yet.
         """

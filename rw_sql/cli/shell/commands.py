@@ -1,4 +1,5 @@
-"""Backslash commands as in psql: finds them in the typed text, and maps each listing command to its statement."""
+"""Backslash commands as in psql: this module finds the commands in the typed text, and maps each listing command to its
+statement."""
 
 from __future__ import annotations
 
@@ -59,8 +60,8 @@ NAMES = tuple(sorted({*COMMANDS, *(name for usage, _ in HELP for name in re.find
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part of the typed text: statements, or one command with its argument. ``has_plus``: the command's name ends in
-    ``+``."""
+    """A part of the typed text: statements, or one command with its argument. ``has_plus`` is True if the command's
+    name ends in ``+``."""
 
     kind: Literal["statements", "command"]
     text: str

@@ -62,7 +62,7 @@ _KIND_WORDS = {
 
 
 class Names(Protocol):
-    """The names in a warehouse, for completion. The methods are called from a separate thread; they omit names
+    """The names in a warehouse, for completion. The methods are called from a separate thread; the methods omit names
     that cannot be read."""
 
     def objects(self) -> dict[str, str]:
@@ -114,7 +114,7 @@ class StatementCompleter(Completer):
         self._asked_at = -seconds_to_keep
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """The choices at the cursor that begin with the word before it."""
+        """The choices at the cursor that begin with the word before the cursor."""
         if command := _COMMAND.search(document.current_line_before_cursor):
             for name in NAMES:
                 if name.startswith(command[1]):
@@ -233,7 +233,8 @@ class StatementCompleter(Completer):
         return [] if option is None else _option_values(option)
 
     def _spec(self, statement: str, words: list[str], tokens: list[Token]) -> ConnectorSpec | None:
-        """The spec of the connector that the statement names, or that the object to which it refers uses."""
+        """The spec of the connector that the statement names, or the spec of the connector that the statement's object
+        uses."""
         from rw_sql.connectors.spec import load_sink_spec, load_spec
 
         named = _CONNECTOR.search(statement)
@@ -294,8 +295,8 @@ def statement_around(text: str, place: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The tokens that the grammar accepts at the end of the typed text: the terminals, and the spellings of the
-    keywords among them."""
+    """The tokens that the grammar accepts at the end of the typed text: the terminals, and the spellings of those
+    terminals that are keywords."""
 
     accepted: frozenset[str] = frozenset()
     keywords: tuple[str, ...] = ()
@@ -326,8 +327,8 @@ class Place:
 
     @staticmethod
     def _begun_keywords(text: str, tokens: list[Token]) -> tuple[str, ...]:
-        """The words that complete a keyword of several words if the last tokens begin one, such as NOT EXISTS after
-        IF."""
+        """If the last tokens begin a keyword of several words, the words that complete this keyword, such as NOT EXISTS
+        after IF."""
         for size in (1, 2):
             begun = " ".join(token.upper for token in tokens[-size:]) + " "
             if len(tokens) <= size or not any(spelling.startswith(begun) for spelling in _spellings().values()):

@@ -46,10 +46,8 @@ _EMPTY = Snapshot()
 
 
 def refuse_unparsed(text: str) -> None:
-    """Raises SqlError for a statement that neither rw_sql nor Spark accepts: it has an invisible character, or a
-    similar statement is known.
-
-    Anything else may be a statement of a Spark extension.
+    """Raises SqlError for a statement that neither rw_sql nor Spark accepts. Such a statement contains an invisible
+    character or is similar to a known statement. Any other text may be a statement of a Spark extension.
     """
     refuse_invisible(text)
     error = None if could_be_sparks(text) else near_statement(text, SESSION_PARAMETERS)
@@ -58,8 +56,8 @@ def refuse_unparsed(text: str) -> None:
 
 
 def refuse_unplanned(statement: Statement, snapshot: Snapshot) -> None:
-    """Raises SqlError if the catalog alone shows that a statement is wrong, for example because it names an object that
-    does not exist.
+    """Raises SqlError if the catalog alone shows that a statement is wrong, for example because the statement names an
+    object that does not exist.
 
     A query may read tables of Spark, so statements with a query are not checked.
     """
@@ -75,7 +73,7 @@ def refuse_unplanned(statement: Statement, snapshot: Snapshot) -> None:
 
 
 def answer_for_new(statement: Statement) -> Table | None:
-    """The rows of a statement that reads the catalog of a warehouse that does not exist yet; None if they depend on
+    """The rows of a statement that reads the catalog of a warehouse that does not exist yet; None if the rows depend on
     more than the catalog."""
     try:
         return lower(statement, _EMPTY, _NewWarehouse(_EMPTY)).table

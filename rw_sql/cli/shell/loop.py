@@ -114,7 +114,7 @@ class Shell:
                     self._last = piece.text
             except BaseException:
                 if any(left.kind == "statements" or left.name in ("watch", "g", "gx") for left, _ in pieces[number:]):
-                    self.backend.abort_block()  # COMMIT must not run a block that lacks a statement.
+                    self.backend.abort_block()  # COMMIT must not run a block without the failed statement.
                 raise
             if self._is_over:
                 break
@@ -180,8 +180,8 @@ class Shell:
         return found[0] if found else None
 
     def _show(self, rows: Rows, statement: str, layout: Layout) -> None:
-        """Prints a result to the file that ``\\o`` has set. Without such a file, prints it to the terminal, through the
-        pager if it is long."""
+        """Prints a result to the file that ``\\o`` has set. Without such a file, prints the result to the terminal; a
+        long result is shown through the pager."""
         if not rows.columns:
             return
         definition = definition_of(statement, rows) if layout != "records" else None
@@ -191,7 +191,7 @@ class Shell:
         if layout == "auto" and rows.columns == JOBS and not fits(rows, console.width):
             rows, left_out = jobs_in_short(rows)
         if definition is not None:
-            # Printed unwrapped, because a line that the terminal breaks can still be copied.
+            # The definition is printed unwrapped, because the user can still copy it if the terminal breaks a line.
             console.print(Text(definition), soft_wrap=True)
             return
         if self._out is not None or not self._is_paged or not console.is_terminal or console.is_dumb_terminal:
@@ -391,7 +391,7 @@ def _duration(seconds: float) -> str:
 def run_shell(*, warehouse: str | None, commands: Sequence[str] = (), files: Sequence[str] = ()) -> int:
     """Runs ``commands`` and ``files``.
 
-    If there are none, runs the text typed at a terminal or read from a pipe. Returns an exit status.
+    Without commands and files, runs the text typed at a terminal or read from a pipe. Returns an exit status.
     """
     with beside_prompt():
         return _run_shell(Backend(warehouse), commands, files)
@@ -439,7 +439,8 @@ def _read_and_run(shell: Shell, backend: Backend) -> None:
         StatementCompleter(CatalogNames(backend)), history_file(), starting=lambda: backend.phase
     )
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A script's background programs ignore Ctrl-C, and so do the programs that they start.
+        # A program that a script starts in the background ignores Ctrl-C. All programs that it starts ignore Ctrl-C
+        # too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     backend.start()
     while True:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LESS = "FRSX"
-"""The flags for ``less`` if the user has set none: quit if the text fits on one screen, keep colours, do not wrap,
+"""The flags for ``less`` if the user has not set flags: quit if the text fits on one screen, keep colours, do not wrap,
 leave the text on the screen."""
 
 
 @contextmanager
 def quiet_interrupts() -> Iterator[None]:
     """A context manager for running an external program: Ctrl-C stops the program, in which the default handler is
-    active, but not the shell."""
+    active. Ctrl-C does not stop the shell."""
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield
@@ -37,7 +37,7 @@ def quiet_interrupts() -> Iterator[None]:
 def pager() -> list[str] | None:
     """The pager's command: ``$RW_SQL_PAGER``, otherwise ``$PAGER``, otherwise less.
 
-    None if it is empty or not installed.
+    None if the command is empty or the pager is not installed.
     """
     named = os.environ.get("RW_SQL_PAGER", os.environ.get("PAGER"))
     if named is not None:
@@ -46,7 +46,7 @@ def pager() -> list[str] | None:
 
 
 def show_paged(text: str, *, is_long: bool) -> None:
-    """Writes ``text`` to standard output, through the pager if it is long."""
+    """Writes ``text`` to standard output. A long text is shown through the pager."""
     command = pager() if is_long else None
     if command is not None:
         try:
@@ -83,6 +83,6 @@ def edited(text: str, path: str | None = None) -> str:
 
 
 def run_command(command: str) -> None:
-    """Runs a system command; without one, starts the user's shell."""
+    """Runs a system command; without a command, starts the user's shell."""
     with quiet_interrupts():
         subprocess.run(command or os.environ.get("SHELL", "/bin/sh"), shell=True, check=False)

@@ -97,8 +97,8 @@ def make_prompt(
 
     Enter runs the text if it is complete and otherwise begins a new line; Alt-Enter always runs the text.
 
-    ``history`` is the file of the history; without it, the history contains only the input of this shell. ``starting``
-    returns the text to show at the right while Spark is starting; None when Spark is running.
+    ``history`` is the file of the history. Without this file, the history contains only the input of this shell.
+    ``starting`` returns the text to show at the right while Spark is starting; None when Spark is running.
     """
     keys = KeyBindings()
     session: PromptSession[str] = PromptSession(

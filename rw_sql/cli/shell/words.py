@@ -1,4 +1,5 @@
-"""Words of Spark SQL. rw_sql's grammar does not contain them, because it treats queries as opaque text."""
+"""Words of Spark SQL. rw_sql's grammar does not contain these words, because the grammar treats queries as opaque
+text."""
 
 from __future__ import annotations
 

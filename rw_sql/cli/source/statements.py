@@ -41,7 +41,7 @@ OFFSETS = (*ROWS, "CLAMP")
 
 
 def source_name(text: str) -> Name:
-    """A source's name from the command line: the case is kept, and so is the schema if there is one."""
+    """A source's name from the command line. The case of the name is kept. A schema before the name is kept too."""
     return Name.of(text)
 
 
@@ -66,7 +66,7 @@ def alter_statement(
     is_validated: bool,
     reason: str | None,
 ) -> AlterSourceUnsafeSet:
-    """``ALTER SOURCE … UNSAFE SET``.
+    """The statement ``ALTER SOURCE … UNSAFE SET``.
 
     A literal value for a secret property is refused, because the shell's history would store it.
     """
@@ -166,7 +166,7 @@ def inject_statement(
     is_validated: bool,
     reason: str | None,
 ) -> InjectSourceOffsets:
-    """``INJECT SOURCE OFFSETS``."""
+    """The statement ``INJECT SOURCE OFFSETS``."""
     if convention not in ("next", "last_seen"):
         raise SqlError(
             INVALID_OPTION, f"--convention must be next or last_seen, not {convention!r}", hint="omit --convention"
@@ -192,5 +192,5 @@ def allowed_words(words: Sequence[str], known: Sequence[str]) -> tuple[str, ...]
 
 
 def split_ids(splits: Sequence[str]) -> tuple[SplitId, ...]:
-    """FOR SPLITS."""
+    """The splits of the clause FOR SPLITS."""
     return tuple(SplitId(id=split) for split in splits)

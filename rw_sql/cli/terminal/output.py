@@ -38,15 +38,15 @@ table with such a cell, the other cells of the row would be mostly blank.
 _WIDEST_WORD = 24
 """The maximum number of characters of a word that is never broken to make a table fit.
 
-Longer words in cells may be broken, headers are never broken.
+Longer words in cells may be broken, but headers are never broken.
 """
 
 _PLACE, _CARET = re.compile(r"LINE \d+: "), re.compile(r"( *)(\^+)")
 _CUT = "…"
 
 Layout = Literal["auto", "table", "records"]
-"""The form in which a result is printed. ``records``: row by row, with one line per column. ``auto``: as a table, or
-row by row if the result is too tall or too wide for a table."""
+"""The form in which a result is printed. With ``records``, a result is printed row by row, with one line per column.
+With ``auto``, a result is printed as a table, or row by row if the result is too tall or too wide for a table."""
 
 
 class _VisibleConsole(Console):
@@ -81,17 +81,18 @@ def console_for(stream: TextIO | None = None) -> Console:
 
 
 def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto", is_plan: bool = False) -> None:
-    """Prints a result as a table with its number of rows; prints nothing for a result without columns. ``is_plan``: the
-    rows are the result of EXPLAIN and are printed as text.
+    """Prints a result as a table with its number of rows; prints nothing for a result without columns. ``is_plan`` is
+    True if the rows are the result of EXPLAIN and are printed as text.
 
-    If a table with unbroken headers does not fit, it is printed without lines between its columns. If that does not
-    fit either, or if it has tall cells, it is printed row by row, unless ``layout`` requires a table.
+    If a table with unbroken headers does not fit, the table is printed without lines between its columns. If this
+    narrower table does not fit either, or if the table has tall cells, the result is printed row by row, unless
+    ``layout`` requires a table.
     """
     if not rows.columns:
         return
     is_plan = is_plan and len(rows.columns) == 1
     if is_plan and len(rows.rows) == 1 and "\n" in (rows.rows[0][0] or ""):
-        # EXPLAIN as JSON, Mermaid or SVG: to be copied, or written to a file.
+        # The result of EXPLAIN as JSON, Mermaid or SVG is meant to be copied or written to a file.
         console.print(Text(rows.rows[0][0] or ""), soft_wrap=True)
         return
     if is_plan and console.is_terminal and layout != "records":
@@ -223,7 +224,7 @@ def print_error(message: str) -> None:
 
 
 def print_cancelled(message: str) -> None:
-    """Prints the message after Ctrl-C. In a terminal, it replaces the ``^C`` that the terminal has written."""
+    """Prints the message after Ctrl-C. In a terminal, the message replaces the ``^C`` that the terminal has written."""
     console = console_for(sys.stderr)
     if console.is_terminal and not console.is_dumb_terminal:
         console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
@@ -231,7 +232,7 @@ def print_cancelled(message: str) -> None:
 
 
 def _with_fitting_place(message: str, width: int) -> str:
-    """The text of an error in which the quoted line and the caret below it fit into a terminal.
+    """The text of an error, shortened so that the quoted line and the caret below it fit into a terminal.
 
     If the terminal broke the line, the caret would be below another word.
     """

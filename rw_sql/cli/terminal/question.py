@@ -23,7 +23,7 @@ def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str
     the user's answer at the terminal. None if none of these is possible.
 
     The function always prints the preview before the answer. The user writes ``--yes`` before the preview is known, so
-    it suffices only if the statement's ALLOW names the predicted gaps and duplicates.
+    ``--yes`` suffices only if the statement's ALLOW names the predicted gaps and duplicates.
     """
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not (is_confirmed or tokens or can_ask):

@@ -1,8 +1,8 @@
 """A status line for commands that run longer than a second: the time that has passed, and the jobs that the command
 waits for.
 
-At a terminal, the line is redrawn in place, and removed when the statement has ended. Elsewhere, a line is printed
-to standard error now and then; the interval increases with the duration of the statement.
+At a terminal, the line is redrawn in place, and removed when the statement has ended. Elsewhere, lines are printed to
+standard error, at intervals that increase with the duration of the statement.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _BAR = 20
 _ECHOED = 8
 """The number of columns that stay free at the end of the last line.
 
-The terminal writes ``^C`` there for each Ctrl-C. If this text continued on the next line, a part of the status would
-stay on the screen.
+The terminal writes ``^C`` in these columns for each Ctrl-C. If this text continued on the next line, a part of the
+status would stay on the screen.
 """
 
 
@@ -99,7 +99,7 @@ class StatusLine:
     @contextmanager
     def running(self, *, line_after: float = SHOWN_AFTER) -> Iterator[None]:
         """A context manager that shows the status of its block once the block has run for a second. On a stream that
-        cannot be redrawn in place, it first waits ``line_after`` seconds."""
+        cannot be redrawn in place, the first line is printed after ``line_after`` seconds."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="rw_sql-status", daemon=True)
             self._thread.start()
@@ -160,8 +160,8 @@ class StatusLine:
                     self._changed.wait(left)
                     continue
                 run = self._run
-            # The lock is not held here: reading the activity of the jobs may take a while, and the statement must be
-            # able to end meanwhile.
+            # The lock is not held during this call, because reading the activity of the jobs may take a while, and the
+            # statement must be able to end in the meantime.
             progress = self._described()
             with self._changed:
                 if run == self._run and self._started is not None:

@@ -43,8 +43,9 @@ class Transcript:
         self._is_told = False
 
     def begin(self) -> None:
-        """Begins the next statement: its text has not been printed yet. The statement before it may have ended with an
-        error after its text was printed with its question."""
+        """Begins the next statement: records that the text of this statement has not been printed yet. The previous
+        statement may have left another record, because it may have ended with an error after its text was printed with
+        its question."""
         self._is_told = False
 
     @property

@@ -59,8 +59,8 @@ def run_test_command(
 ) -> None:
     """Run tests of pipelines, each on a temporary warehouse.
 
-    The exit status is 0 if all tests passed, 1 if one failed, and 2 if none was run because the command line, a path or
-    a file is wrong.
+    The exit status is 0 if all tests passed, 1 if a test failed, and 2 if no test was run because the command line, a
+    path or a file is wrong.
     """
     from rw_sql.cli.interface.error_report import report_error
     from rw_sql.cli.script.loading import hiding_of, read_assignments

@@ -20,7 +20,7 @@ class MismatchError(Exception):
 
 
 class WrongTestError(Exception):
-    """A test file is invalid, so its result does not concern the pipeline."""
+    """A test file is invalid. This error says nothing about the tested pipeline."""
 
     def __init__(self, message: str, *, file: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class WrongTestError(Exception):
 
     @property
     def outcome(self) -> TestOutcome:
-        """The file as an outcome for a report."""
+        """The outcome of the invalid file, for a report."""
         return TestOutcome(file=self.file, name="", line=self.line or 1, status="error", message=self.message)
 
 
@@ -43,10 +43,11 @@ class NothingToRunError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestOutcome:
-    """One executed test. ``failed``: a result differs from the expectation; ``error``: the test could not be run.
+    """One executed test. The status ``failed`` means that a result differs from the expectation, and the status
+    ``error`` means that the test could not be run.
 
-    ``notes`` are warnings, which a passed test may have too. ``output`` is the file's text rewritten with the actual
-    rows, if requested.
+    ``notes`` are warnings, which a passed test may have too. ``rewritten`` is the file's text with the actual rows in
+    place of the expected rows, if requested.
     """
 
     __test__ = False

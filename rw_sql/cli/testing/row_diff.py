@@ -42,7 +42,8 @@ class Difference:
         return f"{', '.join(told)} row{'' if total == 1 else 's'}; {self.equal} as expected"
 
     def render(self) -> str:
-        """A table: ``-`` is missing, ``+`` unexpected, ``~`` changed, cells as ``expected → found``."""
+        """A table in which ``-`` marks missing rows, ``+`` unexpected rows and ``~`` changed rows. A changed cell is
+        shown as ``expected → found``."""
         lines = [(_CHANGED, self._merged(wanted, found)) for wanted, found in self.changed]
         lines += [(_MISSING, row) for row in self.missing]
         lines += [(_UNEXPECTED, row) for row in self.unexpected]

@@ -1,4 +1,4 @@
-"""Finds tests and runs them, each on an empty warehouse with its own session, all on one Spark."""
+"""Finds tests and runs each test on an empty warehouse with its own session. All tests use the same Spark."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ def run_tests(tests: Sequence[Test], options: TestOptions, tell: Callable[[TestO
             # The broker and Spark start at the same time, because each of them leaves a core idle for seconds.
             starter = left.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="rw_sql-broker"))
             broker = starter.submit(start_broker, home, port=0)
-        # An archive of classes makes a run of tests no faster (decision 61).
+        # An archive of classes would not make a run of tests faster (decision 61).
         first = str(folder / "first")
         spark = left.enter_context(spark_for(first, run_jobs=False, config=TEST_SETTINGS, uses_archive=False))
         detach(spark)

@@ -72,10 +72,10 @@ def shown(value: object) -> str:
 
 @dataclass(slots=True)
 class SltRun:
-    """One run of a file. ``names`` are the values of ``${…}``. ``found`` are the rows to record: it maps the index of
+    """One run of a file. ``names`` are the values of ``${…}``. ``found`` has the rows to record. It maps the index of
     the line at which a query's expected rows begin to the new rows.
 
-    With ``is_recording``, rows that differ from the expected ones are recorded, and no MismatchError is raised. Nothing
+    With ``is_recording``, rows that differ from the expected rows are recorded, and no MismatchError is raised. Nothing
     is recorded for included files, because other files may include the same files.
     """
 
@@ -177,7 +177,7 @@ class SltRun:
         return _NAME.sub(value, "\n".join(lines))
 
     def _run_sql(self, text: str, record: SltRecord) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """The columns and rows of a statement. Raises SqlError, with its line in the file."""
+        """The columns and rows of a statement. Raises SqlError with the line of the error in the file."""
         kept: list[tuple[tuple[str, ...], list[tuple[Any, ...]]]] = []
 
         def keep(result: DataFrame) -> None:
@@ -198,7 +198,7 @@ class SltRun:
                 run_part(self.attached, part, text, None, keep)
         except SqlError as error:
             if error.span is not None and error.text == text:
-                # the text as it is executed, with the line in the file
+                # the text as executed, moved to its line in the file
                 error.text = "\n" * record.line + text
                 error.span = type(error.span)(
                     error.span.start + record.line,
@@ -310,8 +310,8 @@ class SltRun:
 
 
 def passed_over(rows: Sequence[Sequence[Any]]) -> str | None:
-    """The objects that, according to the result ``rows``, a FLUSH skipped because their jobs fail; None if there are
-    none.
+    """The objects that a FLUSH skipped because their jobs fail, according to the FLUSH's result ``rows``. None if FLUSH
+    skipped no such object.
 
     Paused objects are not included, because pausing is intended.
     """

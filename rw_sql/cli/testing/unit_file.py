@@ -100,8 +100,8 @@ class UnitFile:
 
     @property
     def with_subfolders(self) -> str:
-        """The line to add to the test's file so that definitions in subfolders are read too. Empty if there are none,
-        or if the file already names its definitions."""
+        """The line to add to the test's file so that definitions in subfolders are read too. Empty if there are no
+        subfolders with definitions, or if the file already names its definitions."""
         folder = Path(self.file).parent
         is_above = _is_above(folder)
         inner = (folder.parent if is_above else folder).glob("*/**/*.sql")

@@ -125,8 +125,8 @@ class UnitRun:
         return tuple(self._topics)
 
     def _needed(self) -> list[str]:
-        """The view and the objects that it reads, directly or indirectly, down to the inputs that the test provides, in
-        the order in which they can be created."""
+        """The names of the view and of the objects that the view reads, directly or indirectly, down to the inputs that
+        the test provides. The names are in the order in which the objects can be created."""
         order: list[str] = []
         path: list[str] = []
 
@@ -196,7 +196,7 @@ class UnitRun:
         return _schema(tuple(given.types.items()))
 
     def _view_schema(self, name: str, defined: Defined) -> StructType:
-        """The columns that a view would have, found without creating it."""
+        """The columns that a view would have. The view is not created."""
         dry = self.attached.dry_run()
         self._foresee(name, defined, dry, set())
         record = dry.catalog.find("materialized_view", name)
@@ -269,7 +269,7 @@ class UnitRun:
     def _delta(self, name: str, schema: StructType, rows: Sequence[Mapping[str, Any]]) -> str:
         """Writes a Delta table; returns its path."""
         path = str(self.folder / "inputs" / name)
-        # A column of a view may be non-nullable, such as a count, but a test's row may omit it.
+        # A column of a view may be non-nullable, such as a count, but a test's row may omit this column.
         arrow = pa.schema(
             [column.with_nullable(True) for column in pa.schema(Schema.from_json(schema.json()).to_arrow())]
         )

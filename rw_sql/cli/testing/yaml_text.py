@@ -34,7 +34,7 @@ def read_yaml(text: str, file: str) -> tuple[Any, Any]:
 
 
 def plain(value: Any) -> Any:
-    """The part of a document in which YAML's values replace each :class:`Written`."""
+    """A part of a document. The value that YAML has read replaces each :class:`Written`."""
     match value:
         case Written():
             return value.value

@@ -1,5 +1,5 @@
-"""Checks CREATE TABLE … FROM a change data capture source: first the clauses, then whether the columns fit the upstream
-table."""
+"""Checks CREATE TABLE … FROM a change data capture source: first checks the clauses, and then whether the columns fit
+the upstream table."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 RATE_LIMIT = "backfill_rate_limit"
 OPTIONS = (SNAPSHOT, SNAPSHOT_BATCH_SIZE, "snapshot.interval", RATE_LIMIT)
 """The options in the WITH list of a table of a change data capture source. ``snapshot.interval`` has no effect here:
-each query of the snapshot starts when the rows of the previous query are committed. (In RisingWave, it is the number of
-barriers between two queries.)"""
+each query of the snapshot starts when the rows of the previous query are committed. (In RisingWave, this option is the
+number of barriers between two queries.)"""
 
 _MOST_BATCH = 1_000_000
 _RATE_DIGITS = 9
@@ -51,9 +51,7 @@ _WIDER = {
 
 def require_source_between(statement: CreateTable) -> None:
     """Raises SqlError NOT_SUPPORTED for a table that reads a database's changes without a source. RisingWave allows
-    this.
-
-    In rw_sql, a source reads the changes for all of its tables over one connection.
+    such tables. In rw_sql, a source reads the changes for all of its tables over one connection.
     """
     kind = connector_of(statement)
     if kind is None or not captures_changes(kind):
@@ -199,7 +197,7 @@ def check_options(statement: CreateTable) -> None:
 def check_against_upstream(statement: CreateTable, upstream: UpstreamTable, *, only: str | None = None) -> None:
     """Checks the declared columns and key against the upstream table. Raises SqlError at the first difference.
 
-    ``only`` is the upstream name of the one column to check; None checks all columns.
+    If ``only`` is given, only the column with this upstream name is checked.
     """
     known = {column.name: column for column in upstream.columns}
     for column in statement.columns:
@@ -255,8 +253,8 @@ def _columns(key: tuple[str, ...]) -> str:
 
 
 def fits(column: ColumnDefinition, found: UpstreamColumn) -> bool:
-    """True if a column of the declared type can represent every value of the upstream column ``found``, if only as
-    text."""
+    """True if a column of the declared type can represent every value of the upstream column ``found``. A CHARACTER
+    VARYING column can represent every value."""
     name = column.data_type.name
     if name == "CHARACTER VARYING" or found.canonical is None:
         return True
@@ -282,8 +280,8 @@ def require_representable(statement: CreateTable, upstream: UpstreamTable) -> No
 
 
 def require_no_lack(lacks: tuple[Lack, ...], name: str, span: Span) -> None:
-    """Raises SqlError for the first of ``lacks``, the requirements that the upstream does not meet. The hint of the
-    error is a statement that makes the upstream meet the requirement."""
+    """Raises SqlError for the first item of ``lacks``, which are the requirements that the upstream does not meet. The
+    hint of the error is a statement that makes the upstream meet the requirement."""
     for lack in lacks:
         raise SqlError(
             UPSTREAM_MISSING, f'source validation failed for "{name}": {lack.message}', span=span, hint=lack.hint

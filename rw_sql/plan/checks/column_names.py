@@ -48,7 +48,7 @@ def require_name(name: str, span: Span, *, hint: str = "") -> None:
 
 def first_duplicate(names: Iterable[str]) -> tuple[str, int] | None:
     """Finds the first name that Spark and Delta Lake, which ignore case, cannot distinguish from an earlier name.
-    Returns the earlier name and the index of the later one; None if all names differ."""
+    Returns the earlier name and the index of the later name; None if all names differ."""
     seen: dict[str, str] = {}
     for at, name in enumerate(names):
         keys = _keys(name)
@@ -60,16 +60,18 @@ def first_duplicate(names: Iterable[str]) -> tuple[str, int] | None:
 
 
 def _keys(name: str) -> tuple[str, str]:
-    """The two keys by which a name is compared: two names are equal if one of the keys is equal. Delta Lake, and Spark
-    for columns, compare names in lower case. Spark compares the names of fields letter by letter, like Java's
-    ``equalsIgnoreCase``, to which ſ is S and ı is I."""
+    """The two keys by which a name is compared. Two names count as equal if their first keys are equal or if their
+    second keys are equal. Delta Lake compares all names in lower case. Spark compares the names of columns in lower
+    case. Spark compares the names of fields letter by letter, like Java's ``equalsIgnoreCase``, which treats ſ as S and
+    ı as I."""
     letters = (upper if len(upper := letter.upper()) == 1 else letter for letter in name)
-    # The lower case of İ consists of two characters; Java's comparison uses the first.
+    # The lower case of İ consists of two characters. Java's comparison uses the first character.
     return f"={name.lower()}", "".join(letter.lower()[0] for letter in letters)
 
 
 def require_distinct(places: Iterable[tuple[str, Span]]) -> None:
-    """Raises SqlError DUPLICATE_CLAUSE at the first column whose name equals an earlier one, ignoring case."""
+    """Raises SqlError DUPLICATE_CLAUSE at the first column whose name equals the name of an earlier column, ignoring
+    case."""
     listed = list(places)
     duplicate = first_duplicate(name for name, _ in listed)
     if duplicate is None:
@@ -116,7 +118,7 @@ def require_field_names(column: str, data_type: DataType, span: Span) -> None:
 
 
 def placed(columns: Iterable[ColumnDefinition], span: Span) -> tuple[ColumnDefinition, ...]:
-    """Columns that the statement itself does not list. Errors in them and in their types point at ``span``."""
+    """Columns that the statement itself does not list. Errors in these columns and in their types point at ``span``."""
     return tuple(replace(column, span=span, data_type=_placed_type(column.data_type, span)) for column in columns)
 
 

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, Option
 
 VALIDATE = "validate"
-"""The option of a WITH list that, if false, stores the definition without checking the upstream."""
+"""The option of a WITH list that controls the check of the upstream. If the option is false, the definition is stored
+without this check."""
 
 
 def is_validated(options: Iterable[Option]) -> bool:
     """False if the statement has ``WITH (…, VALIDATE = false)``.
 
-    This option belongs to the statement, not to the object.
+    This option affects only the statement and is not stored with the object.
     """
     for option in options:
         if option.key == VALIDATE:
@@ -76,8 +77,8 @@ def require_columns(
 ) -> None:
     """Raises SqlError if a declared column is missing upstream or has an incompatible type.
 
-    With ``is_stored``, types are not compared: the object exists already, and the values that it reads may fit although
-    the types differ.
+    With ``is_stored``, types are not compared. In this case, the object exists already, and the values that the object
+    reads may fit although the types differ.
     """
     if not isinstance(connector(kind), ColumnChecker):
         return

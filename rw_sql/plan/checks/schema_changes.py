@@ -32,7 +32,7 @@ _StatementT = TypeVar("_StatementT", CreateSource, CreateTable)
 class SchemaChange:
     """The newest schema, and the columns (name, canonical type) to append.
 
-    ``is_same``: the newest schema is the stored schema.
+    ``is_same`` is True if the newest schema is the stored schema.
     """
 
     found: FoundSchema

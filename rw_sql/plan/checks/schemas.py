@@ -1,6 +1,6 @@
 """Finds the schema of a new source or table in a schema registry or a file.
 
-The columns are derived from the schema or compared with it; the definition stores the schema.
+The columns are derived from the schema or compared with the schema. The definition stores the schema.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class FoundSchema:
     """The columns and the text of a schema. ``key_columns`` and ``key_text`` belong to the schema of the records' keys.
 
     ``columns`` take Kafka Connect's type names into account. ``plain`` has the columns' types according to Avro alone.
-    ``others`` has the further types with which a column may be declared; NUMERIC stands for any NUMERIC type there.
+    ``others`` has the further types with which a column may be declared. In ``others``, NUMERIC stands for any NUMERIC
+    type.
     """
 
     columns: tuple[Typed, ...]
@@ -84,7 +85,7 @@ class FoundSchema:
 
 
 def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector) -> _StatementT:
-    """Adds columns and schema to a statement; returns it unchanged if no schema describes its records.
+    """Adds columns and schema to a statement. Returns the statement unchanged if no schema describes the records.
 
     Raises SqlError if the registry does not respond, or if the columns do not fit the schema.
     """
@@ -103,7 +104,8 @@ def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector
     source = statement if isinstance(statement, CreateSource) else source_of_table(statement)
     kind = connector(name)
     check_format_options(kind.spec, source)
-    # Checked before the registry is contacted, so that a wrong property is found even if the registry does not respond.
+    # The properties are checked before the registry is contacted, so that a wrong property is found even if the
+    # registry does not respond.
     of_source = tuple(option for option in source.options if option.key not in (*REFRESH_OPTIONS, VALIDATE))
     check_connection(snapshot, source, name)
     check_properties(snapshot, replace(source, options=of_source), kind)
@@ -227,7 +229,7 @@ def _in_file(source: CreateSource, inspector: Inspector, location: str) -> Regis
 
 
 def messages_of(options: Mapping[str, str], stored: str) -> protobuf.Messages:
-    """The Protobuf message type in a stored schema that the options of ENCODE PROTOBUF name."""
+    """Returns the Protobuf message type that the options of ENCODE PROTOBUF name, from the stored schema."""
     names = options.get(AS_JSONB, "").split(",")
     return protobuf.Messages(stored, options[MESSAGE], frozenset(name.strip() for name in names if name.strip()))
 
@@ -244,7 +246,7 @@ def _with_key_schema(
     text = json.dumps(schema, separators=(",", ":"))
     if isinstance(schema, dict) and schema.get("type") == "record":
         return replace(found, key_text=text, key_columns=avro.columns_of(schema))
-    # If the key is a single value, PRIMARY KEY names the column for it.
+    # If the key is a single value, PRIMARY KEY names the column for this value.
     alone = primary_key(source)
     if len(alone) != 1:
         raise SqlError(

@@ -42,7 +42,7 @@ _TYPES = {"PLAIN": APPEND_ONLY, "UPSERT": UPSERT, "DEBEZIUM": DEBEZIUM}
 _OF_SOURCES = ("map.handling.mode", "messages_as_jsonb", "key.message", "schema.location")
 _CSV_OPTIONS = ("without_header", "delimiter")
 _DELIMITER = re.compile(r"""[\x01-\x7f](?<![A-Za-z0-9"+\-.: \r\n])""")
-"""The delimiters of CSV that the writer accepts and that no value without quotes contains."""
+"""The CSV delimiters that the writer accepts and that cannot occur in a value without quotes."""
 
 _KEY_TYPES = {"TEXT": ("string", "boolean", "byte", "short", "integer", "long"), "BYTES": ("binary",)}
 """The values of KEY ENCODE, each with Spark's names of the column types that it accepts.
@@ -56,10 +56,10 @@ class SinkInput:
     """The input of a sink: the ids of the objects that it reads, a query over these objects, and the schema of the rows
     in Spark's JSON form. If the query is empty, the sink reads the rows of a single object, unchanged.
 
-    ``keys`` are the columns that identify a row if rows are replaced; empty if rows are only appended. ``has_before``:
-    changes include the old rows. ``is_ordered``: rows with the same key have a defined order. ``is_changing``: rows are
-    replaced and deleted, but no key columns are known. ``new`` are the external tables that are added to the catalog
-    together with the sink.
+    ``keys`` are the columns that identify a row if rows are replaced; empty if rows are only appended. ``has_before``
+    is True if changes include the old rows. ``is_ordered`` is True if rows with the same key have a defined order.
+    ``is_changing`` is True if rows are replaced and deleted, but no key columns are known. ``new`` are the external
+    tables that are added to the catalog together with the sink.
     """
 
     name: str

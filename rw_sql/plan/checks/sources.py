@@ -85,7 +85,7 @@ def check_properties(snapshot: Snapshot, statement: CreateSource, kind: Connecto
 
 
 def check_connection(snapshot: Snapshot, statement: CreateSource, name: str) -> None:
-    """Raises SqlError if the source's connection is of another type than its connector."""
+    """Raises SqlError if the type of the source's connection does not fit the source's connector."""
     connection = connection_of(snapshot, statement.options)
     wanted = connector(name).spec.connection_kind or name
     if connection is not None and connection.connector != wanted:
@@ -110,7 +110,7 @@ def require_registry_connection(snapshot: Snapshot, given: tuple[Option, ...]) -
 
 
 def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
-    """Raises SqlError for a literal in a secret option, because everyone could read it in the catalog."""
+    """Raises SqlError for a literal in a secret option, because everyone could read this literal in the catalog."""
     for option in options:
         known = spec.option(option.key)
         if known is not None and known.is_secret and not isinstance(option.value, SecretValue):

@@ -33,7 +33,8 @@ _UPKEEP = frozenset({"OPTIMIZE", "VACUUM", "REORG", "MSCK"})
 
 
 def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The table, source or materialized view to which a name refers in Spark, which ignores case."""
+    """The table, source or materialized view to which a name refers in Spark. The case of the name is ignored, as in
+    Spark."""
     folded = name.lower()
     for kind in _ROWS:
         for record in snapshot.all(kind):

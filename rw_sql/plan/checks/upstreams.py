@@ -112,8 +112,8 @@ def no_answer(
 ) -> SqlError:
     """The error for a server that cannot be used, with the reason that the client reports.
 
-    ``what`` is the upstream or target. ``options`` are the options in the statement; ``otherwise`` is the statement
-    that shows the address if ``options`` lack it.
+    ``what`` is the upstream or target. ``options`` are the options in the statement. If the options do not contain the
+    address, the hint names ``otherwise``, which is a statement that shows the address.
     """
     more = f"; {stored}" if stored else ""
     if (advertised := _advertised(reason, options)) is not None:

@@ -24,8 +24,8 @@ CREATE, ALTER, RENAME, UNSAFE, REBUILD, RECREATE, DROP = (
 
 The user confirms each *unsafe* change individually, after seeing its preview. A view that is *rebuilt* gets a second
 table; queries read the old rows until the new table has caught up. An object is *recreated* (dropped and created again,
-with all its dependents) if no statement can make the change in place. Only with ``--allow-drop`` are objects recreated
-or dropped.
+with all its dependents) if no statement can make the change in place. Objects are recreated or dropped only with
+``--allow-drop``.
 """
 
 
@@ -55,5 +55,5 @@ class DeployChange:
 
     @property
     def needs_drop(self) -> bool:
-        """True if the change needs ``--allow-drop``, because it drops an existing object."""
+        """True if the change needs ``--allow-drop``, because the change drops an existing object."""
         return self.action in (RECREATE, DROP) or any(isinstance(s, AlterTableDropColumn) for s in self.statements)

@@ -82,9 +82,9 @@ def compare(
 ) -> tuple[DeployChange, ...]:
     """The changes that make the catalog match the folder, in an executable order; empty if the two are equal.
 
-    ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` are the ids of the views that cannot
-    follow the rebuild of a view that they read, each with the reason; these views are created again. Raises SqlError if
-    no order is possible.
+    ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` are the views that cannot be rebuilt
+    together with a view that they read: it maps the id of each such view to the reason. These views are created again.
+    Raises SqlError if no order is possible.
     """
     connections = {w.name: w.statement for w in folder if isinstance(w.statement, CreateConnection)}
     known = {c.name: connection_definition(c.definition) for c in snapshot.all("connection")} | connections
@@ -236,8 +236,8 @@ def _creations_and_alterations(
 
 
 def _not_renamed(then: Snapshot, wanted: FolderObject, dropped: set[str]) -> str:
-    """A note that nothing is renamed, if the comment of ``wanted`` states a former name that no object has and an
-    object of this kind is dropped; otherwise empty."""
+    """Returns a note that nothing is renamed if the comment of ``wanted`` states a former name that no object has, and
+    an object of this kind is dropped. Otherwise, returns the empty string."""
     if wanted.was is None or wanted.kind not in dropped or _find(then, wanted.kind, wanted.was) is not None:
         return ""
     return f"nothing is renamed: no {spoken(wanted.kind)} is called {wanted.was}"
@@ -289,11 +289,13 @@ def _exchange(
     is_defined: Callable[[Snapshot, FolderObject], bool],
     changes: list[DeployChange],
 ) -> Snapshot:
-    """The catalog after the exchanges of names that the folder's comments request; appends the changes to ``changes``.
+    """Returns the catalog after the exchanges of names that the folder's comments request. Appends the changes that
+    make these exchanges to ``changes``.
 
-    Both names exist before and after an exchange, so only the definitions show whether it has been made already. Two
-    names are exchanged if neither object has the definition that the folder contains for its name, and if the commented
-    object has its definition after the exchange.
+    Both names exist before and after an exchange, so only the definitions show whether the exchange has been made
+    already. Two names are exchanged if two conditions are met. First, neither object has the definition that the folder
+    contains for the object's name. Second, the object with the comment has the definition that the folder contains for
+    the name that it gets in the exchange.
     """
     by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
     for wanted in folder:
@@ -338,7 +340,8 @@ def _moves(kind: str, old: Name, new: Name) -> tuple[Statement, ...]:
 
 
 def _to_be(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """The record of the object. If the object is a view that is being rebuilt with a new query, its future record."""
+    """Returns the record of the object. For a view that is being rebuilt with a new query, returns the record that the
+    view will have after the rebuild."""
     made = (r.view for r in snapshot.all("rebuild") if r.view_id == record.id)
     return next((view for view in made if view is not None), record)
 
@@ -388,7 +391,8 @@ def _after_rebuilds(snapshot: Snapshot, change: DeployChange, rebuilt: set[int])
 
 
 def may_ask(change: DeployChange) -> bool:
-    """True if the change may be unsafe, or may have an unsafe effect, so that it needs a confirmation of its own."""
+    """True if the change needs a confirmation of its own, because the change may be unsafe or may have an unsafe
+    effect."""
     kinds = (AlterSourceUnsafeSet, AlterTableUnsafeSet, AlterConnectionOptions, AlterSetConnection)
     return any(isinstance(statement, kinds) for statement in change.statements)
 

@@ -1,5 +1,5 @@
 """Orders the changes to a table's columns and to the table's readers: a column is dropped or renamed only when no
-object uses it any more."""
+object uses this column any more."""
 
 from __future__ import annotations
 
@@ -38,5 +38,6 @@ def in_the_way(
 def may_use_dropped(
     snapshot: Snapshot, table: TableRecord, statement: AlterTableDropColumn, rebuilt: Collection[int]
 ) -> bool:
-    """True if one of the views ``rebuilt`` may use the column until its rebuild is complete."""
+    """True if one of the views ``rebuilt`` may use the column of the statement until the rebuild of this view is
+    complete."""
     return any(record.id in rebuilt for record in users_of_column(snapshot, table, statement.column))

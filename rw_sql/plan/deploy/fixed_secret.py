@@ -1,4 +1,4 @@
-"""The error for a secret whose definition in the folder differs from the one in the catalog."""
+"""The error for a secret whose definition in the folder differs from its definition in the catalog."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_USERS = 8
 
 def fixed_secret(then: Snapshot, wanted: FolderObject, record: SecretRecord, why: str) -> DefinitionError:
     """The error for a secret that the folder defines differently from the catalog. The secret is not created again,
-    because every object that uses it would be dropped too."""
+    because every object that uses the secret would be dropped too."""
     users = [f"{spoken(user.kind)} {user.name}" for user in then.dependents_of(record.id)]
     other = sql_name(record.name + "_2")
     hint = (

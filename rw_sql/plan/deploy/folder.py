@@ -87,7 +87,7 @@ class FolderObject:
 
     @property
     def place(self) -> str:
-        """``file:line``."""
+        """The position as ``file:line``."""
         return f"{self.file}:{self.line}"
 
 
@@ -103,7 +103,7 @@ class _NoObjects:
     """A catalog without objects, to determine whether a statement is rw_sql's or Spark's."""
 
     def has_object(self, name: Name) -> bool:
-        """False."""
+        """Returns False, because this catalog has no objects."""
         return False
 
     def has_parameter(self, name: str) -> bool:
@@ -112,12 +112,12 @@ class _NoObjects:
 
 
 def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) -> tuple[FolderObject, ...]:
-    """The objects that files define, in the order of the statements. The files are (name, text) pairs; in their text,
+    """The objects that files define, in the order of the statements. The files are (name, text) pairs; in the texts,
     the value of a variable replaces ``${name}``.
 
     Raises SqlError, located in the file, for a statement that is not an rw_sql CREATE, for a name that is defined
-    twice, and for a secret whose value is in a file. If several statements are wrong, the error is about the first of
-    them, and its detail names the places of the others.
+    twice, and for a secret whose value is in a file. If several statements are wrong, the error is about the first
+    wrong statement, and the detail of the error names the places of the other wrong statements.
     """
     found: list[FolderObject] = []
     wrong: list[SqlError] = []
@@ -134,7 +134,7 @@ def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) 
 
 
 def _first_of(errors: list[SqlError]) -> SqlError:
-    """The first error, with the places of the others in its detail."""
+    """The first error. The detail of this error names the places of the other errors."""
     first, *others = errors
     if others and first.detail is None:
         places = [f"{error.file}:{error.line}" for error in others[:_MOST_PLACES]]
@@ -184,8 +184,8 @@ def read_variables(text: str, file: str) -> dict[str, str]:
 
 
 def statements_with_notes(text: str) -> list[tuple[ScriptStatement, str]]:
-    """The statements of a file. Each statement comes with the comments above it, inside it, and after it on its last
-    line."""
+    """The statements of a file. Each statement comes with its comments: those above the statement, those inside the
+    statement, and those after the statement on its last line."""
     found = []
     parts = split_script(text)
     above = 0
@@ -197,7 +197,8 @@ def statements_with_notes(text: str) -> list[tuple[ScriptStatement, str]]:
 
 
 def _line_end(text: str, part: ScriptStatement, following: ScriptStatement | None = None) -> int:
-    """The end of the line on which a statement ends, or the start of the following statement if that comes earlier."""
+    """The end of the line on which a statement ends, or the start of the following statement if the following statement
+    begins on the same line."""
     until = following.start if following is not None else len(text)
     end = text.find("\n", part.start + len(part.text), until)
     return until if end < 0 else end
@@ -278,8 +279,8 @@ def folder_object(text: str, notes: str, *, file: str, line: int, has_values: bo
 
 
 def spark_refusal(text: str, error: SqlError) -> SqlError | None:
-    """The refusal of a statement that does not parse because it is Spark's; None if it is not Spark's. ``error`` is the
-    error of the parser."""
+    """The error for a statement that rw_sql's parser refuses because it is a Spark statement; None for other
+    statements. ``error`` is the error of the parser."""
     try:
         if not could_be_sparks(text) or route(text, _NoObjects()) is not None:
             return None
@@ -298,7 +299,8 @@ def spark_refusal(text: str, error: SqlError) -> SqlError | None:
 
 
 def require_ours(statement: CreateTable) -> None:
-    """Raises SqlError if Spark would run the statement, because it has no clause of rw_sql."""
+    """Raises SqlError if Spark would run the statement, because the statement has no clause that is specific to
+    rw_sql."""
     if is_ours(statement, _NoObjects()):
         return
     if statement.query is None:
@@ -338,7 +340,8 @@ def require_no_value(statement: Create | CreateSchema) -> None:
 
 
 def _was(text: str, name: str) -> str | None:
-    """The object's former name, from the comments between the previous statement and the end of this one."""
+    """The object's former name, from the comments between the previous statement and the end of the object's
+    statement."""
     for note in _NOTE.finditer(text):
         match = _RENAMED.match(note[0])
         if match is None:
@@ -356,7 +359,7 @@ def _was(text: str, name: str) -> str | None:
 
 
 def repeated(objects: Iterable[FolderObject]) -> Iterator[DefinitionError]:
-    """The errors of definitions whose name an earlier definition already has."""
+    """The errors for definitions that have the same name as an earlier definition."""
     seen: dict[tuple[str, str], FolderObject] = {}
     for found in objects:
         space = "relation" if found.kind in RELATIONS else found.kind

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detour:
     """The changes to an object while its connection changes. The statements in ``first``, which end with SET CONNECTION
-    NONE, precede the change of ``connection``; the statements of ``rest``, which begin with SET CONNECTION, follow it.
+    NONE, precede the change of ``connection``. The statements in ``rest``, which begin with SET CONNECTION, follow the
+    change of ``connection``.
     """
 
     connection: str
@@ -37,12 +38,13 @@ class Detour:
 def detour_of(
     current: Create, wanted: Create, before: Mapping[str, CreateConnection], after: Mapping[str, CreateConnection]
 ) -> Detour | None:
-    """The detour of an object whose options move into its connection or out of it; None if no option moves, or if the
-    connection's other options change too.
+    """The detour of an object whose options move into or out of the object's connection; None if no option moves, or if
+    the connection's other options change too.
 
-    An object and its connection must not set the same option, and the object must not lack an option that it needs.
-    Therefore neither of the two can be altered first, and the object is detached from the connection in the meantime.
-    ``before`` and ``after`` map names to the definitions that the connections have and will have.
+    An object and its connection must not set the same option, and the object must not lack a required option.
+    Therefore, neither the object nor the connection can be altered first, and the object is detached from the
+    connection while the connection is altered. ``before`` and ``after`` map names to the definitions that the
+    connections have and will have.
     """
     connected = (CreateSource, CreateTable, CreateSink)
     if not isinstance(current, connected) or not isinstance(wanted, connected):

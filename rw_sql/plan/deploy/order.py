@@ -26,8 +26,8 @@ _PLACES = {kind: at for at, kind in enumerate(KINDS.values())}
 
 
 class CircleError(SqlError):
-    """A circular dependency among objects of a folder: each of ``members`` reads the next one, and the last one
-    reads the first."""
+    """A circular dependency among objects of a folder: each of ``members`` reads the next member, and the last member
+    reads the first member."""
 
     def __init__(self, members: Sequence[FolderObject]) -> None:
         circle = " → ".join(found.name for found in (*members, members[0]))
@@ -73,7 +73,8 @@ def _options_of(statement: Statement) -> tuple[Option, ...]:
 
 
 def in_order(folder: Sequence[FolderObject]) -> tuple[FolderObject, ...]:
-    """The objects sorted so that each follows the objects that it refers to, otherwise by kind, file and line.
+    """The objects, sorted so that each object follows the objects to which it refers. Where this leaves a choice, the
+    objects are sorted by kind, file and line.
 
     Raises CircleError.
     """

@@ -73,7 +73,7 @@ def _is_drop(change: DeployChange) -> bool:
 
 
 def _dependents(snapshot: Snapshot, id_: int) -> list[ObjectRecord]:
-    """The objects that depend on an object; for a table, they include the readers of its source."""
+    """The objects that depend on an object. For a table, the result includes the readers of the table's source."""
     record = snapshot.get(id_)
     ids = [id_]
     if isinstance(record, TableRecord) and record.source_id is not None:
@@ -112,8 +112,8 @@ def to_json(plan: SavedPlan) -> str:
 
 
 def from_json(text: str, file: str) -> SavedPlan:
-    """Parses the text of a plan file. Raises SqlError if it is not a plan, or if Spark would run one of its
-    statements."""
+    """Parses the text of a plan file. Raises SqlError if the text is not a plan, or if Spark would run one of the
+    plan's statements."""
     try:
         data: Any = json.loads(text)
         if data["format"] != FORMAT:
@@ -165,8 +165,8 @@ def require_current(
     warehouse: str,
     hint: str = "make the plan again: rw-sql diff FOLDER --file FILE",
 ) -> None:
-    """Raises SqlError if a plan was made for another warehouse, or if an object on which it depends has changed since.
-    ``hint`` is the error's hint."""
+    """Raises SqlError if a plan was made for another warehouse, or if an object on which the plan depends has changed
+    since the plan was made. ``hint`` is the error's hint."""
     if warehouse != plan.warehouse:
         raise SqlError(
             CONCURRENT_CHANGE,

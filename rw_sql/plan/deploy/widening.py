@@ -1,7 +1,7 @@
 """Columns that a table gets, and the views whose ``*`` selects these columns.
 
 An existing view does not see such a column until the view is rebuilt. If the view were newly created from the folder,
-it would see the column at once. Without the rebuild, the warehouse would therefore differ from the folder.
+the view would see the column at once. Without the rebuild, the warehouse would therefore differ from the folder.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _MOST = 8
 def columns_to_gain(
     snapshot: Snapshot, view: ObjectRecord, altered: Mapping[int, Sequence[Statement]]
 ) -> tuple[str, ...]:
-    """The columns that a rebuild adds to a view because its query selects them by ``*``; empty for other objects, and
-    for a view that cannot be rebuilt.
+    """The columns that a rebuild adds to a view because the view's query selects these columns by ``*``. Empty for
+    other objects, and for a view that cannot be rebuilt.
 
     ``altered`` are the statements that change the tables, by the id of the table. The result is also empty if one of
     these statements drops or renames a column that the view may use, because the view is then created again.
@@ -73,8 +73,8 @@ def adds_columns(snapshot: Snapshot, changes: Iterable[DeployChange]) -> bool:
 
 
 def why_created_again(snapshot: Snapshot, id_: int) -> str:
-    """The reason for creating a view again, if only this gives the view the columns that its query selects by ``*``;
-    empty for other objects."""
+    """The reason for creating a view again, if the view can get all columns that its query selects by ``*`` only by
+    being created again. Empty for other objects."""
     view = snapshot.get(id_)
     if not isinstance(view, MaterializedViewRecord) or isinstance(view, TableRecord):
         return ""
@@ -83,9 +83,9 @@ def why_created_again(snapshot: Snapshot, id_: int) -> str:
 
 
 def with_note(snapshot: Snapshot, change: DeployChange, remade: Collection[int]) -> DeployChange:
-    """Returns the change. If the change adds columns to a table, the result has a note about the objects whose ``*``
-    selects these columns, but that do not get them. ``remade`` are the ids of the objects that are rebuilt, created
-    again or dropped."""
+    """Returns the change. If the change adds columns to a table, the result has a note about the objects whose query
+    selects these columns by ``*``, but which do not get the columns. ``remade`` are the ids of the objects that are
+    rebuilt, created again or dropped."""
     table, columns = snapshot.get(change.touches[0]), added_by(change.statements)
     if not columns or not isinstance(table, TableRecord) or change.reason:
         return change
@@ -102,8 +102,8 @@ def with_note(snapshot: Snapshot, change: DeployChange, remade: Collection[int])
 def _unseen(
     snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord, added: Mapping[int, Sequence[str]]
 ) -> tuple[str, ...]:
-    """The columns that the query of an object selects by ``*`` but that the object does not have. A view that names its
-    columns gets no others."""
+    """The columns that the query of an object selects by ``*`` but that the object does not have. A view whose
+    definition lists its columns gets no other columns."""
     found = unseen_columns(snapshot, reader, added)
     if found and isinstance(reader, MaterializedViewRecord) and view_definition(reader.definition).columns:
         return ()

@@ -36,9 +36,9 @@ Difference = tuple[str, str, str]
 class Effect:
     """The effect on a source or sink.
 
-    ``doubt`` is the reason why the upstream or target may be a different one after the change. With a doubt, the
-    statement is unsafe.
-    ``notices`` name the views whose backfills need records that the source would leave behind.
+    ``doubt`` is the reason why the object may have a different upstream or target after the change. If there is a
+    doubt, the statement is unsafe. ``notices`` name the views whose backfills need records that the source would leave
+    behind.
     """
 
     splits: tuple[SplitPreview, ...]
@@ -106,8 +106,8 @@ def effect_on(
 
     Raises SqlError if the upstream cannot be used.
 
-    ``is_switchable``: the statement accepts VALIDATE. With ``may_move``, an upstream that does not report its identity
-    counts as a different one.
+    ``is_switchable`` is True if the statement accepts VALIDATE. With ``may_move``, an upstream that does not report its
+    identity counts as a different upstream.
     """
     options = source_options(moved, source)
     upstream = inspector.upstreams.look(source.connector, options)
@@ -146,7 +146,7 @@ def _effect_on_reader(
             verdict = ORPHAN
         elif state is not None and (status := identity_status(state, seen)) != OK:
             verdict = f"UNKNOWN ({status.lower().replace('_', ' ')})"
-            if may_move:  # Otherwise, the change is not the cause, because the source is already stalled.
+            if may_move:  # Without may_move, the source is already stalled before the change.
                 doubts[f"{status}: the source stalls until RESET SOURCE SPLITS {sql_name(source.name)}"] = None
         elif state is not None and may_move and not is_known_same(state, seen):
             verdict = UNTOLD_SPLIT

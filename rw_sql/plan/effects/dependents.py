@@ -27,7 +27,7 @@ def effects_on_dependents(
     snapshot: Snapshot, inspector: Inspector, reader: Reader, splits: Iterable[SplitPreview]
 ) -> tuple[str, ...]:
     """Notices about dependents that process rows a second time, about views that drop late rows because of their
-    watermark, and about backfills that need records which the move leaves behind."""
+    watermark, and about backfills that need records of splits that the source leaves."""
     dependents = reader.dependents(snapshot)
     views = [view for view in dependents if isinstance(view, MaterializedViewRecord)]
     rows = list(splits)
@@ -63,7 +63,7 @@ def effects_on_dependents(
 def unfinished_backfills(
     snapshot: Snapshot, inspector: Inspector, reader: Reader, splits: Iterable[SplitPreview]
 ) -> tuple[str, ...]:
-    """Notices about views whose backfill is not complete and needs records that a move leaves behind."""
+    """Notices about views whose backfill is not complete and needs records of splits that the source leaves."""
     views = [view for view in reader.dependents(snapshot) if isinstance(view, MaterializedViewRecord)]
     if not views or not any(_is_left(row) for row in splits):
         return ()
@@ -80,7 +80,7 @@ def unfinished_backfills(
 def _changes_between(
     snapshot: Snapshot, inspector: Inspector, source: SourceRecord, rows: Iterable[SplitPreview]
 ) -> Iterator[str]:
-    """Notices about a move of a change data capture source: the transactions that it skips or repeats, as far as they
+    """Notices about a move of a change data capture source: the transactions that the move skips or repeats, if they
     can be counted."""
     options = source_options(snapshot, source)
     for row in rows:
@@ -116,7 +116,8 @@ def _adds(record: ObjectRecord) -> bool:
 
 
 def _is_left(row: SplitPreview) -> bool:
-    """True if a split that is read now will no longer be read, or may be another split of the same name afterwards."""
+    """True if the source reads the split now and will no longer read it. Also True if, after the move, the name may
+    refer to a different split."""
     is_gone = row.new is None and row.verdict != FORGOTTEN_SPLIT
     return row.old is not None and (is_gone or row.verdict in (OTHER_CLUSTER_SPLIT, RECREATED_SPLIT, UNTOLD_SPLIT))
 

@@ -1,5 +1,5 @@
-"""Discovers splits: determines which splits a source reads, and where it begins in new splits. A position is the next
-record to read."""
+"""Discovers splits: determines which splits a source reads, and at which positions the source begins to read new
+splits. A position is the next record to read."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _ANY = "*"
 
 
 def _read_as(kind: Connector, split: UpstreamSplit) -> Iterator[tuple[str, str | None, str | None]]:
-    """The keys (topic, cluster, incarnation) by which :func:`discover` finds out whether other splits of this split's
-    topic are already read.
+    """The keys (topic, cluster, incarnation) of a split. With these keys, :func:`discover` determines whether other
+    splits of the same topic are already read.
 
-    An unknown cluster or incarnation counts as equal to any other, because the brokers may have started or stopped
-    reporting it since the position was stored.
+    An unknown cluster or incarnation counts as equal to any other cluster or incarnation, because the brokers may have
+    started or stopped reporting these values since the position was stored.
     """
     return product(
         (kind.split_topic(split.split),),
@@ -68,7 +68,7 @@ def discover(
     forget: Collection[str] = (),
     forgotten: Collection[str] = (),
 ) -> Discovery:
-    """Adopts every split of the upstream.
+    """Assigns every split of the upstream.
 
     A split whose stored position has the same identity keeps this position, unless the split is in ``forget``. A
     partition added to a topic that is already read begins at its first record. Any other split, and every split in

@@ -1,4 +1,4 @@
-"""The effects of a set of changes on each source that they affect, for the previews of UNDO and blocks."""
+"""The effects of a set of changes on each affected source, for the previews of UNDO and blocks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Unreadable:
 class SourceImpact:
     """The effect of a change on one reader of a source.
 
-    ``states`` are the reader's positions after the change, ``unreadable`` the splits that become unreadable.
+    ``states`` are the reader's positions after the change, and ``unreadable`` are the splits that become unreadable.
 
     ``doubt`` is the reason why the upstream's content is unknown.
     """
@@ -113,8 +113,8 @@ def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snap
 def states_after(
     kind: Connector, then: Snapshot, now: Snapshot, fragment: str, positions: Mapping[str, SplitState]
 ) -> dict[str, SplitState]:
-    """The positions of the splits in the catalog ``then``. If the changes do not set a split's position, it keeps its
-    current position."""
+    """The positions of the splits in the catalog ``then``. If the changes do not set a split's position, the split
+    keeps its current position."""
     found: dict[str, SplitState] = {}
     before = now.states(fragment)
     for split, row in then.states(fragment).items():
@@ -157,7 +157,7 @@ def impact_of(
 ) -> SourceImpact:
     """The effect of the change to the catalog on one reader. Looks at the old and the new upstream.
 
-    ``is_taken_back``: rows are restored together with the positions, so that nothing is repeated or skipped.
+    ``is_taken_back`` is True if rows are restored together with the positions, so that nothing is repeated or skipped.
     """
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
@@ -170,7 +170,8 @@ def impact_of(
     positions = with_cuts(inspector, source.connector, options, upstream, positions, states)
     left = upstream if options == old_options else look_closely(inspector.upstreams, source.connector, old_options)
     target: dict[str, SplitState | None] = dict.fromkeys(set(reads) - set(will_read))
-    # A split that is no longer assigned keeps its position, at which the next discovery assigns it again.
+    # A split that is no longer assigned keeps its position, and the next discovery assigns the split again at this
+    # position.
     target |= {split: states[split] for split in named_splits(then, moved, target) if split in states}
     target |= {split: states.get(split) for split in will_read}
     found_again = upstream.splits if is_taken_back else ()
@@ -226,7 +227,8 @@ def _pauses(snapshot: Snapshot, then: Snapshot, source: SourceRecord) -> Iterabl
 
 
 def _endings(will_read: tuple[str, ...], reads: tuple[str, ...], found_again: Collection[str]) -> Iterable[str]:
-    """Notices about the splits that are no longer assigned. The next discovery assigns ``found_again`` again."""
+    """Notices about the splits that are no longer assigned. ``found_again`` are the splits that the next discovery
+    assigns again."""
     gone = sorted(set(reads) - set(will_read))
     if left := [split for split in gone if split not in found_again]:
         yield f"no longer read: {first_names(left, _MOST_NAMED)}"
@@ -243,8 +245,8 @@ def _broken(
     positions: Mapping[str, SplitState],
     left: Upstream,
 ) -> tuple[Unreadable, ...]:
-    """The splits that the change makes unreadable. A split that is already unreadable, with the same status, is left
-    out."""
+    """The splits that the change makes unreadable. A split that already is unreadable and has the same status before
+    the change is left out."""
     if not upstream.is_reachable:
         return ()
     kind = connector(name)

@@ -22,8 +22,8 @@ _MOST_NAMED = 8
 def unlisted(
     kind: Connector, splits: Iterable[str], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
-    """The splits that the upstream does not list although the source has not read them to their ends. A source to which
-    such a split is assigned stalls. Empty if the upstream does not respond."""
+    """The splits that the upstream does not list although the source has not read them to their ends. A source stalls
+    if such a split is assigned to the source. Empty if the upstream does not respond."""
     if not upstream.is_reachable:
         return ()
     return tuple(s for s in still_asked(kind, tuple(splits), states, upstream) if s not in upstream.splits)
@@ -33,7 +33,8 @@ def finished_and_unlisted(
     kind: Connector, splits: Iterable[str], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
     """The splits that the upstream does not list, and that the source has read to their ends. Such a split stays
-    assigned and does no harm, but its records cannot be read again. Empty if the upstream does not respond."""
+    assigned and does not stall the source, but its records cannot be read again. Empty if the upstream does not
+    respond."""
     if not upstream.is_reachable:
         return ()
     given = tuple(splits)
@@ -50,7 +51,8 @@ def stall_notice(source_name: str, lost: Collection[str]) -> str:
 
 
 def with_stored_ends(left: Upstream | None, kind: Connector, states: Mapping[str, SplitState]) -> Upstream | None:
-    """Adds to ``left``, the upstream that a source leaves, the splits in ``states`` whose positions show their ends.
+    """Returns ``left``, the upstream that a source leaves, and adds the splits in ``states`` whose positions show their
+    ends.
 
     These splits need not exist any more. The unread records of these splits are counted as an upper limit.
     """

@@ -35,10 +35,11 @@ UNREACHABLE = "UNKNOWN (no answer)"
 OTHER_CLUSTER_SPLIT = "UNKNOWN (other cluster)"
 RECREATED_SPLIT = "UNKNOWN (topic was re-created)"
 UNTOLD_SPLIT = "UNKNOWN (the brokers report no cluster id)"
-"""The verdicts for a split whose offsets before and after cannot be compared."""
+"""The verdicts for a split whose offsets before and after the move cannot be compared."""
 
 UNCERTAIN_READS = "the upstream did not always report the split's identity"
-"""The reason why counts are upper limits if some readings may have been of another incarnation of the split."""
+"""The reason why counts are upper limits if the source may have read some of the records from another incarnation of
+the split."""
 
 CUT_SPLIT = "UNKNOWN (log cut at {cut})"
 """The verdict for a split whose upstream has lost records that the source has read; ``cut`` is the first lost
@@ -81,10 +82,12 @@ def with_cuts(
     positions: Positions,
     *after: Mapping[str, SplitState],
 ) -> Positions:
-    """Sets ``Positions.cuts``: for each split, the first offset before a position that the upstream has lost.
+    """Sets ``Positions.cuts``, which maps a split to the first offset that the upstream has lost, if this offset is
+    before a position of the split.
 
-    Examines the positions in ``positions`` and in ``after``, which a move would set. The upstream is contacted only for
-    splits whose log has a later term (Kafka: leader epoch) than the position. ``name`` is the name of the connector.
+    Examines the positions in ``positions``, and the positions in ``after``, which a move would set. The upstream is
+    contacted only for splits whose log has a later term (Kafka: leader epoch) than the position. ``name`` is the name
+    of the connector.
     """
     cuts: dict[str, int] = {}
     for states in (positions.states, *after):
@@ -145,7 +148,7 @@ def verdict(
                 why = why or UNCERTAIN_READS
             gaps = max(gaps, most)
         if not positions.is_complete:
-            # The missing commits may have read the offsets that no existing commit has read.
+            # The commits that are missing from the log may have read offsets that no existing commit has read.
             unknown = uncovered(reads.spans, new.offset, reads.spans[-1][1])
             duplicates += unknown
             if unknown or gaps:
@@ -165,8 +168,8 @@ def verdict(
 
 
 def _identity(*states: UpstreamSplit | SplitState | None) -> tuple[str | None, str | None]:
-    """The cluster and the incarnation that these states, which are all of one incarnation, share. The cluster is None
-    if no state contains a cluster; the same applies to the incarnation."""
+    """The cluster and the incarnation that these states share. All states must be of the same incarnation. The cluster
+    is None if no state contains a cluster, and the incarnation is None if no state contains an incarnation."""
     known = [state for state in states if state is not None]
     cluster = next((state.cluster for state in known if state.cluster), None)
     return cluster, next((state.incarnation for state in known if state.incarnation), None)
@@ -194,7 +197,7 @@ def preview_splits(
 
     ``after`` maps splits to their new positions; None means that the split is no longer read. If a split is missing
     from ``after``, its position is unchanged or unknown. ``left`` is the upstream that the source no longer reads; the
-    records in it after the old positions will never be read.
+    records of that upstream after the old positions will never be read.
     """
     rows = []
     read_topics = frozenset(kind.split_topic(known) for known in positions.states)
@@ -229,9 +232,10 @@ def without_identity(
     upstream: Upstream,
 ) -> tuple[SplitPreview, ...]:
     """The rows of a preview, corrected for an upstream that does not report its identity and may therefore be a
-    different one.
+    different upstream than before.
 
-    The verdict on a split that keeps its position becomes UNKNOWN, because there may be another record at this offset.
+    The verdict on a split that keeps its position becomes UNKNOWN, because the upstream may have another record at the
+    split's offset.
     """
     return tuple(
         replace(row, verdict=UNTOLD_SPLIT, duplicates=0, gaps=0, is_exact=True)

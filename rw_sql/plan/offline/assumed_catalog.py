@@ -93,8 +93,8 @@ class AssumedCatalog:
         return frozenset(name for name, _ in relation_of(record).columns) if record is not None else frozenset()
 
     def is_undropped(self, statement: Statement, error: SqlError) -> bool:
-        """True if ``error`` says that a name is in use, and the only cause is that an earlier DROP statement has an
-        error."""
+        """True if ``error`` says that a name is in use, and the name is in use only because an earlier DROP statement
+        has an error."""
         name = getattr(statement, "name", None)
         return error.kind is DUPLICATE_OBJECT and name is not None and name.key in self._undropped
 
@@ -131,7 +131,7 @@ class AssumedCatalog:
         self.no_keys |= {view.id for view in views if visible_keys(view) != view.keys}
 
     def _follow_failed(self, statement: Statement) -> None:
-        """Handles an ALTER statement with an error: marks the parts that it would change as unknown."""
+        """Handles an ALTER statement with an error: marks the parts that the statement would change as unknown."""
         name = getattr(statement, "name", None)
         kind = kind_of(statement)
         if name is None:

@@ -1,6 +1,6 @@
 """The Inspector of ``rw-sql check``.
 
-It reads the catalog. For all other facts, it returns assumed values with which every check passes.
+It reads the catalog. For all other facts, the inspector returns assumed values with which every check passes.
 
 Each assumption is recorded, so that the report can list the facts that were not checked.
 """
@@ -76,8 +76,8 @@ class Unanswerable(Exception):  # noqa: N818 - no error: the statement may be ri
 
 
 class OfflineInspector:
-    """An Inspector that reads only a catalog. ``unchecked`` lists the facts that it could not determine, in the order
-    in which they were needed.
+    """An Inspector that reads only a catalog. ``unchecked`` lists the facts that the inspector could not determine, in
+    the order in which these facts were needed.
 
     The methods of an offline inspector raise Unanswerable if there is no value that every upstream and job could have.
     """
@@ -260,7 +260,7 @@ class _Upstreams:
 
 
 class _StoredPositions:
-    """Returns the positions in the catalog, each raised to at least ASSUMED_OFFSET, so that no shift makes it
+    """Returns the positions in the catalog, each raised to at least ASSUMED_OFFSET, so that no shift makes a position
     negative."""
 
     def __init__(self, snapshot: Snapshot, note: Callable[[str], None]) -> None:
@@ -303,7 +303,7 @@ class _StoredPositions:
 
 
 class OfflineJobs:
-    """The jobs of the catalog. Nothing is known about them."""
+    """The jobs of the objects in the catalog. The state of these jobs is unknown."""
 
     def statuses(self) -> Mapping[str, JobStatus]:
         return {}
@@ -390,7 +390,7 @@ class _Queries:
         readers = [reader for reader in self._readers if self._input_names(reader) == given.keys()]
         if not readers:
             return None
-        # If several views have these inputs, takes the view that has the most columns of the query.
+        # If several views have these inputs, the view that has the most columns of the query is taken.
         names = set(written_names(analyzed.query))
         reader = max(readers, key=lambda each: len(names & dict(schema_columns(each.schema)).keys()))
         before = dict(schema_columns(reader.schema))

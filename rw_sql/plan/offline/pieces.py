@@ -79,7 +79,8 @@ def _cut(piece: ScriptStatement, end: int, start: int) -> tuple[ScriptStatement,
 def parse_piece(text: str, catalog: CatalogView) -> Statement | None:
     """Parses a statement of a script; None for a Spark statement.
 
-    Raises SqlError if neither rw_sql nor Spark has such a statement, or if a quote or bracket in it does not end.
+    Raises SqlError if the text is a statement of neither rw_sql nor Spark, or if the statement contains an unclosed
+    quote or bracket.
     """
     statement = route(text, catalog) if could_be_ours(text) else None
     if statement is None:

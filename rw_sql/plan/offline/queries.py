@@ -62,8 +62,8 @@ class QueryReading:
     """The result of analyzing a query: its errors, its columns as far as they are known, and the catalog names of its
     inputs.
 
-    ``is_of_spark``: the query reads tables that only Spark has. ``calls_own``: the query calls functions that are not
-    built into Spark.
+    ``is_of_spark`` is True if the query reads tables that only Spark has. ``calls_own`` is True if the query calls
+    functions that are not built into Spark.
     """
 
     errors: tuple[SqlError, ...] = ()
@@ -109,10 +109,10 @@ def read_query(
 ) -> QueryReading:
     """Analyzes a query whose inputs are objects of a catalog.
 
-    ``unknown`` are the ids of objects with unknown columns, ``of_spark`` the names of tables that belong to Spark,
-    ``functions`` the names of functions that earlier statements created in Spark.
-    ``names_columns``: the query must name its columns, because its statement does not. ``may_read_spark``: every name
-    that is not in the catalog may be a table of Spark. ``has_strict_quotes``: see :func:`analyze`.
+    ``unknown`` are the ids of objects with unknown columns. ``of_spark`` are the names of tables that belong to Spark.
+    ``functions`` are the names of functions that earlier statements created in Spark. ``names_columns`` is True if the
+    query must name its columns, because its statement does not. ``may_read_spark`` is True if every name that is not in
+    the catalog may be a table of Spark. ``has_strict_quotes``: see :func:`analyze`.
     """
     if dialect != "spark":
         return _read_translated(query, snapshot)
@@ -215,7 +215,7 @@ def read_text(
 
     With ``names_columns``, each column needs a unique name. For ``has_strict_quotes``, see :func:`analyze`. The caller
     must refuse relations that are not among the inputs. ``is_function`` returns whether a user may have defined a
-    function with a folded name; such a function is no finding.
+    function with a folded name; the call of such a function is not a finding.
     """
     known = {name: _analyzed(columns) for name, columns in inputs.items()}
     found = analyze(

@@ -58,7 +58,7 @@ def answer_query(request: AnalyzedQuery, known: QueryColumns | None) -> QueryAna
 
 
 def written_names(query: str) -> tuple[str, ...]:
-    """The names of a query's columns, as the query writes them; ``*`` for columns whose number or names are unknown."""
+    """The names of a query's columns, as spelled in the query; ``*`` for columns whose number or names are unknown."""
     from sqlglot.errors import SqlglotError
 
     try:
@@ -69,8 +69,8 @@ def written_names(query: str) -> tuple[str, ...]:
 
 
 def _with_texts(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of a query's columns; the name of a column without a name is the text of its expression, or ``*`` for a
-    function that may return several columns."""
+    """The names of a query's columns. For a column without a name, the result has the text of the column's expression,
+    or ``*`` if the expression is a function that may return several columns."""
     from sqlglot import exp
 
     tree = plain_tree(query)

@@ -49,7 +49,7 @@ _TEXT = DataType(name="CHARACTER VARYING")
 class Repair:
     """A statement from which one error was removed.
 
-    ``hides_columns``: the created object lacks some of the intended columns.
+    ``hides_columns`` is True if the created object lacks some of the intended columns.
 
     ``removed`` is the key of the option that was left out, if any.
     """
@@ -103,7 +103,7 @@ def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, objec
             found = _without(whole, value, error)
             if found is not None:
                 # Without the option that locates the schema, the format would cause another error, so plain JSON
-                # replaces it.
+                # replaces the format.
                 is_place = isinstance(found[1], Option) and found[1].key in _SCHEMA_PLACES
                 return replace(holder, **{slot.name: _AS_JSON if is_place else found[0]}), found[1]
     return None

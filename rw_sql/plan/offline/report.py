@@ -18,7 +18,8 @@ class UnsafeNote:
     """The conditions for running an unsafe statement.
 
     ``switch`` is the statement that enables unsafe operations; None if the catalog has already enabled them.
-    ``accepts`` are the words that the statement's ALLOW may contain; ``allows`` are the words that it contains.
+    ``accepts`` are the words that the statement's ALLOW may contain, and ``allows`` are the words that this ALLOW
+    contains.
     """
 
     switch: str | None

@@ -1,8 +1,8 @@
 """Checks a script without running it: each statement is planned on the catalog that results from the statements
 before it.
 
-A statement with an error changes the catalog as far as possible. At least the name of its object is recorded, so that
-no later statement reports the object as missing.
+Even a statement with an error changes the catalog, as far as the effect of the statement is known. At least the name of
+its object is recorded, so that no later statement reports the object as missing.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ _SPARKS_OWN = "Spark's own statements"
 class ScriptChecker:
     """Checks files in order, each on the catalog that results from the files before it.
 
-    ``ask_spark`` lets Spark analyze a query; without it, queries are checked without Spark. ``spark_tables`` are the
-    names of Spark tables that queries may read.
+    ``ask_spark`` is a function that passes a query to Spark's analyzer. Without this function, queries are checked
+    without Spark. ``spark_tables`` are the names of Spark tables that queries may read.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class ScriptChecker:
         return is_schema(self.snapshot, name) if name is not None else bool(self.snapshot.all("schema"))
 
     def has_database(self, name: str) -> bool:
-        """True if a statement of the script creates a Spark database with this name. Without a catalog, also True for
-        a name that is not similar to a schema of the script, because it may be a database of Spark."""
+        """True if a statement of the script creates a Spark database with this name. Without a catalog, also True for a
+        name that is not similar to a schema of the script, because a Spark database may have this name."""
         if name in self._assumed.databases:
             return True
         schemas = (PUBLIC, *(record.name for record in self.snapshot.all("schema")))
@@ -135,7 +135,8 @@ class ScriptChecker:
             yield replace(_blank(began, file, "BEGIN UNSAFE"), errors=(began.locate(_at_start(error), text, file),))
 
     def check_piece(self, piece: ScriptStatement, text: str, file: str) -> Iterator[Checked]:
-        """Yields one statement of a file, and any further statements that its text turns out to contain."""
+        """Yields one statement of a file, and any further statements that the text of this statement turns out to
+        contain."""
         waiting = [piece]
         while waiting:
             checked, rest = self._check_piece(waiting.pop(0), text, file)
@@ -349,7 +350,7 @@ class ScriptChecker:
         )
 
     def _readers(self, statement: Statement) -> tuple[MaterializedViewRecord, ...]:
-        """The views that read the view whose query the statement changes, if it changes a query.
+        """If the statement changes the query of a view, returns the views that read this view.
 
         Their queries are planned together with the statement.
         """
@@ -360,7 +361,7 @@ class ScriptChecker:
         return tuple(reader for reader in found if isinstance(reader, MaterializedViewRecord))
 
     def _check_spark(self, text: str, outcome: Outcome) -> None:
-        """Checks a statement of Spark as far as it concerns rw_sql's objects."""
+        """Checks the parts of a Spark statement that concern rw_sql's objects."""
         path, snapshot = self._assumed.search_path, self.snapshot
         refused = list(refused_in_block(text))
         outcome.errors += refused

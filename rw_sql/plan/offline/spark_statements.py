@@ -1,5 +1,5 @@
-"""Checks Spark's own statements: whether they would change rw_sql's objects, which columns of these objects a SELECT
-reads, and whether a block contains statements of rw_sql."""
+"""Checks Spark's own statements. Finds changes to rw_sql's objects, wrong columns in a SELECT from these objects, and
+rw_sql's statements in a block."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def refused_changes(
 ) -> list[SqlError]:
     """The errors that a session raises for a statement that would change rw_sql's objects.
 
-    ``of_spark`` are the tables and views that earlier statements created in Spark; they hide rw_sql's objects of the
-    same name.
+    ``of_spark`` are the tables and views that earlier statements created in Spark. These tables and views hide rw_sql's
+    objects of the same name.
     """
     refusals = (_refusal(change, snapshot, search_path, of_spark) for change in changed_names(text))
     return [refusal for refusal in refusals if refusal is not None]

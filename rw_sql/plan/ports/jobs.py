@@ -40,7 +40,7 @@ class JobPort(Protocol):
     """The state of the jobs."""
 
     def owners(self) -> Mapping[str, Owner]:
-        """The last owner of each resource group that ever had one."""
+        """The last owner of each resource group that ever had an owner."""
         ...
 
     def serve_command(self, group: str) -> str:
@@ -56,12 +56,12 @@ class JobPort(Protocol):
         ...
 
     def being_backfilled(self) -> frozenset[str]:
-        """The ids of the jobs of views whose backfill is not complete. Unlike :meth:`backfills`, this is used only for
-        notices, so a check without a warehouse can assume that there are none."""
+        """The ids of the jobs of views whose backfill is not complete. Unlike :meth:`backfills`, this method is used
+        only for notices, so a check without a warehouse can assume that no job is being backfilled."""
         ...
 
     def lags(self) -> Mapping[str, int | None]:
-        """For each job, the number of records that it has not processed yet; None if the number is unknown."""
+        """For each job, the number of records that the job has not processed yet; None if the number is unknown."""
         ...
 
     def metrics(self) -> tuple[Sample, ...]:

@@ -20,14 +20,15 @@ class Positions:
     ``states`` maps each split to the next record to read. ``log_version`` is the version of the log (-1 without a log),
     and ``read_splits`` are the splits that have rows in the log.
 
-    ``forgotten`` are splits whose position a RESET removed; they do not count as new. ``lives`` maps each split to its
-    incarnations and the offsets in the log that were read from each, oldest first. ``sparse`` are the splits in which
-    some offsets turned out to have no record. ``is_complete``: the log still contains everything that was ever read.
-    ``pieces`` maps each split to the ranges in the log, with the runs that wrote them. ``is_trimmed``: some of the rows
-    that were written have been deleted from the log. ``readings`` is ``pieces`` and the ranges whose rows were deleted
-    from the log. ``reader_epoch`` is the epoch of the oldest run that may still commit to the log; None if no run was
-    ever started. ``cuts`` maps a split to the first offset before its position that the upstream has lost; it contains
-    only splits with such an offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
+    ``forgotten`` are splits whose position a RESET removed; these splits do not count as new. ``lives`` maps each split
+    to its incarnations, oldest first, each with the offsets in the log that were read from this incarnation. ``sparse``
+    are the splits in which some offsets turned out to have no record. ``is_complete`` is True if the log still contains
+    everything that was ever read. ``pieces`` maps each split to the ranges in the log, with the runs that wrote them.
+    ``is_trimmed`` is True if some of the rows that were written have been deleted from the log. ``readings`` has the
+    ranges in ``pieces``, and also the ranges whose rows were deleted from the log. ``reader_epoch`` is the epoch of the
+    oldest run that may still commit to the log; None if no run was ever started. ``cuts`` maps a split to the first
+    offset that the upstream has lost, if this offset is before the split's position. The mapping contains only splits
+    with such an offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
@@ -46,7 +47,8 @@ class Positions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedRanges:
-    """One commit: the epoch at which its run started, and the offsets ``[start, end)`` that it read per split.
+    """One commit: the epoch at which the run of the commit started, and the offsets ``[start, end)`` that the commit
+    contains for each split.
 
     ``lives`` maps each split to its cluster and incarnation, if the commit contains them.
     """
@@ -68,8 +70,8 @@ class PositionPort(Protocol):
         ...
 
     def with_log(self, source_id: int) -> Positions:
-        """Like :meth:`of`, but also reads which ranges the log contains. The plan of a new view's backfill needs
-        them."""
+        """Like :meth:`of`, but also reads which ranges the log contains. The plan of a new view's backfill needs these
+        ranges."""
         ...
 
     def before(
@@ -85,8 +87,8 @@ class PositionPort(Protocol):
     def committed_ranges(
         self, source_id: int, fragment: str | None = None, *, down_to: int = 0
     ) -> tuple[CommittedRanges, ...]:
-        """The ranges that were read, one entry per commit of the source's log or, for a direct reader, of its view;
-        oldest first.
+        """The ranges that were read, oldest first. There is one entry per commit of the source's log. For a direct
+        reader, there is one entry per commit of the reader's view.
 
         For a shared reader, ``down_to`` limits the result to the commits from that version of the log on, so that fewer
         commits are read. An entry that joins several commits may also contain earlier commits.
@@ -94,6 +96,6 @@ class PositionPort(Protocol):
         ...
 
     def watermarks(self, view_ids: tuple[int, ...]) -> Mapping[int, int]:
-        """Maps each view that drops late rows to the event time below which it drops them, in milliseconds since
-        1970."""
+        """Maps each view that drops late rows to an event time, in milliseconds since 1970. The view drops rows that
+        are older than this time."""
         ...

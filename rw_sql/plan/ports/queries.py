@@ -39,12 +39,12 @@ class QueryAnalysis:
     """The result of an analysis: the schema as Spark's JSON, the key columns (empty: rows are appended), or a refusal.
     If the only reason for the refusal is a type that a table cannot store, the schema is given too.
 
-    A ``refusal`` comes with a ``hint``, a ``kind`` (None: Spark accepts the query, but it cannot be kept up to date),
-    the ``word`` of the query at which Spark points, and the ``relation`` that does not exist. ``operators`` are Spark's
-    names of the steps of a WHOLE query, and ``aggregates`` are Spark's names of the aggregate functions of an UPSERT
-    query. ``varies`` is a non-deterministic part of the query, if there is one; ``TABLESAMPLE`` for a sample of rows.
-    ``varies_in`` is the step that contains this part; None if the part is just a projected column. ``is_same``: the
-    text in ``same_as`` is equivalent.
+    A ``refusal`` comes with a ``hint``, a ``kind`` (None: Spark accepts the query, but the result cannot be kept up to
+    date), the ``word`` of the query at which Spark points, and the ``relation`` that does not exist. ``operators`` are
+    Spark's names of the steps of a WHOLE query, and ``aggregates`` are Spark's names of the aggregate functions of an
+    UPSERT query. ``varies`` is a non-deterministic part of the query, if the query has such a part; ``TABLESAMPLE`` for
+    a sample of rows. ``varies_in`` is the step that contains this part; None if the part is just a projected column.
+    ``is_same`` is True if the text in ``same_as`` is equivalent.
     """
 
     schema: str = ""

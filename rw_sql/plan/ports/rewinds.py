@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBack:
-    """The number of rows that a table has now, and the number that it had at a rewind point; None if the rows were not
-    counted.
+    """The number of rows that a table has now, and the number of rows that the table had at a rewind point. A number is
+    None if the rows were not counted.
 
-    ``lost`` is the reason why the table cannot be restored, if it cannot. ``has_emitted`` is True for a sink that has
-    sent rows since the rewind point.
+    ``lost`` is the reason why the table cannot be restored; None if it can be restored. ``has_emitted`` is True for a
+    sink that has sent rows since the rewind point.
     """
 
     object_id: int
@@ -27,7 +27,8 @@ class TableBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindLook:
-    """The effect of a rewind: on the source's log, and on each dependent in the rewind point that still exists."""
+    """The effect of a rewind on the source's log and on the dependents in the rewind point. Dependents that no longer
+    exist are left out."""
 
     tables: tuple[TableBack, ...]
 
@@ -37,7 +38,7 @@ class RewindPort(Protocol):
 
     def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
         """The rewind points, with the oldest operation first. An operation without a rewind point has an entry only if
-        the reason for that is known."""
+        the reason why it has no rewind point is known."""
         ...
 
     def carried_out(self) -> frozenset[int]:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class TableLook:
     """A Delta table's path, and its schema as Spark's JSON; ``path`` is empty for any other table.
 
-    ``is_missing``: Spark has no table or view with that name. ``unreadable``: the reason why rw_sql cannot read a Delta
-    table without Spark; empty if it can.
+    ``is_missing`` is True if Spark has no table or view with that name. ``unreadable``: the reason why rw_sql cannot
+    read a Delta table without Spark; empty if rw_sql can read the table.
     """
 
     path: str = ""

@@ -28,7 +28,7 @@ class UpstreamPort(Protocol):
         ...
 
     def look_again(self, connector: str, options: PlannedOptions) -> Upstream:
-        """Like :meth:`look`, but asks the upstream even if it has responded before."""
+        """Like :meth:`look`, but contacts the upstream again even if the upstream has responded before."""
         ...
 
     def sparse_topics(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
@@ -49,7 +49,8 @@ class UpstreamPort(Protocol):
         ...
 
     def record_times(self, connector: str, options: PlannedOptions, offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The times of the records at these offsets, in milliseconds since 1970, if they can be found quickly."""
+        """The times of the records at these offsets, in milliseconds since 1970. Splits whose times cannot be found
+        quickly are absent."""
         ...
 
     def group_offsets(
@@ -74,12 +75,13 @@ class UpstreamPort(Protocol):
     def find_lacks(
         self, connector: str, options: PlannedOptions, tables: Mapping[str, Mapping[str, str] | None]
     ) -> tuple[Lack, ...]:
-        """The requirements for reading these tables, with their declared columns, that the upstream of a change data
-        capture source does not meet."""
+        """The requirements that the upstream of a change data capture source does not meet. Only the requirements for
+        reading these tables, with their declared columns, are checked."""
         ...
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
-        """The slot of a change data capture source; None if there is none, or if the upstream does not respond."""
+        """The slot of a change data capture source; None if the slot does not exist, or if the upstream does not
+        respond."""
         ...
 
     def count_changes(
@@ -89,7 +91,8 @@ class UpstreamPort(Protocol):
         ...
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
-        """The newest schema of a subject in a registry. ``is_needed``: planning is impossible without the schema."""
+        """The newest schema of a subject in a registry. ``is_needed`` is True if planning is impossible without the
+        schema."""
         ...
 
     def read_schema_file(self, location: str) -> bytes:
@@ -99,8 +102,8 @@ class UpstreamPort(Protocol):
     def registry_error(
         self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = (), *, is_login_enough: bool = False
     ) -> str | None:
-        """The reason why a schema registry cannot be read; None if it responds. ``is_login_enough``: the user need not
-        have the right to list all subjects."""
+        """The reason why a schema registry cannot be read; None if the registry responds. ``is_login_enough`` is True
+        if the user need not have the right to list all subjects."""
         ...
 
     def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
@@ -114,16 +117,15 @@ class UpstreamPort(Protocol):
         shape: SinkShape | None,
         candidates: tuple[SecretRecord, ...] = (),
     ) -> SinkLook:
-        """Checks whether a sink's target can store rows of this shape; without a shape, whether it responds.
-
-        Writes nothing.
+        """Checks whether a sink's target can store rows of this shape. Without a shape, checks only whether the target
+        responds. Writes nothing.
         """
         ...
 
 
 def look_closely(upstreams: UpstreamPort, connector: str, options: PlannedOptions) -> Upstream:
     """Like :meth:`look`, but also determines the topics in which some offsets have no record. The preview of a move
-    needs them."""
+    needs these topics."""
     upstream = upstreams.look(connector, options)
     if not upstream.is_reachable or not upstream.splits:
         return upstream

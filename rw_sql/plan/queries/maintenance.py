@@ -134,8 +134,9 @@ _RANDOM = re.compile(
 
 
 def _random(query: str, varies: str) -> QueryAnalysis:
-    """Refuses a random function or the current time (``varies``, if it has a name), because recomputing the view would
-    change it although its inputs have not changed."""
+    """Refuses a query that uses a random function or the current time, because recomputing the view would change its
+    rows although its inputs have not changed. ``varies`` is the part of the query to name in the message if no known
+    function is found."""
     found = _RANDOM.search(query)
     called = f"{found[1].lower()}()" if found is not None else varies
     return QueryAnalysis(
@@ -156,8 +157,8 @@ def _sampled() -> QueryAnalysis:
 
 
 def _varying(varies: str) -> QueryAnalysis:
-    """Refuses a value that changes with time. A view's rows are updated only when rows of its inputs change, so they
-    would keep the old value."""
+    """Refuses a value that changes with time. A view's rows are updated only when rows of its inputs change, so the
+    rows would keep the old value."""
     return QueryAnalysis(
         refusal=f"the query uses {varies}, whose value changes over time, but rows would keep their first values",
         hint=f"remove {varies}, and filter when you query the view; or use a time from the records: INCLUDE timestamp",
@@ -203,9 +204,9 @@ def _combined(
     query.
 
     ``schema`` is the query's own schema. ``keys``, if given, are its key columns. ``text``, if given, is the query as
-    the user wrote it, which may have another meaning than ``query``. ``follows``, if given, is the name of the input if
-    the rows of the input change: the view then reads signed rows. With a watermark, Spark must keep the groups, because
-    it drops late rows.
+    the user wrote it, which may have another meaning than ``query``. ``follows``, if given, is the name of an input
+    whose rows change; the view then reads signed rows. With a watermark, Spark must keep the groups, because Spark
+    drops late rows.
     """
     if len(relations) != 1 or relations[0].watermark is not None or any(word in schema for word in _NOT_COMBINED):
         return None
@@ -256,10 +257,11 @@ def _combined(
 
 
 _SIGNED_AGGREGATES = frozenset({"Sum"})
-"""Spark's names of the aggregate functions from whose result a signed row is subtracted."""
+"""Spark's names of the aggregate functions whose result can be corrected by subtracting the value of a removed row."""
 
 _NOT_COMBINED = ("COLLATION", '"void"')
-"""Parts of a schema that show strings which Arrow compares differently from Spark, or columns of unknown types."""
+"""Texts that occur in a schema if it has strings that Arrow compares differently from Spark, or columns of unknown
+types."""
 
 
 def _returns(inspector: Inspector, text: str, relations: tuple[Relation, ...], columns: Mapping[str, str]) -> bool:
@@ -291,7 +293,7 @@ def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
 
 def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -> QueryAnalysis:
     """Refuses to recompute a view from a source: old rows are removed from a source's log, so the view must read a
-    table or view that keeps them."""
+    table or view that keeps old rows."""
     name = sources[0]
     why = f": {query.why}" if query.why else ""
     if "session_window" in query.text.lower():
@@ -328,7 +330,8 @@ def _upserted(
 def _following(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, view: ObjectRecord, relation: Relation
 ) -> Maintained | None:
-    """The maintenance that applies the row changes of one view or table to a query over it.
+    """The maintenance for a query over one view or table. It applies the row changes of this view or table to the
+    result of the query.
 
     None if the result cannot be maintained from these changes.
     """
@@ -362,7 +365,9 @@ def _following(
         form.text, (replace(relation, columns=(*relation.columns, (SIGN, "BIGINT"))),), form=AS_UPSERT
     )
     if not found.aggregates <= _SIGNED_AGGREGATES:
-        return None  # The query has an aggregate that is not rewritten, so removed values would stay in its result.
+        # The query has an aggregate that is not rewritten, so removed values would stay in the result of this
+        # aggregate.
+        return None
     maintenance = Maintenance(
         strategy=SIGNED,
         reason=f"counts and sums follow the changes of {view.name}: removed values are subtracted",
@@ -449,8 +454,8 @@ def _fitted(
     maintenance: Maintenance,
     keys: tuple[str, ...] | None = None,
 ) -> Maintained | None:
-    """The maintenance with a rewritten form of the query. None if Spark refuses this form, or if its columns are not
-    the query's columns and the form's keys."""
+    """The maintenance with a rewritten form of the query. None if Spark refuses this form, or if this form does not
+    return exactly the query's columns and the form's key columns."""
     if found.refusal is not None:
         return None
     fields = json.loads(found.schema)["fields"]

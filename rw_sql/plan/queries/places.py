@@ -20,8 +20,8 @@ def place_in_query(query: Query, start: int, end: int) -> Span:
 
 
 def place_of(query: Query, word: str) -> Span:
-    """The position of a word in the query, outside strings and comments; the position of the whole query if the word
-    does not occur exactly once."""
+    """The position of a word in the query, outside strings and comments. If the word does not occur exactly once,
+    returns the position of the whole query."""
     pattern = re.compile(rf"(?<![\w$]){re.escape(word)}(?![\w$])", re.IGNORECASE)
     shown = without_strings(query.text)
     found = [match for match in pattern.finditer(query.text) if word and not shown[match.start()].isspace()]

@@ -1,7 +1,7 @@
 """The errors of queries that cannot be run. Each error points at the wrong word.
 
-If the analysis without Spark finds the error too, the message is the one from that analysis. A mistake therefore has
-the same code and message in ``rw-sql check`` and with Spark.
+If the analysis without Spark finds the error too, the message comes from that analysis. A mistake therefore has the
+same code and message in ``rw-sql check`` and with Spark.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def refused_query(
 def query_without_inputs(
     snapshot: Snapshot, query: Query, dialect: str, what: str, missing: Collection[str]
 ) -> SqlError:
-    """The error for the query of ``what`` (a kind and a name) if it reads no relation that a stream can read.
+    """The error for the query of ``what`` (a kind and a name) if the query reads no relation that a stream can read.
 
     ``missing`` are names that neither the catalog nor Spark has.
     """

@@ -1,7 +1,7 @@
 """Derives bounds for offsets, partitions and times from the predicates of a query over records, without side effects.
 
-Spark's Kafka reader does not use predicates in a batch, so the bounds are passed to it as options. Bounds must never be
-too narrow, but may be too wide, because Spark still applies the predicates.
+Spark's Kafka reader does not use predicates in a batch, so the bounds are passed to this reader as options. Bounds must
+never be too narrow, but may be too wide, because Spark still applies the predicates.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def bounds_of(conditions: Iterable[str], zone: str = "UTC") -> ScanBounds:
     for condition in conditions:
         try:
             tree = parse_one(condition, read="spark")
-        except SqlglotError:  # Spark applies the condition, but no bound follows from it here
+        except SqlglotError:  # Spark applies the condition, but this module derives no bound from it
             continue
         found = _both(found, _bounds(tree, at))
     return found
@@ -100,7 +100,7 @@ def _below(tree: exp.Expr, outputs: Mapping[str, str]) -> str | None:
 
 
 def hull(bounds: Iterable[ScanBounds]) -> ScanBounds:
-    """The smallest bounds that contain the bounds of all reads; open if there are none."""
+    """The smallest bounds that contain the bounds of all reads; open if there are no reads."""
     listed = list(bounds)
     return reduce(_either, listed) if listed else ScanBounds()
 
@@ -132,7 +132,7 @@ def _comparison(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr, zone: tzi
     column = left
     while isinstance(column, exp.Cast | exp.Case):
         if isinstance(column, exp.Case):
-            # CASE WHEN … THEN timestamp END equals the column wherever it is not NULL.
+            # CASE WHEN … THEN timestamp END equals the column wherever the CASE is not NULL.
             branches = column.args["ifs"]
             if column.this is not None or column.args.get("default") is not None or len(branches) != 1:
                 return ScanBounds()
@@ -145,7 +145,8 @@ def _comparison(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr, zone: tzi
     is_text = bool(casts) and casts[0].this in exp.DataType.TEXT_TYPES
     name = column.name.lower()
     is_time = name == TIME_COLUMN and all(cast.is_type("timestamp", "timestamptz", "timestampltz") for cast in casts)
-    # A cast to a type narrower than the column's could overflow; offsets have 64 bits, partitions 32.
+    # A cast to a type that is narrower than the type of the column could overflow. Offsets have 64 bits, and partitions
+    # have 32 bits.
     wide = _WIDE if name in OFFSET_COLUMNS else (*_WIDE, exp.DataType.Type.INT)
     if not is_time and not all(cast.this in (*wide, *exp.DataType.TEXT_TYPES) for cast in casts):
         return ScanBounds()
@@ -193,8 +194,8 @@ def _milliseconds(tree: exp.Expr, zone: tzinfo | None) -> int | None:
     """Parses a time such as TIMESTAMP '…'. A time without a zone is in ``zone``; returns None if this zone is unknown,
     or if the text is not a time.
 
-    Rounds down to milliseconds. At the end of summer time, two moments have the same local time; the earlier one
-    applies.
+    Rounds down to milliseconds. At the end of summer time, two moments have the same local time. In this case, the
+    earlier moment is used.
     """
     while isinstance(tree, exp.Cast | exp.Paren):
         tree = tree.this
@@ -242,8 +243,8 @@ def narrowed(
     partition_of: Mapping[str, str],
     since: Mapping[str, int],
 ) -> dict[str, tuple[int, int]]:
-    """Narrows ``ranges`` to the offsets at which records within the bounds can be; splits without such offsets are left
-    out.
+    """Narrows ``ranges`` to the offsets at which there can be records within the bounds. Splits without such offsets
+    are left out.
 
     ``since`` maps a split to its first offset at or after ``since_ms``.
     """

@@ -1,7 +1,7 @@
 """Finds the columns that the query of a view or sink would select by ``*``, but that the object does not have.
 
-Such columns were added to an input after the object got its query. The object does not see them until it gets its query
-again.
+Such columns were added to an input after the object got its query. The object does not see these columns until the
+object gets its query again.
 """
 
 from __future__ import annotations

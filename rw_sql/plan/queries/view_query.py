@@ -40,7 +40,8 @@ expressions."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQuery:
     """A query in the form that Spark runs, the ids of its inputs, the schema of its result in Spark's JSON form, and
-    the key columns. A row replaces an earlier row with the same key; without key columns, rows are appended.
+    the key columns. A row replaces an earlier row with the same key. If the query has no key columns, rows are
+    appended.
 
     ``maintenance`` and ``notice`` are set for views. ``new`` are the user's own tables that the query reads and that
     are added to the catalog together with the view or sink.
@@ -93,8 +94,8 @@ def plan_query(
     new: tuple[DeltaTableRecord, ...] = ()
     text = spark_query(written, [record.name for record in records])
     if not records:
-        # If the query reads no rw_sql object, the user's own Delta tables are its streamed inputs. Otherwise they are
-        # not inputs: each batch reads their current versions.
+        # If the query reads no rw_sql object, the user's own Delta tables are its streamed inputs. Otherwise, these
+        # tables are not inputs, and each batch reads the current versions of these tables.
         own = delta_inputs(snapshot, inspector, query, text)
         text, records, new = own.text, own.records, own.new
     inputs = tuple(record.id for record in records)
@@ -199,7 +200,7 @@ def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ..
 
 
 def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]) -> Maintenance:
-    """Adds to the maintenance how the query reads the user's own tables."""
+    """Adds to the maintenance the way in which the query reads the user's own tables."""
     known = {record.written if isinstance(record, DeltaTableRecord) else record.name for record in records}
     known |= {record.name for record in records}
     own = [table.rpartition(".")[2] for table in tables if table not in known]

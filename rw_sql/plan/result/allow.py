@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def predicted_words(splits: Iterable[SplitPreview]) -> tuple[str, ...]:
-    """The words GAPS and DUPLICATES, each if the verdict on at least one of these splits predicts gaps or duplicates,
-    either with an exact number or with an upper limit.
+    """Returns GAPS if the verdict on at least one of these splits predicts gaps, and DUPLICATES if the verdict on at
+    least one of them predicts duplicates. The predicted number may be exact or an upper limit.
 
-    The verdict UNKNOWN predicts neither, because the old and the new offset cannot be compared. A forgotten position
-    predicts both: the split may begin before or after it.
+    The verdict UNKNOWN predicts neither gaps nor duplicates, because the old and the new offset cannot be compared. A
+    forgotten position predicts both gaps and duplicates, because the split may begin before or after this position.
     """
     rows = tuple(splits)
     is_forgotten = any(row.verdict == FORGOTTEN_SPLIT for row in rows)
@@ -35,7 +35,7 @@ def unallowed_words(splits: Iterable[SplitPreview], allow: Collection[str]) -> t
 
 
 def effect_without_counts(row: SplitPreview) -> tuple[object, ...]:
-    """The effect on one split as a preview shows it, without the numbers that change whenever the upstream is
-    written."""
+    """The effect on one split, as shown by a preview, without the numbers that change whenever new records arrive
+    upstream."""
     verdict = row.verdict if row.verdict.startswith("UNKNOWN") else predicted_words((row,))
     return row.old, row.new, verdict

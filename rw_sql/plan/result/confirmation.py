@@ -1,5 +1,5 @@
-"""Confirms unsafe statements: checks the system parameter that enables them, and that the user has confirmed exactly
-this request."""
+"""Confirms unsafe statements: checks the system parameter that enables unsafe statements, and checks that the user has
+confirmed exactly this request."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Question:
 
     ``unallowed`` are the words that the statement's ALLOW lacks for the predicted effects. A confirmation before the
     preview was shown (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is a fact that
-    the user also asserts by confirming, such as that a job is stopped; it cannot be confirmed in advance either.
-    ``covering`` is the token that the same plan has if its preview shows records that are left unread. This token is
-    valid for the request too.
+    the user also asserts by confirming, for example that a job is stopped. Such a fact cannot be confirmed in advance
+    either. ``covering`` is the token that the same plan has if its preview shows records that are left unread. This
+    token is valid for the request too.
     """
 
     statement: str
@@ -53,8 +53,8 @@ class Question:
 
     @property
     def takes_yes_beforehand(self) -> bool:
-        """True if a confirmation in advance, which the user gives without having seen the preview, is valid for this
-        request."""
+        """True if a confirmation in advance is valid for this request. The user gives such a confirmation without
+        having seen the preview."""
         return not self.unallowed and not self.assertion
 
 
@@ -70,12 +70,13 @@ def require_switch(snapshot: Snapshot, span: Span) -> None:
 
 
 def token_of(snapshot: Snapshot, plan: Plan, *, leaves_unread: bool | None = None) -> str:
-    """A digest of the statement, of the plan's fingerprint (such as new positions), of the effects on splits, and of
-    the epochs of the affected objects, their pauses, and the objects that they use.
+    """A digest of four things: the statement, the plan's fingerprint (such as new positions), the effects on splits,
+    and the epochs. The epochs are those of the affected objects, of the pauses of these objects, and of the objects
+    that these objects use.
 
     The token is valid only for this plan, and only until one of these values changes. ``leaves_unread`` states whether
-    the preview shows records that a source leaves unread in splits that it no longer reads; None means that the plan's
-    preview decides.
+    the preview shows records that a source leaves unread, in splits that the source no longer reads. None means that
+    the plan's preview decides.
     """
     is_leaving = _leaves_unread(plan) if leaves_unread is None else leaves_unread
     parts = [render(plan.statement), plan.fingerprint, *_effects(snapshot, plan), *(("unread",) if is_leaving else ())]
@@ -118,8 +119,8 @@ def _parts(preview: Preview) -> Iterator[Preview]:
 
 
 def _effect(split: SplitPreview, *, is_still: bool) -> str:
-    """The effect on one split, as part of the token. ``is_still``: no reader advances the split, so most numbers of the
-    move do not change.
+    """The effect on one split, as part of the token. ``is_still`` is True if no reader advances the split, so most
+    numbers of the move do not change.
 
     Two kinds of numbers still change, and are therefore left out. The first kind is the number of unread records that
     remain in a topic that is no longer read. The second kind is the position and gap of a split that starts at the end.
@@ -141,8 +142,9 @@ def question_of(snapshot: Snapshot, plan: Plan) -> Question:
         statement=render(plan.statement),
         preview=preview,
         token=token_of(snapshot, plan),
-        # Each time a running reader reaches the end of a topic, or new records arrive there, the preview stops or
-        # begins to show unread records. Without this second token, the confirmation of a gap would often be invalid.
+        # The preview stops showing unread records each time a running reader reaches the end of a topic, and shows
+        # unread records again when new records arrive in the topic. Without this second token, the confirmation of a
+        # gap would often be invalid.
         covering=token_of(snapshot, plan, leaves_unread=True),
         unallowed=plan.unallowed,
         assertion=plan.assertion,
@@ -150,7 +152,8 @@ def question_of(snapshot: Snapshot, plan: Plan) -> Question:
 
 
 class UnconfirmedError(SqlError):
-    """The error for a missing confirmation. The error's detail is the preview, and its hint says how to confirm.
+    """The error for a missing confirmation. The error's detail is the preview, and the error's hint states how the user
+    can confirm the statement.
 
     ``question`` is the request that was not confirmed.
     """
@@ -185,11 +188,11 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> UnconfirmedEr
 
 
 def _allowing(plan: Plan) -> str:
-    """The ALLOW clause that a plan lacks, and the statement to which it belongs."""
+    """The ALLOW clause that a plan lacks, and the statement that must contain this clause."""
     allow = f"ALLOW {', '.join(plan.unallowed)}"
     if plan.unallowed_sources:
         return f"{allow} in a RESET, INJECT or UNSAFE SET of the block on source {', '.join(plan.unallowed_sources)}"
-    if isinstance(plan.statement, CreateSource | CreateTable):  # CREATE OR REPLACE, which has no ALLOW.
+    if isinstance(plan.statement, CreateSource | CreateTable):  # This is CREATE OR REPLACE, which has no ALLOW.
         kind = "SOURCE" if isinstance(plan.statement, CreateSource) else "TABLE"
         name = sql_name(plan.statement.name.key)
         return f"ALTER {kind} {name} UNSAFE SET (…) {allow} in place of CREATE OR REPLACE"
@@ -201,7 +204,7 @@ def hint_for_a_command(question: Question, *, plan_file: str | None = None, is_o
     to type CONFIRM, and no statement text to change.
 
     ``plan_file`` is the saved plan that the command applies, whose statements no option of the command changes.
-    ``is_outdated``: statements of the plan have run, so that it cannot be applied again.
+    ``is_outdated`` is True if statements of the plan have run, so that the plan cannot be applied again.
     """
     allow = f"--allow {','.join(word.lower() for word in question.unallowed)}"
     if plan_file is not None and is_outdated:

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from rw_sql.checkpoints.checkpoint import Rewrite
 
 WATCH_SECONDS = 3.0
-"""The default time in seconds for which a checkpoint's files must stay unchanged before they are rewritten."""
+"""The default time, in seconds, for which a checkpoint's files must stay unchanged before rw_sql rewrites these
+files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

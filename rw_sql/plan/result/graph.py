@@ -59,7 +59,7 @@ def mermaid_label(text: str) -> str:
 def to_text(graph: Graph) -> str:
     """The graph as a text tree for a terminal.
 
-    A box with several inputs is printed in full below the first one, and as a reference below the others.
+    A box with several inputs is printed in full below its first input, and as a reference below its other inputs.
     """
     readers: dict[int, list[int]] = {node.id: [] for node in graph.nodes}
     is_read_by: set[int] = set()

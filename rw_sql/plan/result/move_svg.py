@@ -113,7 +113,7 @@ def _legend(parts: list[str], y: int) -> int:
 
 
 def _marker(kind: str, x: float, y: float) -> str:
-    """A triangle that points down to the old position or up to the new one."""
+    """A triangle that points down to the old position or up to the new position."""
     points = f"{x - 5:.1f},{y:.1f} {x + 5:.1f},{y:.1f} {x:.1f},{y + 8:.1f}"
     if kind == "new":
         points = f"{x - 5:.1f},{y + 8:.1f} {x + 5:.1f},{y + 8:.1f} {x:.1f},{y:.1f}"

@@ -25,10 +25,10 @@ class SplitPreview:
     """One split before and after an operation: the next offset to read, the upstream's bounds, and the verdict. Unknown
     numbers are None.
 
-    ``duplicates`` and ``gaps`` are the verdict's counts of records; if ``is_exact`` is false, they are upper limits.
-    ``reader`` is the name of a direct reader's view, if the preview has the splits of several readers. ``written`` are
-    the old offset, the new offset and the bounds in the upstream's notation, if the upstream does not write offsets as
-    numbers.
+    ``duplicates`` and ``gaps`` are the verdict's counts of records; if ``is_exact`` is false, these counts are upper
+    limits. ``reader`` is the name of a direct reader's view, if the preview has the splits of several readers.
+    ``written`` are the old offset, the new offset and the bounds in the upstream's notation, if the upstream does not
+    write offsets as numbers.
     """
 
     split: str
@@ -49,8 +49,8 @@ class Preview:
     """The information that an operator sees before confirming a statement: the dependents, and the effect on each split
     and property.
 
-    If several objects are affected, each has its own preview in ``parts``, and the other fields are empty. ``epoch``
-    is the catalog's epoch. ``is_checkpoint``: the preview is about a foreign job, and ``dependents`` are its
+    If several objects are affected, each has its own preview in ``parts``, and the other fields are empty. ``epoch`` is
+    the catalog's epoch. ``is_checkpoint`` is True if the preview is about a foreign job, and ``dependents`` are its
     stateful operators.
     """
 
@@ -78,11 +78,11 @@ class Plan:
 
     ``affected`` are the ids of the objects on whose epochs a confirmation depends; ``fingerprint`` identifies the other
     facts on which the confirmation depends. ``session`` is a parameter to set in this session. ``unallowed`` are the
-    words that the statement's ALLOW lacks for the predicted effects: a confirmation in advance does not cover these.
-    For a block, ``unallowed_sources`` are the names of the sources whose statements lack these words. ``assertion`` is
-    a fact that the user also asserts by confirming; it cannot be confirmed in advance either. ``effect`` is an action
-    outside the catalog, to be carried out after the commit. ``notes`` are the first lines of EXPLAIN, about how the
-    statement is carried out. ``graph`` is the picture for a statement that shows one.
+    words that the statement's ALLOW lacks for the predicted effects: a confirmation in advance does not cover these
+    effects. For a block, ``unallowed_sources`` are the names of the sources whose statements lack these words.
+    ``assertion`` is a fact that the user also asserts by confirming. Such a fact cannot be confirmed in advance either.
+    ``effect`` is an action outside the catalog, to be carried out after the commit. ``notes`` are the first lines of
+    EXPLAIN, about how the statement is carried out. ``graph`` is the picture for a statement that shows a picture.
     """
 
     statement: Statement

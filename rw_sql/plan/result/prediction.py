@@ -47,8 +47,8 @@ class PredictedSplit(msgspec.Struct, frozen=True, kw_only=True, array_like=True,
 class SourcePrediction(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of one operation on one reader of a source.
 
-    ``stood`` are the positions that the splits had when the operation was planned, in the connector's JSON form;
-    ``log_version`` is the version that the source's log had then.
+    ``stood`` are the positions of the splits when the operation was planned, in the connector's JSON form.
+    ``log_version`` is the version of the source's log at that time.
     """
 
     log_version: int
@@ -91,7 +91,7 @@ def prediction_to_json(by_fragment: Mapping[str, SourcePrediction]) -> str:
 
 
 def join_predictions(texts: Iterable[str | None]) -> str | None:
-    """Merges several predictions of different fragments; None if there are none."""
+    """Merges several predictions of different fragments; None if ``texts`` contains no prediction."""
     found: dict[str, SourcePrediction] = {}
     for text in texts:
         found |= prediction_from_json(text)
@@ -99,7 +99,7 @@ def join_predictions(texts: Iterable[str | None]) -> str | None:
 
 
 def prediction_from_json(text: str | None) -> dict[str, SourcePrediction]:
-    """The predictions by fragment; empty for an operation without one."""
+    """The predictions by fragment; empty for an operation without a prediction."""
     if text is None:
         return {}
     stored = msgspec.json.decode(text, type=_Stored)

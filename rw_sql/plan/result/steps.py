@@ -72,7 +72,7 @@ def _catalog_step(snapshot: Snapshot, change: Change) -> Step:
 
 
 def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None:
-    """The ids of the objects whose jobs may change; None if the job of every object may."""
+    """The ids of the objects whose jobs may change; None if the job of every object may change."""
     ids: set[int] = set()
     for change in changes:
         record: ObjectRecord | None

@@ -209,9 +209,9 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
 
 
 def kept_readers(snapshot: Snapshot, then: Snapshot) -> Iterator[Change]:
-    """The changes that keep the reader of each source with a replication slot that is read in ``snapshot``, but that
-    nothing reads in the catalog ``then``. Without a reader, the upstream would keep its log for the slot without a
-    limit."""
+    """A source with a replication slot may have readers in ``snapshot``, but none in the catalog ``then``. Yields the
+    changes that keep the reader of each such source. Without a reader, the upstream would keep its log for the slot
+    without a limit."""
     for source in then.all("source"):
         if not has_slot(source.connector) or is_read(then, source):
             continue
@@ -236,10 +236,10 @@ def take_up_new_topics(
 def take_up_for(
     snapshot: Snapshot, inspector: Inspector, reader: Reader, epoch: int | None = None
 ) -> tuple[tuple[Change, ...], tuple[str, ...]]:
-    """The changes that assign the reader the splits of the source's topics that it does not read yet, and messages
-    about these splits.
+    """The changes that assign new splits to the reader, and messages about these splits. The new splits are those
+    splits of the source's topics that the reader does not read yet.
 
-    If the upstream does not respond, nothing is assigned now; the owner assigns the splits later.
+    If the upstream does not respond, this statement assigns no splits, and the owner assigns the splits later.
     """
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)

@@ -76,8 +76,8 @@ def at_most(offsets: Mapping[KeyT, int], ends: Mapping[KeyT, int]) -> tuple[dict
     splits whose offsets were replaced.
 
     An offset may be after the end because the upstream has grown between the request for the ends and the request for
-    the offsets; the caller has checked that this is the reason. The ends are valid positions, and no record after them
-    is skipped.
+    the offsets. The caller has checked that the upstream has grown. The ends are valid positions, and no record after
+    an end is skipped.
     """
     beyond = [key for key, offset in offsets.items() if key in ends and offset > ends[key]]
     return {**offsets, **{key: ends[key] for key in beyond}}, beyond
@@ -90,8 +90,8 @@ def grown_ends(
     offsets: Mapping[str, int],
     seen: Mapping[str, UpstreamSplit],
 ) -> dict[str, int]:
-    """The ends in ``seen`` of the splits that have since grown at least to these offsets. For any other split, for
-    example of a topic that was created again, an offset after the end is an error."""
+    """Maps each split that has since grown at least to its offset in ``offsets`` to its end in ``seen``. For any other
+    split, such as a split of a topic that was created again, an offset after the end is an error."""
     if not any(split in seen and offset > seen[split].end for split, offset in offsets.items()):
         return {}
     now = inspector.upstreams.look_again(connector, options).splits
@@ -114,7 +114,7 @@ def grown_notices(splits: Iterable[str]) -> list[str]:
 
 
 def members_notices(group: str, members: int) -> list[str]:
-    """A notice if the consumer group has active members, because its offsets may then still change."""
+    """A notice if the consumer group has active members, because the offsets of the group may then still change."""
     return (
         [f'consumer group "{group}" has {members} active members, so its offsets may still change'] if members else []
     )

@@ -78,8 +78,8 @@ def sources_below(snapshot: Snapshot, record: ObjectRecord) -> list[str]:
 def _shortened(text: str, name: str) -> str:
     """A statement for a hint.
 
-    The statement is cut off after the object's name if it is long, or if it contains a string or a word of consent
-    (ALLOW, CASCADE), because hints never repeat strings and words of consent.
+    A long statement is cut off after the object's name. A statement with a string or a word of consent (ALLOW, CASCADE)
+    is cut off too, because hints never repeat strings and words of consent.
     """
     if len(text) <= _LONGEST and not _CONSENT.search(text):
         return text

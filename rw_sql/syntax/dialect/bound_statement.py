@@ -1,4 +1,5 @@
-"""A Spark statement with the arguments of its call, which may name its objects: ``IDENTIFIER(:name)``."""
+"""A Spark statement with the arguments of the call to ``spark.sql``. The arguments may contain the names of the
+statement's objects: ``IDENTIFIER(:name)``."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class BoundStatement:
     """A Spark statement and its arguments.
 
     ``named`` is the statement with names in place of the clauses ``IDENTIFIER(…)`` whose names are known; ``args`` are
-    the arguments of its remaining markers. ``complete`` is also without these markers: see
+    the arguments of its remaining markers. In ``complete``, literals replace these markers too: see
     :func:`rw_sql.syntax.dialect.markers.with_values`.
     """
 
@@ -81,7 +82,8 @@ def bound_statement(text: str, args: Any = None, fields: Mapping[str, object] | 
 def _clauses(
     text: str, args: Mapping[str, object] | list[object] | None, fields: Mapping[str, object]
 ) -> Iterator[Edit]:
-    """The clauses ``IDENTIFIER(…)`` whose names are known without Spark, with these names."""
+    """The edits that replace the clauses ``IDENTIFIER(…)`` with their names, for all clauses whose names are known
+    without Spark."""
     shown = bare(text)
     for found in _CLAUSE.finditer(shown):
         value = _value(text, *found.span("inside"), shown, args, fields)
@@ -90,7 +92,7 @@ def _clauses(
         parts = [part["plain"] or part["quoted"].replace("``", "`") for part in _PART.finditer(value)]
         name = ".".join(map(spark_word, parts))
         if fields and ("{" in name or "}" in name):
-            continue  # Python would take them for a field.
+            continue  # Python would read the braces in the name as a field.
         is_joined = re.match(r"\w", text[found.end() :]) is not None
         yield Edit(found.start(), found.end(), name + " " * is_joined)
 

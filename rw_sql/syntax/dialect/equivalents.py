@@ -1,7 +1,7 @@
 """Spark's equivalents of constructs and functions of RisingWave and PostgreSQL, for hints.
 
 :mod:`to_spark` refuses these constructs, because Spark's equivalent differs in some cases. The hint names the
-equivalent, and the user decides whether to write it. The functions listed here do not exist in Spark.
+equivalent, and the user decides whether to use this equivalent. The functions listed here do not exist in Spark.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ SORTED = "array_sort(collect_list(x)), or listagg(x, ',') WITHIN GROUP (ORDER BY
 
 
 _SHORT = 4
-"""The maximum length of a function name in which only one edit, not two, counts as a typing error."""
+"""In a function name of at most this length, only one edit counts as a typing error. In longer names, two edits are
+allowed."""
 
 _JSON_OBJECT = "to_json(named_struct('key', value))"
 _JSON_ARRAY = "explode(from_json(x, 'ARRAY<STRING>'))"
@@ -103,7 +104,7 @@ _TABLE_FUNCTIONS = {
     "jsonb_array_elements": f"FROM t LATERAL VIEW {_JSON_ARRAY} AS x",
     "unnest": "FROM t LATERAL VIEW explode(array) AS x",
 }
-"""Functions that FROM must replace differently than an expression does."""
+"""Functions whose replacement in FROM differs from their replacement in an expression."""
 
 
 def missing_function_hint(name: str, known: Collection[str], *, in_from: bool = False) -> str:
@@ -117,7 +118,7 @@ def missing_function_hint(name: str, known: Collection[str], *, in_from: bool = 
 
 
 def is_mistaken_function(name: str, known: Collection[str]) -> bool:
-    """True if a function that is not among the ``known`` ones is most probably a mistake and not user-defined:
+    """True if a function that is not among the ``known`` functions is most probably a mistake and not user-defined:
     RisingWave or PostgreSQL has it, or its name differs from the name of a known function only by a typing error."""
     lower = name.lower()
     if lower in _FUNCTIONS or lower in _TABLE_FUNCTIONS:

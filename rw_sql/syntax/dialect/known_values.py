@@ -65,7 +65,7 @@ def is_index(node: exp.Bracket) -> bool:
 
 
 def json_path(node: exp.Expr) -> str | None:
-    """The path of the chain of ``->`` that ends here; None if a step is not a constant."""
+    """The path of the chain of ``->`` that ends at this node; None if a step is not a constant."""
     from sqlglot import exp
 
     if not isinstance(node, (exp.JSONExtract, exp.JSONExtractScalar)):
@@ -88,7 +88,7 @@ def json_path(node: exp.Expr) -> str | None:
 
 
 def json_root(node: exp.Expr) -> exp.Expr:
-    """The value at the start of the chain of ``->`` that ends here."""
+    """The value at the start of the chain of ``->`` that ends at this node."""
     from sqlglot import exp
 
     while isinstance(node, (exp.JSONExtract, exp.JSONExtractScalar)):

@@ -68,4 +68,4 @@ ALIASED_AS = {
     "Bracket": "?column?",
     "JSONExtractScalar": "?column?",
 }
-"""RisingWave's names for unnamed columns, where they differ from the function's name."""
+"""RisingWave's names for unnamed columns, where such a name differs from the function's name."""

@@ -25,7 +25,7 @@ class Changed:
     """A name or path that a statement would change. ``verb`` are the words of the statement before the name, such as
     ``DROP VIEW``.
 
-    A path in quotes has one part; a path such as ``delta.`/path` `` has two: a format and the path.
+    A path in quotes has one part; a path such as ``delta.`/path` `` has two parts: a format and the path.
     """
 
     verb: str
@@ -68,7 +68,7 @@ _INSERT = re.compile(r"\bINSERT\b", re.IGNORECASE)
 
 
 def changed_names(text: str) -> Iterator[Changed]:
-    """The names that a Spark statement would change; empty if it only reads."""
+    """The names that a Spark statement would change; empty if the statement only reads."""
     first = _FIRST.match(text)
     if first is None:
         return
@@ -77,8 +77,8 @@ def changed_names(text: str) -> Iterator[Changed]:
         if found is not None:
             yield _changed(text, found)
     elif first["holds"]:
-        # This is a block of several statements, or a statement that contains another one in a string, so all of it is
-        # searched.
+        # This is a block of several statements, or a statement that contains another statement in a string, so the
+        # whole text is searched.
         yield from (_changed(text, found) for found in _TARGET.finditer(text, first.start("holds")))
     elif _INSERT.search(text):
         told = without_strings(text)

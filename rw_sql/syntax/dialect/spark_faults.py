@@ -327,7 +327,7 @@ def _syntax(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
         return _as_spark_says(fault, text, known)
     before = list(_WORD.finditer(without_strings(text[: span.start])))
     word = text[span.start : span.end]
-    # Spark often parses a mistyped clause as an alias and reports an error after it.
+    # Spark often parses a mistyped clause as an alias and reports an error after this alias.
     near = _near_clause(before[-1][0], known) if before else None
     if near is not None:
         span = span_of(text, *before[-1].span())
@@ -412,8 +412,8 @@ _FOLLOWING = {
     "an expression": frozenset({"SELECT", "BY", ",", "=", "<", ">", "+", "-", "*", "/", "THEN", "ELSE"}),
     "the name of a relation": frozenset({"FROM", "JOIN", "INTO", "TABLE"}),
 }
-"""Maps a part of a statement to the words after which it is required. A statement that ends right after one of these
-words is incomplete."""
+"""Maps a part of a statement to the words after which this part is required. A statement that ends right after one of
+these words is incomplete."""
 
 _TYPES = frozenset({
     "array", "bigint", "binary", "boolean", "byte", "char", "date", "decimal", "double", "float", "int", "integer",

@@ -24,7 +24,7 @@ _SHORT = {
 
 
 def time_zone(name: str) -> tzinfo | None:
-    """The time zone to which a Spark session refers by ``name``: one from the zone database, one of Java's
+    """The time zone to which a Spark session refers by ``name``: a zone from the zone database, one of Java's
     abbreviations, or an offset such as +05:45. None for other names."""
     if name in ("UTC", "GMT", "UT", "Z"):
         return UTC

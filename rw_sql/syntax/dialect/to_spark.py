@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 class SparkQuery:
     """A query in Spark's SQL and the tables that it reads.
 
-    ``time_column`` is the column from which the query forms time windows, if it forms any.
+    ``time_column`` is the column from which the query forms time windows; None if the query forms no windows.
     """
 
     text: str
@@ -80,7 +80,7 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
     writer.name_columns(tree)
     tree = writer.rewrite_windows(tree)
     writer.check(tree)
-    # Works from the leaves up, so that the children in a replacement are already rewritten.
+    # The nodes are rewritten from the leaves up, so that the children in a replacement are already rewritten.
     for node in reversed(list(tree.walk())):
         replacement = writer.rewrite(node)
         if replacement is not node:

@@ -7,7 +7,8 @@ import re
 
 from rw_sql.syntax.lexing.invisible import INVISIBLE
 
-# Invisible characters count as spaces, so that they do not affect routing; rw_sql's parser then reports them.
+# Invisible characters count as spaces, so that they do not affect routing. After routing, rw_sql's parser reports these
+# characters.
 BLANK = rf"(?:[\s{INVISIBLE}]++|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)"
 CREATE = rf"CREATE{BLANK}++(?:OR{BLANK}++REPLACE{BLANK}++)?+(?:TEMP(?:ORARY)?{BLANK}++)?+"
 KINDS = "SOURCE|SINK|CONNECTION|SECRET|MATERIALIZED"

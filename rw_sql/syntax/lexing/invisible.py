@@ -1,8 +1,8 @@
-"""Invisible characters: a byte-order mark at the start of the text is ignored; any other is an error that names the
-character.
+"""Invisible characters: a byte-order mark at the start of the text is ignored. Any other invisible character causes an
+error that names the character.
 
-Such characters often come from editors or web pages. Printed unchanged, they would be invisible in the error message
-too.
+Such characters often come from editors or web pages. If such a character were printed unchanged, it would be invisible
+in the error message too.
 """
 
 from __future__ import annotations

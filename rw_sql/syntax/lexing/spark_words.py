@@ -57,8 +57,8 @@ _VERY_NEAR = 0.75
 
 
 def near_clause(word: str) -> str | None:
-    """The keyword of a query that is very similar to a mistyped word; None if there is none, or if the word is itself a
-    keyword."""
+    """The keyword of a query that is very similar to a mistyped word; None if no keyword is similar, or if the word is
+    itself a keyword."""
     if word.upper() in CLAUSES or len(word) < _SHORTEST:
         return None
     near = get_close_matches(word.upper(), sorted(CLAUSES), n=1, cutoff=_VERY_NEAR)

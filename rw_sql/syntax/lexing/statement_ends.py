@@ -20,15 +20,15 @@ _BEFORE_STATEMENT = frozenset({";", "BEGIN", "DO", "ELSE", "LOOP", "REPEAT", "TH
 _IN_CASE = frozenset({"ELSE", "THEN"})
 _FIRST_IN_BLOCK = FIRST_WORDS | _COMPOUND | {"CLOSE", "END", "FETCH", "ITERATE", "LEAVE", "SIGNAL", "("}
 _BEGIN_NOT = "BEGIN NOT"
-"""Stands for the lexemes BEGIN and NOT, which ATOMIC follows if they begin a block."""
+"""Stands for the lexemes BEGIN and NOT. They begin a block if ATOMIC follows."""
 
 
 class StatementEnd:
     """Reads the lexemes of one statement, and recognizes the ``;`` that ends it.
 
     A block begins with BEGIN NOT ATOMIC, or with BEGIN and a word that begins one of Spark's statements. BEGIN UNSAFE
-    and BEGIN TRANSACTION therefore begin no block. In a block, every statement ends with ``;``, and the END of the
-    block follows such a ``;``.
+    and BEGIN TRANSACTION therefore do not begin a block. In a block, every statement ends with ``;``, and the END of
+    the block follows such a ``;``.
     """
 
     __slots__ = ("_before", "_cases", "_depth", "_has_handler", "_is_after_end", "_is_label", "_state", "begins")
@@ -39,7 +39,8 @@ class StatementEnd:
         self._before = ""
         self._is_label = self._is_after_end = self._has_handler = False
         self.begins = False
-        """True if a statement of a block, or its label, begins with the last lexeme that is no space or comment."""
+        """True if the last lexeme that is not a space or comment begins a statement of a block, or begins the label of
+        such a statement."""
 
     @property
     def is_plain(self) -> bool:
@@ -52,7 +53,7 @@ class StatementEnd:
         return self._depth > (1 if self._is_after_end else 0)
 
     def reads(self, match: re.Match[str], *, is_comment: bool) -> bool:
-        """Reads the next lexeme; True if the statement ends with it."""
+        """Reads the next lexeme; returns True if the statement ends with this lexeme."""
         if self._state == "plain":
             return match["end"] is not None
         word = match[0]
@@ -90,7 +91,7 @@ class StatementEnd:
     def _read(self, word: str) -> None:
         if self._is_after_end:
             self._is_after_end = False
-            if word in _COMPOUND:  # END IF, END CASE and the like end no block.
+            if word in _COMPOUND:  # END IF, END CASE and the like do not end a block.
                 return
             self._depth -= 1
         before = self._before
@@ -139,8 +140,8 @@ def statement_lexemes(text: str, position: int) -> Iterator[tuple[re.Match[str],
 
 
 def starts_in_block(text: str) -> Iterator[int]:
-    """The positions at which the statements of a block ``BEGIN … END`` of Spark begin, with those of inner blocks and
-    of IF, CASE and loops; empty for other statements. Labels begin no statement."""
+    """The positions at which the statements of a block ``BEGIN … END`` of Spark begin. The statements in inner blocks,
+    in IF, in CASE and in loops are included. Empty for other statements. A label does not begin a statement."""
     statement = StatementEnd()
     begin = None
     for match, _, is_comment in lexemes(SPARKS, text, 0):

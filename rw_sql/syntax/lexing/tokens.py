@@ -116,7 +116,7 @@ def _scan(text: str) -> Iterator[Token]:
         raw = match[0]
         if kind == "invisible":
             if begins and raw == BYTE_ORDER_MARK:
-                line_start += line_start == position  # Editors do not count it as a column.
+                line_start += line_start == position  # Editors do not count a byte-order mark as a column.
                 position = end
                 continue
             raise invisible_error(raw, Span(position, end, line, column))
@@ -186,8 +186,8 @@ def unterminated(what: str, mark: str, span: Span) -> SqlError:
 def unclosed_comment(text: str, start: int) -> SqlError:
     """The error for the block comment that starts at ``start`` and does not end.
 
-    If a ``/*`` inside the comment takes the ``*/`` that should end the comment, the error names the inner ``/*``. If
-    the inner ``/*`` is part of a word, such as the path ``in/*.csv``, the error also points at it.
+    If a ``/*`` inside the comment uses up the ``*/`` that should end the comment, the error names the inner ``/*``. If
+    the inner ``/*`` is part of a word, such as the path ``in/*.csv``, the error also points at the inner ``/*``.
     """
     inner = text.find("/*", start + 2, max(text.find("*/", start + 2), 0))
     if inner > start + 2 and not text[inner - 1].isspace():
@@ -206,5 +206,5 @@ def unclosed_comment(text: str, start: int) -> SqlError:
 def span_of(text: str, start: int, end: int) -> Span:
     """The span of ``[start, end)`` in ``text``."""
     line_start = text.rfind("\n", 0, start) + 1
-    line_start += text.startswith(BYTE_ORDER_MARK, line_start, start)  # Editors do not count it as a column.
+    line_start += text.startswith(BYTE_ORDER_MARK, line_start, start)  # Editors do not count this mark as a column.
     return Span(start, end, text.count("\n", 0, start) + 1, start - line_start + 1)

@@ -26,8 +26,8 @@ class Place(Protocol):
 
 
 def option_key(place: Place) -> Token | None:
-    """Cuts out a dotted key, if one begins here. A key may contain any word, including keywords; quoted parts keep
-    their case."""
+    """Cuts out a dotted key, if a dotted key begins at this position. A key may contain any word, including keywords;
+    quoted parts keep their case."""
     tokens, at, last = place.tokens, place.at, place.last
     if at >= last or tokens[at].kind not in (WORD, QUOTED):
         return None

@@ -28,7 +28,7 @@ _CONSENTS = frozenset({"ALLOW", "CASCADE", "REASON"})
 _SWITCHES = frozenset({"VALIDATE", "REDISCOVER"})
 """The options of WITH that give consent.
 
-An example is cut before a WITH with such an option, so that pasting it does not give consent.
+An example is cut before a WITH with such an option, so that pasting the example does not give consent.
 """
 
 
@@ -58,7 +58,7 @@ def _without_consent(text: str) -> tuple[str, tuple[Token, ...]]:
 
 def example_like(before: Sequence[Token]) -> str | None:
     """The shortest example of the grammar that begins with the same keywords; the statement's names are inserted into
-    it.
+    this example.
 
     None if no example fits, or if the example is long.
     """
@@ -92,7 +92,7 @@ def _is_fixed(token: Token) -> bool:
 
 
 def _alike(statement: Sequence[Token], example: Sequence[Token]) -> int:
-    """The number of tokens at their beginning that a statement and an example have in common.
+    """The number of tokens that a statement and an example have in common at their beginning.
 
     All names count as equal, and so do all strings and all numbers.
     """

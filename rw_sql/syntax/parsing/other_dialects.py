@@ -1,6 +1,6 @@
 """Hints for statements that use the syntax of Flink SQL, Materialize, ksqlDB or PostgreSQL.
 
-Each hint shows how rw_sql writes the same thing, with the names from the user's statement.
+Each hint shows the equivalent syntax of rw_sql, with the names from the user's statement.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _FORMATS = frozenset({"CANAL", "DEBEZIUM", "MAXWELL", "PLAIN", "UPSERT"})
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """An unexpected token, the terminals that the grammar accepts there, and the other tokens of the statement."""
+    """An unexpected token, the terminals that the grammar accepts in its place, and the other tokens of the
+    statement."""
 
     token: Token
     accepted: set[str]

@@ -19,7 +19,7 @@ from rw_sql.syntax.parsing.lalr_tables import SIGNS, Reduction, Tables, tables
 from rw_sql.syntax.parsing.syntax_errors import found, syntax_error
 
 MOST_STACKED = 300
-"""The maximum number of unfinished symbols, reached by types nested about seventy levels deep."""
+"""The maximum number of unfinished symbols. Types that are nested about seventy levels deep reach this number."""
 
 _KINDS = {STRING: "STRING", NUMBER: "NUMBER"}
 _ONLY_BEFORE = {
@@ -88,7 +88,8 @@ class Parser:
                     return self.values[-1]
 
     def captured(self, terminal: str | None) -> tuple[str, Token] | None:
-        """Cuts out the free text at this position, if the grammar expects free text and it can begin here."""
+        """Cuts out the free text at this position, if the grammar expects free text and such text can begin at this
+        position."""
         if terminal is None:
             return None
         token = CAPTURE[terminal](self)
@@ -190,7 +191,7 @@ class Parser:
 
 
 def _placed(error: SqlError, token: Token) -> SqlError:
-    """The error that a rule's action raised. If it has no position, it gets the position of the token after the
+    """The error that a rule's action raised. If the error has no position, it gets the position of the token after the
     rule."""
     if error.span is None:
         error.span = token.span

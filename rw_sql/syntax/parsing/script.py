@@ -82,7 +82,7 @@ def _segments(tokens: list[Token]) -> Iterator[tuple[int, int]]:
 def _parse(text: str, tokens: list[Token], first: int, last: int) -> Statement:
     statement = Parser(text, tokens, first, last).parse()
     start = tokens[first]
-    # No other code has the new statement yet, so it is modified in place, which is cheaper than a copy.
+    # No other code has the new statement yet, so the statement is modified in place, which is cheaper than a copy.
     object.__setattr__(statement, "span", Span(start.start, tokens[last - 1].end, start.line, start.column))
     assert isinstance(statement, Statement)
     return statement
@@ -120,9 +120,9 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 
     A ``;`` in a string, a quoted name, a comment, dollar quotes or a block ``BEGIN … END`` of Spark does not end a
     statement. The first words of a statement decide which quoting rules apply. Pieces with only comments are skipped,
-    and so is a byte-order mark before a statement. Never raises: an unterminated token or block extends to the end of
-    the script, and parsing reports it. A comment that does not end is therefore part of a statement, or a statement of
-    its own.
+    and so is a byte-order mark before a statement. This function never raises an error. An unterminated token or block
+    extends to the end of the script, and parsing reports the error. A comment that does not end is therefore part of a
+    statement, or a statement of its own.
     """
     found: list[ScriptStatement] = []
     start = counted = 0
@@ -131,7 +131,7 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
         end, first, last = _piece(text, start)
         if first is not None:
             line_start = text.rfind("\n", 0, first) + 1
-            line_start += text[line_start] == BYTE_ORDER_MARK  # Editors do not count it as a column.
+            line_start += text[line_start] == BYTE_ORDER_MARK  # Editors do not count this mark as a column.
             line += text.count("\n", counted, first)
             counted = first
             found.append(ScriptStatement(text=text[first:last], start=first, line=line, column=first - line_start + 1))
@@ -140,8 +140,8 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 
 
 def _piece(text: str, start: int) -> tuple[int, int | None, int]:
-    """The end of the statement that starts here (the position of its ``;``), and the statement's range without
-    surrounding white space and comments, except a comment that does not end."""
+    """The end of the statement that starts at ``start`` (the position of its ``;``), and the statement's range. The
+    range excludes surrounding white space and comments, but includes a comment that does not end."""
     first, last = None, start
     for match, end, is_comment, is_end in statement_lexemes(text, start):
         if is_end:
@@ -188,7 +188,8 @@ def open_bracket(text: str) -> Span | None:
 
 
 def unclosed_quote(text: str) -> SqlError | None:
-    """The error for an unterminated string, quoted name or comment in a Spark statement; None if there is none."""
+    """The error for an unterminated string, quoted name or comment in a Spark statement; None if the statement has no
+    such part."""
     quote = open_quote(text)
     if quote is None:
         return None
@@ -201,7 +202,7 @@ def unclosed_quote(text: str) -> SqlError | None:
 
 
 def unclosed_bracket(text: str) -> SqlError | None:
-    """The error for an unmatched ``(`` in a Spark statement; None if there is none."""
+    """The error for an unmatched ``(`` in a Spark statement; None if there is no unmatched ``(``."""
     bracket = open_bracket(text)
     if bracket is None:
         return None
@@ -212,7 +213,7 @@ def unclosed_bracket(text: str) -> SqlError | None:
 
 
 def unclosed_block(text: str) -> SqlError | None:
-    """The error for a block ``BEGIN … END`` of Spark whose END is missing; None if there is none."""
+    """The error for a block ``BEGIN … END`` of Spark whose END is missing; None for other statements."""
     begin = block_without_end(text)
     if begin is None:
         return None
@@ -223,8 +224,8 @@ def unclosed_block(text: str) -> SqlError | None:
 def refuse_unclosed(text: str) -> None:
     """Raises SqlError if a string, quoted name, comment, ``(`` or block of a Spark statement does not end.
 
-    In a statement with free text, such as a path, Spark accepts this; but a quote there still hides the statements
-    after it.
+    In a statement with free text, such as a path, Spark accepts such an unclosed part. Even in such a statement, an
+    unclosed quote hides the statements after the quote.
     """
     is_free = _FREE_TEXT.match(text) is not None
     error = unclosed_quote(text)
@@ -237,7 +238,7 @@ def refuse_unclosed(text: str) -> None:
 def refuse_invisible(text: str) -> None:
     """Raises SqlError at an invisible character outside strings and comments of a Spark statement.
 
-    Spark refuses such a character too, but in its message the character is invisible.
+    Spark refuses such a character too, but the character is invisible in Spark's message.
     """
     for match, _, _ in lexemes(SPARKS, text, 0):
         if _INVISIBLE.fullmatch(match[0]):

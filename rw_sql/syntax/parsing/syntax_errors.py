@@ -1,6 +1,6 @@
 """Messages of syntax errors: the token found, the expected tokens, and the word that was probably meant.
 
-If RisingWave has a message for the same error, the wording is RisingWave's, because users may search for it.
+If RisingWave has a message for the same error, RisingWave's wording is used, because users may search for this message.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ terminals. The first description that matches is used."""
 _MOST_LISTED = 10
 _MOST_IN_SENTENCE = 4
 _FIRST_TOKENS = 4
-"""The number of tokens after the first that show whether a statement of rw_sql begins: CREATE OR REPLACE TEMP TABLE."""
+"""This number of tokens after the first token is sufficient to recognize the beginning of an rw_sql statement: CREATE
+OR REPLACE TEMP TABLE."""
 
 END_WITH_SEMICOLON = "end the statement before it with ;"
 """The hint if a ``;`` is missing between two statements."""
@@ -77,8 +78,8 @@ def syntax_error(
 ) -> SqlError:
     """The error for an unexpected token.
 
-    ``accepted`` are the terminals that the grammar accepts at the token's position, ``last`` is the value before it
-    (or None), and ``before`` and ``after`` are the other tokens of the statement.
+    ``accepted`` are the terminals that the grammar accepts at the token's position, ``last`` is the value before the
+    token (or None), and ``before`` and ``after`` are the other tokens of the statement.
     """
     keywords = sorted(t.replace("_", " ") for t in accepted if t not in _DESCRIBED and t not in _SIGN_OF)
     if token.kind == END and "NAME" in accepted and (needed := _missing_name(before, token)) is not None:
@@ -119,7 +120,7 @@ def syntax_error(
 
 def _clause_slip(token: Token, accepted: set[str], before: Sequence[Token]) -> SqlError | None:
     """The error for a mistyped clause of a query. The parser takes the mistyped word for an alias, and the query ends
-    there."""
+    after this alias."""
     if not before or "$END" not in accepted or not any(other.upper == "SELECT" for other in before):
         return None
     word = before[-1]
@@ -194,7 +195,8 @@ def _twice(token: Token, accepted: set[str], before: Sequence[Token]) -> str | N
 def _misplaced(
     token: Token, accepted: set[str], expected: str, before: Sequence[Token], after: Sequence[Token]
 ) -> str | None:
-    """The hint if the unexpected token is right but something before it is wrong, such as a missing bracket."""
+    """The hint if the unexpected token is right but the text before the token is wrong, for example because a bracket
+    is missing."""
     words = [other.upper for other in before]
     if {"RPAR", "COMMA"} <= accepted and (token.kind == END or token.upper in _CLAUSES):
         return "write ) at the end" if token.kind == END else f"write ) before {token.upper}"
@@ -245,7 +247,7 @@ def _legible(token: Token) -> str:
 
 
 def _said(expected: str) -> str:
-    """The expected words, as a hint words them."""
+    """The expected words in the form in which a hint contains them."""
     if expected == 'TO or "="':
         return "= and a value"
     for term, spoken in _SPOKEN:

@@ -40,7 +40,8 @@ def canonical_query(text: str, dialect: str = "spark") -> str:
 
 
 def _fold_relations(tree: exp.Expr) -> None:
-    """Folds the names of relations as the catalog does, and their aliases and the qualifiers of columns as Spark does.
+    """Folds the names of relations in the same way as the catalog. Folds the aliases of relations and the qualifiers of
+    columns in the same way as Spark.
 
     The names of columns keep their case, because a view's columns have these names.
     """

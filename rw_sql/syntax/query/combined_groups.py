@@ -2,17 +2,17 @@
 
 Each input row is *lifted* to a group of its own: ``count(*)`` becomes 1, ``sum(x)`` and ``max(x)`` become ``x``. The
 result of the aggregation is the combination of all these groups, and two groups with the same key are combined column
-by column, in any order: counts and sums are added; of two minima, the smaller is taken; of two maxima, the larger.
-(These are the functions *lift* and *combine* of K. Tangwongsan et al., "General Incremental Sliding-Window
+by column, in any order: counts and sums are added, the smaller of two minima is taken, and the larger of two maxima is
+taken. (These are the functions *lift* and *combine* of K. Tangwongsan et al., "General Incremental Sliding-Window
 Aggregation", PVLDB 8, 2015.)
 
 A column such as ``round(avg(x), 1)`` cannot be combined. Such a column is *derived*: hidden columns contain the sum and
-the count, and an expression computes the column from them.
+the count, and an expression computes the column from the sum and the count.
 
-The input may also consist of *signed* rows: the rows that a commit adds to a table, with the sign 1, and the rows that
-it removes, with the sign -1. A removed row is lifted to a group with negative counts and sums. Minima and maxima cannot
-be combined then. A sum needs the number of its values, because it is NULL without values. The number of a group's rows
-is needed too, because the group disappears with its last row.
+The input may also consist of *signed* rows: the rows that a commit adds to a table have the sign 1, and the rows that a
+commit removes have the sign -1. A removed row is lifted to a group with negative counts and sums. Minima and maxima
+cannot be combined then. A sum needs the number of its values, because a sum without values is NULL. The number of a
+group's rows is needed too, because the group disappears with its last row.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ _TYPED = "_rw_typed_"
 class DecomposedAggregation:
     """An aggregation or DISTINCT, decomposed into columns that can be combined and columns derived from them.
 
-    ``columns`` are the names of the query's own columns, ``keys`` the names of the columns that identify a group.
-    ``is_signed``: the input consists of signed rows.
+    ``columns`` are the names of the query's own columns, and ``keys`` are the names of the columns that identify a
+    group. ``is_signed`` is True if the input consists of signed rows.
     """
 
     columns: tuple[str, ...]
@@ -75,7 +75,8 @@ class DecomposedAggregation:
     """The aggregation with one column for each key and aggregate. The hidden columns are the last."""
     _derived: dict[str, exp.Expr]
     _typed: list[tuple[exp.Expr, str]] = field(default_factory=list)
-    """Aggregates that are computed otherwise than Spark does it, each with the type for which the results are equal."""
+    """Aggregates whose computation here differs from Spark's computation, each with the type for which both results are
+    equal."""
     _rows: str | None = None
     """The hidden column with the number of a group's rows."""
 
@@ -88,10 +89,10 @@ class DecomposedAggregation:
         is_signed: bool = False,
         has_rows: bool = False,
     ) -> DecomposedAggregation | None:
-        """Decomposes a query of a single relation, and takes over its tree. ``columns`` are the names of its own
-        columns, ``keys`` the grouping expressions with the names of their columns. The caller has added hidden keys to
-        the select items. ``has_rows``: adds the number of a group's rows. Returns None if the query cannot be
-        decomposed."""
+        """Decomposes a query of a single relation, and modifies the query's tree. ``columns`` are the names of the
+        query's own columns, and ``keys`` are the grouping expressions with the names of their columns. The caller has
+        added hidden keys to the select items. ``has_rows``: adds the number of a group's rows. Returns None if the
+        query cannot be decomposed."""
         names = [item.alias_or_name for item in core.expressions]
         of_key = {name for _, name in keys}
         if not all(names) or len({*names}) < len(names):
@@ -190,8 +191,8 @@ class DecomposedAggregation:
         return f"SELECT {', '.join(listed)} FROM {GROUPS_RELATION}"
 
     def _of_group(self, derived: exp.Expr) -> exp.Expr:
-        """A derived column. The column is NULL for a group without rows, which is about to be removed. The column's
-        expression might fail for such a group, like a division by the number of rows."""
+        """A derived column. The column is NULL for a group without rows, which is about to be removed. For such a
+        group, the column's expression might fail; an example is a division by the number of rows."""
         from sqlglot import exp
 
         return derived if self._rows is None else _if_positive(exp.column(self._rows, quoted=True), derived)
@@ -262,8 +263,8 @@ class DecomposedAggregation:
 class Lifted:
     """A query that returns each input row as a group of its own.
 
-    ``functions`` says for each column of the view's table how groups are combined. ``derived`` is the query, over
-    GROUPS_RELATION, that returns groups with their derived columns; empty if there are none.
+    ``functions`` maps each column of the view's table to the way in which its values are combined. ``derived`` is the
+    query, over GROUPS_RELATION, that returns groups with their derived columns; empty if there are no derived columns.
     """
 
     text: str
@@ -317,7 +318,7 @@ def _added(call: exp.Expr, hidden: list[exp.Expr]) -> str:
 
 
 def _function_of(found: exp.Expr) -> str | None:
-    """The function that combines the values of an aggregate; None if they cannot be combined."""
+    """The function that combines the values of an aggregate; None if these values cannot be combined."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found

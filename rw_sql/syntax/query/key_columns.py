@@ -32,7 +32,7 @@ def resolve_ordinals(core: exp.Select) -> None:
 
 
 def group_keys(core: exp.Select) -> list[exp.Expr]:
-    """Copies of the expressions by which a select groups, each once."""
+    """Copies of the expressions by which a select groups. Each expression occurs only once."""
     resolve_ordinals(core)
     return [key.copy() for key in dict.fromkeys(core.args["group"].expressions)]
 
@@ -55,7 +55,7 @@ def unaliased(core: exp.Select, key: exp.Expr, columns: Sequence[str]) -> exp.Ex
 
 
 def bare(key: exp.Expr) -> exp.Expr:
-    """A key without the parentheses that enclose all of it."""
+    """A key without the parentheses that enclose the whole key."""
     from sqlglot import exp
 
     while isinstance(key, exp.Paren):
@@ -102,8 +102,8 @@ def output_of(select: exp.Select, column: str) -> str | None:
 
 
 def stars_of(select: exp.Select) -> list[exp.Star]:
-    """The items of a select that return all columns of its only input, except those that they name. ``s.*`` for a
-    struct ``s`` returns the fields of ``s`` instead."""
+    """The items of a select that return all columns of its only input, except the columns that the items exclude by
+    name. ``s.*`` for a struct ``s`` returns the fields of ``s`` instead."""
     from sqlglot import exp
 
     relation = read_by(select).alias_or_name
@@ -119,8 +119,8 @@ def leave_out(star: exp.Star, column: str) -> None:
 
 
 def _is_of(column: exp.Expr, relation: str) -> bool:
-    """True if the qualifier of a column or ``*`` is absent or the name of the select's input. Otherwise, it may be a
-    struct column of the input."""
+    """True if the qualifier of a column or ``*`` is absent or the name of the select's input. Any other qualifier may
+    be a struct column of the input."""
     from sqlglot import exp
 
     if not isinstance(column, exp.Column):

@@ -1,9 +1,9 @@
 """Classifies a view's query, and rewrites it to the forms that the view's job can maintain.
 
 If the rows of a view are replaced, its table needs the columns that identify a row. If the query does not select an
-identifying column, the form adds it as a hidden column, whose name begins with ``_rw_key_``. The conditions of HAVING,
-and of a WHERE around an aggregation, become the column KEEP, because a row that no longer matches must be removed from
-the table. All queries here are in Spark's SQL.
+identifying column, the form adds this column as a hidden column, whose name begins with ``_rw_key_``. The conditions of
+HAVING, and of a WHERE around an aggregation, become the column KEEP, because a row that no longer matches must be
+removed from the table. All queries here are in Spark's SQL.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ViewQuery:
     The *core* is the query itself, or the innermost query inside selects that only choose columns and rows. ``kind``
     classifies the core. ``why`` is the reason if the kind is OTHER, or if the query may have no form because its
     expressions would see hidden columns. The forms are derived from :attr:`text`, so they have the meaning of the
-    original query only if :attr:`text` has it.
+    original query only if :attr:`text` has this meaning.
     """
 
     kind: str
@@ -202,7 +202,8 @@ class ViewQuery:
 
     def decomposed(self, columns: Sequence[str], *, is_signed: bool = False) -> DecomposedAggregation | None:
         """Decomposes an aggregation or DISTINCT of a single relation so that its groups can be combined; None for other
-        queries. ``columns`` are the columns of the input. ``is_signed``: the input consists of signed rows."""
+        queries. ``columns`` are the columns of the input. ``is_signed`` is True if the input consists of signed
+        rows."""
         from sqlglot import exp
 
         if len(self._chain) != 1 or not self.is_direct or self.kind not in (GROUPS, ONE_ROW, DISTINCT):
@@ -264,7 +265,7 @@ class ViewQuery:
             return None
         if ROW in keys:
             for star in stars_of(core):
-                leave_out(star, ROW)  # It is added as a key with the prefix KEY, which marks hidden columns.
+                leave_out(star, ROW)  # ROW is added as a key with the prefix KEY, which marks hidden columns.
         names: list[str] = []
         for key in keys:
             found = output_of(core, key)
@@ -272,9 +273,9 @@ class ViewQuery:
         return _formed(chain, names, has_keep=None)
 
     def partitioned(self) -> tuple[Form, str, str] | None:
-        """Returns three queries for a join of two relations: the form that includes the columns on which they are
-        joined, a query that selects the values of these columns from both sides, and a query that selects these values
-        in pairs, which shows their types.
+        """Returns three queries for a join of two relations: the form that includes the columns on which the relations
+        are joined, a query that selects the values of these columns from both sides, and a query that selects these
+        values in pairs, which shows their types.
 
         None for any other query, including a join of more than two relations and a join without such columns.
         """
@@ -356,8 +357,8 @@ def read_view_query(text: str) -> ViewQuery:
 
 
 def read_outermost(text: str) -> ViewQuery:
-    """The outermost select of a query, whatever is below it. Only its key columns are of use: its forms need not be
-    valid forms of the view."""
+    """Reads only the outermost select of a query, and treats this select as the core. Only the key columns of the
+    result are useful; the forms of the result need not be valid forms of the view."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 

@@ -1,6 +1,6 @@
 """Parses a query so that its calls keep their names and arguments as written.
 
-sqlglot translates most functions: it drops arguments that its other dialects lack (``to_char(a, '999')``,
+sqlglot translates most functions: sqlglot drops arguments that its other dialects lack (``to_char(a, '999')``,
 ``percentile(a, 0.5, b)``), adds defaults (``listagg(a)``), respells formats (``YYYY``), and refuses calls with a wrong
 number of arguments, or fails on them.
 """

@@ -30,8 +30,8 @@ def arguments(function: str, surplus: str = "") -> str:
 
 
 def surplus_arguments(text: str, start: int, most: int) -> tuple[int, int] | None:
-    """The range of the arguments beyond the first ``most`` of the call that starts at ``start``; None if there are
-    none."""
+    """The range of the surplus arguments, which follow the first ``most`` arguments, of the call that starts at
+    ``start``. None if there are no surplus arguments."""
     opened = at = text.find("(", start)
     depth, commas = 0, []
     while 0 <= at < len(text):
@@ -66,7 +66,7 @@ def aggregate_in(place: str, name: str, text: str = "", at: int = 0) -> str:
 
 
 def nested(name: str) -> str:
-    """The hint for an aggregate inside an aggregate; ``name`` is the inner one."""
+    """The hint for an aggregate inside an aggregate; ``name`` is the inner aggregate."""
     return f"write {name}(…) AS a_name in a subquery with GROUP BY, and aggregate a_name outside it"
 
 

@@ -45,7 +45,7 @@ def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str
         )
     word = _written(new, dialect)
     for start, end, is_named in sorted(places, reverse=True):
-        # In ``struct(a)``, the name of the column becomes that of a field, so an alias keeps the old name.
+        # In ``struct(a)``, the name of the column becomes the name of a field, so an alias keeps the old name.
         name = f"{word} AS {_written(old, dialect)}" if is_named else word
         written = written[:start] + name + written[end + 1 :]
     return written.removeprefix(_BEFORE).removesuffix(" AS x")
@@ -68,8 +68,8 @@ def _written(name: str, dialect: str) -> str:
 
 
 def _named(tree: exp.Expr, column: str, relation: str) -> list[tuple[int, int, bool]]:
-    """The ranges at which the column occurs, each with a flag. The flag is true if the name becomes part of a value
-    there, as in ``struct(a)``."""
+    """The ranges at which the column occurs, each with a flag. The flag is true if, in this range, the name becomes
+    part of a value, as in ``struct(a)``."""
     from sqlglot import exp
 
     found = []

@@ -17,8 +17,8 @@ def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: 
     is unchanged.
 
     References such as ``old.column`` remain valid: a relation without an alias gets the old name as its alias.
-    ``is_stored``: the text is a job's query, in which a name with its schema is a single identifier. Raises SqlError
-    NOT_SUPPORTED if the relation cannot be renamed.
+    ``is_stored`` is True if the text is a job's query, in which a name with its schema is a single identifier. Raises
+    SqlError NOT_SUPPORTED if the relation cannot be renamed.
     """
     from sqlglot import exp, parse_one
 
@@ -66,7 +66,7 @@ def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: 
 
 
 def _range(schema: exp.Expr | None, name: exp.Expr, new: tuple[str, ...]) -> tuple[int, int]:
-    """The range of a name. Excludes the schema if it is ``public`` and does not change."""
+    """The range of a name. The range excludes the schema if the schema is ``public`` and does not change."""
     start, end = _place(name)
     if schema is None or (len(new) == 1 and schema.name.lower() == PUBLIC):
         return start, end

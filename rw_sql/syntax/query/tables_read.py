@@ -202,7 +202,8 @@ def _folded(name: exp.Expr) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlace:
-    """A position at which a query reads a table: the range of the full name as written, and of its last part."""
+    """A position at which a query reads a table: the range of the full name as written, and the range of the name's
+    last part."""
 
     written: str
     name: str

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 ROWS, GROUPS, ONE_ROW, DISTINCT, JOIN, OTHER = "rows", "groups", "one row", "distinct", "join", "other"
 
 QUERY_WITHIN = "it has a query within an expression"
-"""The reason why a query with an inner query is recomputed as a whole: the inner query may read rows of other groups or
-join keys."""
+"""The reason why a query with an inner query is recomputed as a whole. The inner query may read rows of other groups or
+of other join keys."""
 
 STAR_WITHIN = "it has a * within an expression"
-"""The reason why a query is recomputed as a whole if the value of an expression depends on all columns of the input and
-the input would have hidden columns."""
+"""The reason why a query is recomputed as a whole if two conditions are met: the value of an expression depends on all
+columns of the input, and the input would have hidden columns."""
 
 _UNORDERED = ("order", "limit", "offset", "sort", "cluster", "distribute", "qualify", "windows", "laterals", "pivots")
 _GROUPINGS = ("rollup", "cube", "grouping_sets", "totals", "all")
@@ -52,7 +52,8 @@ def _inlined(clause: exp.With) -> bool:
     if tree is None or clause.args.get("recursive"):
         return False
     tree.set("with_", None)
-    # An earlier WITH query does not see the later ones. It is not part of the tree yet when these are inlined.
+    # An earlier WITH query does not see the later WITH queries. The earlier query is not part of the tree yet when the
+    # later queries are inlined.
     for part in reversed(clause.expressions):
         uses = [
             table for table in tree.find_all(exp.Table) if table.name.lower() == part.alias.lower() and not table.db
@@ -121,7 +122,8 @@ def has_star_within(select: exp.Select) -> bool:
     """True if an expression of a select contains a ``*`` for the columns of the input, as in ``struct(*)``.
 
     The value of such an expression depends on all columns of the input, including hidden ones. The value of
-    ``count(*)`` does not depend on them, but ``count(* EXCEPT (a))`` counts the rows without NULL in the other columns.
+    ``count(*)`` does not depend on the columns, but ``count(* EXCEPT (a))`` counts the rows without NULL in the other
+    columns.
     """
     from sqlglot import exp
 
@@ -191,7 +193,7 @@ def both(first: exp.Expr | None, second: exp.Expr | None) -> exp.Expr | None:
 
 
 def is_true(condition: exp.Expr) -> exp.Expr:
-    """An expression that is true if a condition is true, and false if it is false or NULL."""
+    """An expression that is true if a condition is true, and false if the condition is false or NULL."""
     from sqlglot import exp
 
     return exp.func("COALESCE", condition.copy(), exp.false())

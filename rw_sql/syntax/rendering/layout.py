@@ -59,7 +59,7 @@ class Clauses:
         return self
 
     def listed(self, before: str, items: Sequence[str], *, comma: bool = False) -> Clauses:
-        """Adds ``before (items)`` if there are items; with ``comma``, preceded by a comma."""
+        """Adds ``before (items)`` if there are items. With ``comma``, a comma precedes this piece."""
         if items:
             self._pieces.append(_Piece(before, list(items), comma))
         return self

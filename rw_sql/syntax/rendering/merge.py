@@ -1,4 +1,5 @@
-"""Merges an ALTER into a stored statement: the options that it names change, and everything else is kept as written."""
+"""Merges an ALTER into a stored statement: the options that the ALTER names change, and everything else is kept as
+written."""
 
 from __future__ import annotations
 

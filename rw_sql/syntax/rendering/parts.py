@@ -87,12 +87,12 @@ def given(flag: bool, words: str) -> str:
 
 
 def allow_text(words: Sequence[str]) -> str:
-    """``ALLOW word, …``, if there are any."""
+    """``ALLOW word, …``, if there are words."""
     return f"ALLOW {', '.join(words)}" if words else ""
 
 
 def reason_text(reason: str | None) -> str:
-    """`` REASON 'text'``, if there is one."""
+    """`` REASON 'text'``, if there is a reason."""
     return f" REASON {literal(reason)}" if reason is not None else ""
 
 
@@ -169,7 +169,7 @@ def include_text(include: IncludeColumn) -> str:
 
 
 def add_format(clauses: Clauses, format_: FormatEncode | None) -> None:
-    """``FORMAT f ENCODE e [(options)] [KEY ENCODE k]``, if the statement has one."""
+    """Adds ``FORMAT f ENCODE e [(options)] [KEY ENCODE k]``, if the statement has this clause."""
     if format_ is None:
         return
     head = f"FORMAT {format_.format} ENCODE {format_.encode}"

@@ -28,8 +28,8 @@ __all__ = ["RENDERERS", "column_text", "include_text", "key_text", "name_text", 
 def render(statement: ast.Statement) -> str:
     """The canonical text of a statement, without ``;``. Parsing this text gives an equal statement.
 
-    The text of CREATE SECRET and ALTER SECRET includes the secret value, which callers must redact before they store or
-    print the text.
+    The text of CREATE SECRET and ALTER SECRET includes the secret value, and callers must redact this value before they
+    store or print the text.
     """
     return RENDERERS[type(statement)](statement)
 

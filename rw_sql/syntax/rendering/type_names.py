@@ -27,7 +27,7 @@ _SPARK = {
     "UUID": "STRING",
     # JSON is stored as its text, because delta-rs, one of the two writers, cannot write Delta's VARIANT.
     "JSONB": "STRING",
-    # Spark has no interval that combines months, days and microseconds; this one covers most uses.
+    # Spark has no interval that combines months, days and microseconds; this type covers most uses.
     "INTERVAL": "INTERVAL DAY TO SECOND",
     "RW_INT256": "DECIMAL(38, 0)",
     "RW_UINT256": "DECIMAL(38, 0)",

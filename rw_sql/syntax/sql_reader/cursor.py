@@ -120,7 +120,7 @@ class Cursor:
         self.ended = ended
         self.depth = 0
         self.closed = -1
-        """The position after a closing parenthesis, if no field may follow it."""
+        """The position after a closing parenthesis that no field may follow."""
         self.mentioned: list[Token] = []
         """The first words of the column names seen so far."""
         self.has_lambda = False
@@ -158,21 +158,21 @@ class Cursor:
         return token.kind == PUNCTUATION and token.text == sign
 
     def take_sign(self, sign: str) -> bool:
-        """Skips the character if it comes next; returns True if it did."""
+        """If the next token is this character, skips it and returns True."""
         if self.is_sign(sign):
             self.at += 1
             return True
         return False
 
     def take(self, *words: str) -> bool:
-        """Skips all of the words if they come next; returns True if they did."""
+        """If the next tokens are these words, skips all of them and returns True."""
         if all(self.word(ahead) == word for ahead, word in enumerate(words)):
             self.at += len(words)
             return True
         return False
 
     def take_one(self, *words: str) -> str:
-        """Skips and returns one of the words if it comes next."""
+        """If the next token is one of the words, skips it and returns it."""
         met = self.word()
         if met and met in words:
             self.at += 1
@@ -180,12 +180,12 @@ class Cursor:
         return ""
 
     def expect_sign(self, sign: str) -> None:
-        """Skips the character. Raises SqlError INVALID_EXPRESSION if it does not come next."""
+        """Skips the character. Raises SqlError INVALID_EXPRESSION if the next token is not this character."""
         if not self.take_sign(sign):
             self.fail(sign)
 
     def expect(self, *words: str) -> None:
-        """Skips the words. Raises SqlError INVALID_EXPRESSION if they do not come next."""
+        """Skips the words. Raises SqlError INVALID_EXPRESSION if the next tokens are not these words."""
         for word in words:
             if not self.take(word):
                 self.fail(word)
@@ -218,8 +218,8 @@ class Cursor:
         raise SqlError(INVALID_EXPRESSION, message, hint=hint, span=token.span)
 
     def _is_column(self) -> bool:
-        """True if the reserved word that comes next probably is a column's name, because a column may end before the
-        token after it."""
+        """True if the next token is a reserved word that is probably a column's name, because the token after this word
+        can follow a column."""
         following = self.peek(1)
         if following.kind == END or following.text == ")":
             return self.word() != "FROM"
@@ -228,7 +228,7 @@ class Cursor:
         )
 
     def refuse_comma(self, comma: Token, following: str) -> NoReturn:
-        """Raises SqlError INVALID_EXPRESSION at a comma that has no item after it."""
+        """Raises SqlError INVALID_EXPRESSION at a comma that is not followed by an item."""
         raise SqlError(INVALID_EXPRESSION, trailing_comma(following), hint=WITHOUT_COMMA, span=comma.span)
 
     def is_name(self, ahead: int = 0) -> bool:

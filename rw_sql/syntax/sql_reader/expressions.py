@@ -396,8 +396,8 @@ class ExpressionReader(FormReader):
             else:
                 self.name()
         if is_apart or self.peek().start > self.tokens[self.at - 1].end:
-            # In ``a (b).c`` and ``a(b) .c``, Spark reads ``.c`` as a field of the call's result; in other dialects, a
-            # comma is missing there.
+            # In ``a (b).c`` and ``a(b) .c``, Spark reads ``.c`` as a field of the call's result. In other dialects,
+            # this text lacks a comma.
             self.closed = self.at
 
     def _arguments(self) -> None:
@@ -420,7 +420,7 @@ class ExpressionReader(FormReader):
         return is_variadic
 
     def wildcard_or_expression(self) -> None:
-        """``*``, ``t.*``, ``(expression).*`` or an expression."""
+        """Skips ``*``, ``t.*``, ``(expression).*`` or an expression."""
         if self.wildcard():
             return
         begins_bracket = self.is_sign("(")
@@ -429,7 +429,7 @@ class ExpressionReader(FormReader):
             self.at += 2
 
     def wildcard(self) -> bool:
-        """Skips ``*`` or ``t.*`` with EXCEPT (…) if it comes next; True if it did."""
+        """If ``*`` or ``t.*`` comes next, skips it together with EXCEPT (…) and returns True."""
         ahead = 0
         while self.peek(ahead).kind in (WORD, QUOTED, BACKQUOTED) and self.peek(ahead + 1).text == ".":
             ahead += 2

@@ -115,8 +115,8 @@ class FormReader(TypeReader):
             self.expression()
 
     def _begins_arguments(self) -> bool:
-        """True if the arguments of Spark's array function EXISTS follow and not a query, as in ``EXISTS (xs, x -> x >
-        1)``."""
+        """True if the arguments of Spark's array function EXISTS follow instead of a query, as in ``EXISTS (xs, x -> x
+        > 1)``."""
         following = self.peek(1).text
         return (self.is_name() and following in (",", ".")) or (self.word() == "ARRAY" and following in ("(", "["))
 

@@ -17,7 +17,7 @@ class ReshapingReader(ExpressionReader):
     __slots__ = ()
 
     def reshaping(self) -> bool:
-        """Skips PIVOT, UNPIVOT or MATCH_RECOGNIZE; returns True if there was one."""
+        """Skips PIVOT, UNPIVOT or MATCH_RECOGNIZE. Returns True if such a clause was skipped."""
         word = self.word()
         if word == "UNPIVOT" and self.word(1) in ("INCLUDE", "EXCLUDE") and self.word(2) == "NULLS":
             self.at += 2

@@ -269,7 +269,7 @@ class TableReader(ReshapingReader):
         self.at += 1
 
     def _begins_clause(self) -> bool:
-        """True if the tokens after the word show that it begins a clause instead of being an alias."""
+        """True if the tokens after the word show that the word begins a clause and is not an alias."""
         following = self.peek(1).text
         return (self.word() == "ENGINE" and following == "=") or (self.word() in RESHAPING and following == "(")
 

@@ -18,7 +18,7 @@ _OF_OTHERS = {
     "timestamp_ltz": "timestamptz", "timestamp_ntz": "timestamp", "tinyint": "smallint", "uint8": "smallint",
     "uint16": "int", "uint32": "bigint", "uint64": "numeric", "varbinary": "bytea",
 }  # fmt: skip
-"""Types of other systems, and the type here that holds the same values."""
+"""Maps types of other systems to the type of rw_sql that has the same values."""
 
 
 def unknown_type(token: Token, known: Collection[str], surplus: str = "") -> SqlError:

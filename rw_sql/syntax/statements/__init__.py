@@ -1,4 +1,5 @@
-"""Every statement as a frozen dataclass, by family. Class names follow the SQL words.
+"""Defines every statement as a frozen dataclass, in one module per family of statements. Class names follow the SQL
+words.
 
 Imports: ``errors``, ``lexing``. Begin with ``common``, then ``source``.
 """

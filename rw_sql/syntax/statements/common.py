@@ -11,7 +11,7 @@ NOWHERE = Span(start=0, end=0, line=1, column=1)
 
 
 def at() -> Span:
-    """Declares a field for the position of a statement, or of a part of one, in the text. Equality ignores the
+    """Declares a field for the position, in the text, of a statement or of a part of a statement. Equality ignores the
     field."""
     return field(default=NOWHERE, compare=False, repr=False)
 
@@ -82,7 +82,7 @@ class StructField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
-    """An expression as canonical text. ``sql_reader`` has checked that it is exactly one expression."""
+    """An expression as canonical text. ``sql_reader`` has checked that the text is exactly one expression."""
 
     text: str
     span: Span = at()
@@ -90,8 +90,8 @@ class Expression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A query's text as written, without surrounding white space. ``sql_reader`` has checked that it is exactly one
-    query.
+    """A query's text as written, without surrounding white space. ``sql_reader`` has checked that the text is exactly
+    one query.
 
     Queries with equal ``words`` are equal, because layout, comments and the case of keywords are ignored.
     """
@@ -222,7 +222,7 @@ class ColumnDefinition:
     """A column of a source or table; ``generated`` is the expression of ``AS expr``.
 
     ``field`` is the name in ``FROM field``: the record field from which a table's column is read, if its name differs
-    from the column's.
+    from the column's name.
 
     ``other_constraints`` are canonical text: UNIQUE, CHECK, REFERENCES, COLLATE and named constraints. These
     constraints are parsed but not enforced.

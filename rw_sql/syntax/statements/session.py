@@ -49,7 +49,7 @@ class Flush(Statement):
     """``FLUSH``: waits until all records that exist at the call have reached every running dependent.
 
     FLUSH does not wait for paused objects, nor for jobs that stay STALLED for a few seconds and several retries; the
-    result lists them.
+    result lists these objects and jobs.
     """
 
 

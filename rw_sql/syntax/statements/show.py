@@ -92,8 +92,8 @@ class ShowLineage(Statement):
 class ShowCheckpoint(Statement):
     """``SHOW CHECKPOINT 'path' [WITH (…)]``: the positions of a checkpoint that rw_sql does not manage.
 
-    ``options`` are the options for the brokers (``properties.…`` and ``connection``), ``tables`` the Delta tables
-    that the job reads.
+    ``options`` are the options for the brokers (``properties.…`` and ``connection``), and ``tables`` are the Delta
+    tables that the job reads.
     """
 
     path: str

@@ -146,7 +146,7 @@ class InjectFromFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectFromGroup:
-    """``FROM GROUP 'consumer group'``: its committed offsets."""
+    """``FROM GROUP 'consumer group'``: the committed offsets of the group."""
 
     group: str
     span: Span = at()
@@ -244,9 +244,9 @@ class InjectCheckpointOffsets(Statement):
     """``INJECT CHECKPOINT OFFSETS 'path' target …``: moves the positions of a job that rw_sql does not run.
 
     The other fields come from WITH: ``options`` are the options for the brokers (``properties.…`` and ``connection``),
-    ``tables`` the Delta tables that the job reads. ``is_exactly`` removes all Kafka splits that the statement does not
-    name. ``watch`` is how long the checkpoint's files must stay unchanged. ``is_assumed_stopped`` asserts that the job
-    is stopped.
+    and ``tables`` are the Delta tables that the job reads. ``is_exactly`` removes all Kafka splits that the statement
+    does not name. ``watch`` is the time for which the checkpoint's files must stay unchanged. ``is_assumed_stopped``
+    asserts that the job is stopped.
     """
 
     path: str

@@ -6,8 +6,8 @@
 dollar quotes nothing is replaced.
 
 ``${v}``, the variables of an environment, are replaced if the caller requests it, everywhere except in comments.
-Comments that begin with ``rw:`` are instructions, such as ``-- rw: renamed from ${env}_orders``; in these, ``${v}`` is
-replaced too.
+Comments that begin with ``rw:`` are instructions, such as ``-- rw: renamed from ${env}_orders``; in such comments,
+``${v}`` is replaced too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _QUERY = re.compile(
 )
 """Matches the start of a view's or sink's query.
 
-From there on, Spark's quoting rules apply, because Spark runs the query.
+From the start of the query on, Spark's quoting rules apply, because Spark runs the query.
 """
 
 _OPTIONS = re.compile(r"\bWITH\s*\(", re.IGNORECASE)
@@ -72,10 +72,11 @@ def expand(
 ) -> Expanded:
     """Replaces the variables and executes the backslash commands of a script.
 
-    ``variables`` are the variables that are set in advance; this mapping is not modified. ``file`` is the file of the
-    text: paths of ``\\ir`` are relative to it. ``braced`` are the values of ``${name}``; without them, ``${name}`` is
-    left unchanged. Raises SqlError, located in the file with the error. If ``on_error`` is given, it receives the
-    errors instead, and the faulty text is left unchanged (:attr:`Expanded.faults` has the positions).
+    ``variables`` are the variables that are set in advance. This mapping is not modified. ``file`` is the file of the
+    text: paths of ``\\ir`` are relative to this file. ``braced`` are the values of ``${name}``. Without these values,
+    ``${name}`` is left unchanged. Raises SqlError, located in the file with the error. If the function ``on_error`` is
+    given, it receives the errors instead, and the faulty text is left unchanged (:attr:`Expanded.faults` has the
+    positions).
     """
     expander = _Expander(_Scope(variables or {}), read_file, on_error, braced)
     expander.file(Origin(file=file, text=text), ())
@@ -238,8 +239,8 @@ class _Expander:
         return "".join(self._out[self._statement :])
 
     def _rules(self, text: str, copied: int, *, is_apart: bool) -> re.Pattern[str]:
-        """The quoting rules of the current statement. The statement's text continues at ``copied`` or, if ``is_apart``,
-        begins there."""
+        """The quoting rules of the current statement. The statement's text continues at ``copied`` or, if ``is_apart``
+        is set, begins at ``copied``."""
         if self._pattern is None:
             words = ("" if is_apart else self._so_far()) + text[copied : copied + _FIRST_WORDS]
             self._pattern = OURS if could_be_ours(words[:_FIRST_WORDS]) else SPARKS

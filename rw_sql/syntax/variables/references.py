@@ -71,12 +71,12 @@ def replacement(reference: Reference, variables: Mapping[str, str], style: Style
         case "raw":
             return value
         case "literal":
-            # In '…', a backslash is an escape for Spark but not for rw_sql; a doubled quote stands for one quote in
-            # both.
+            # In '…', a backslash is an escape character for Spark but not for rw_sql. A doubled quote stands for one
+            # quote in both dialects.
             return literal(value if style == "ours" else value.replace("\\", "\\\\"))
         case "name":
-            # A name that needs no quotes is written without them, because all dialects then read it in the
-            # same way.
+            # A name that needs no quotes is written without quotes, because all dialects then read the name in the same
+            # way.
             return quoted(value) if style == "ours" or quoted(value) == value else quoted_for_spark(value)
 
 

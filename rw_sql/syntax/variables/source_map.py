@@ -25,7 +25,7 @@ class Origin:
         line_start = self.text.rfind("\n", 0, start) + 1
         line = self.text.count("\n", 0, start) + 1
         if self.text[line_start : line_start + 1] == BYTE_ORDER_MARK and start > line_start:
-            line_start += 1  # editors do not count it as a column
+            line_start += 1  # editors do not count a byte-order mark as a column
         return Span(start, end, line, start - line_start + 1)
 
 
@@ -64,8 +64,8 @@ class Fault:
 class Expanded:
     """A script without variables and backslash commands.
 
-    ``settings`` are the variables that the script has set (None: unset). ``faults`` are its errors, if the caller
-    collects them.
+    ``settings`` are the variables that the script has set (None: unset). ``faults`` are the errors of the expansion, if
+    the caller collects these errors.
     """
 
     text: str
@@ -83,8 +83,8 @@ class Expanded:
         return {name: value for name, value in merged.items() if value is not None}
 
     def source(self, start: int, end: int) -> tuple[Origin, Span]:
-        """The origin of the range ``[start, end)`` of the expanded text: the file from which the range's start comes,
-        and the position in that file."""
+        """The origin of the range ``[start, end)`` of the expanded text: the file that contains the start of the range,
+        and the position in this file."""
         first = self._piece(start)
         begin = min(first.start + start - first.at, len(first.origin.text)) if first.is_copied else first.start
         last = self._piece(max(start, end - 1))

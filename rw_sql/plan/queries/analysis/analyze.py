@@ -33,8 +33,9 @@ def analyze(
     with a name that is not in ``inputs``; names may be qualified as in the query. Without ``is_relation``, such a name
     is a finding if it has no schema or the schema ``public``. ``is_function`` returns whether a function with a folded
     name exists that is not built into Spark. With ``is_stored``, the columns become a table's columns, so each needs a
-    unique name. With ``has_strict_quotes``, a text in double quotes is a finding if it has the name of a column and
-    stands where only a column makes sense. With ``dialect`` ``"risingwave"``, functions are left unchecked.
+    unique name. With ``has_strict_quotes``, a string literal in double quotes is a finding if its text is the name of a
+    column, and if only a column makes sense at its place. With ``dialect`` ``"risingwave"``, functions are left
+    unchecked.
 
     A query that sqlglot cannot parse has no findings and no columns, and is not complete.
     """

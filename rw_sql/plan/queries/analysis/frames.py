@@ -1,5 +1,5 @@
-"""The columns that the FROM clause of a select provides, and how names in the select's expressions are looked up among
-them."""
+"""The columns that the FROM clause of a select provides, and the lookup of these columns by the names in the select's
+expressions."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Attribute:
 class Output:
     """The columns of a query or relation.
 
-    ``is_open``: there may be further, unknown columns, even between the known ones.
+    ``is_open`` is True if there may be further, unknown columns, even between the known ones.
 
-    A column without a name has the name ``""``. ``is_missing``: no such relation exists.
+    A column without a name has the name ``""``. ``is_missing`` is True if no such relation exists.
     """
 
     columns: list[Attribute] = field(default_factory=list)
@@ -112,11 +112,13 @@ class Frame:
         return self._by_name.get(name, [])
 
     def visible(self, name: str) -> list[Attribute]:
-        """The attributes to which an unqualified folded name may refer; only one attribute per origin."""
+        """The attributes to which an unqualified folded name may refer. The result has only one attribute for each
+        origin."""
         return _distinct(attribute for attribute in self.named(name) if not attribute.is_hidden)
 
     def find(self, parts: Sequence[str]) -> tuple[list[Attribute], int] | str | None:
-        """The attributes to which the folded name ``a.b.c`` may refer, and how many of its parts name the column.
+        """The attributes to which the folded name ``a.b.c`` may refer, and the number of its parts that name the column
+        (the other parts name fields).
 
         OPEN if the name may refer to an unknown column, None if it refers to nothing.
         """

@@ -56,7 +56,7 @@ _UNIT_IN_INTERVAL = re.compile(r"[a-z]+", re.IGNORECASE)
 def condition(kind: exp.DataType | None, written: str, place: str) -> tuple[str, str] | None:
     """The message and the hint for a value that is not a condition; ``place`` is the clause.
 
-    In HAVING, Spark casts the value to BOOLEAN, so a value is reported there only if it cannot be cast.
+    In HAVING, Spark casts the value to BOOLEAN, so a value in HAVING is reported only if the cast is impossible.
     """
     is_certain = types.has_parts(kind) or (place not in _CASTING and kind is not None and types.is_scalar(kind))
     if kind == types.BOOLEAN or not is_certain:

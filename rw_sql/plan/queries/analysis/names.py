@@ -41,8 +41,8 @@ class Known:
 class Resolved:
     """The meaning of a column's name: an attribute, and the fields selected from its value.
 
-    ``is_outer``: the attribute belongs to an outer query. ``is_output``: the attribute belongs to the select's own
-    output.
+    ``is_outer`` is True if the attribute belongs to an outer query. ``is_output`` is True if the attribute belongs to
+    the select's own output.
     """
 
     attribute: Attribute
@@ -60,7 +60,7 @@ class NameChecker:
         self.report = report
         self.resolved: dict[int, Resolved] = {}
         self.texts: list[exp.Literal] = []
-        """The texts that have the name of a column in their scope."""
+        """The string literals whose text is the name of a column in their scope."""
 
     def column(self, node: exp.Column, scope: Scope) -> exp.DataType | None:
         """Resolves a column; returns the type of its value, if known."""
@@ -94,7 +94,7 @@ class NameChecker:
         return None
 
     def text_named_like_column(self, node: exp.Literal, scope: Scope) -> None:
-        """Records a text that has the name of a column."""
+        """Records a string literal whose text is the name of a column."""
         if node.is_string and any(column.name == node.name for column in scope.frame.visible(node.name.lower())):
             self.texts.append(node)
 

@@ -27,7 +27,7 @@ _TESTS = (exp.Between, exp.ILike, exp.In, exp.Is, exp.Like, exp.RegexpLike)
 
 
 def refuse_quoted_columns(query: exp.Expr, texts: Iterable[exp.Literal], text: Text, report: Report) -> None:
-    """Reports the texts in double quotes that stand where only a column makes sense.
+    """Reports the string literals in double quotes at places where only a column makes sense.
 
     ``texts`` are the texts of the query that have the name of a column in FROM.
     """

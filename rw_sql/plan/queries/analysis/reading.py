@@ -41,14 +41,14 @@ class Text:
         return (int(start), int(end) + 1) if start is not None and end is not None else None
 
     def first_place(self, node: exp.Expr | None) -> tuple[int, int] | None:
-        """The first position of any part of a tree; None if no part has one."""
+        """The first position of any part of a tree; None if no part has a position."""
         if node is None:
             return None
         return min(filter(None, map(self.place, node.walk())), default=None)
 
     def keyword(self, before: tuple[int, int] | None, kinds: Iterable[TokenType]) -> tuple[int, int] | None:
-        """The position of the last word of these kinds before the given position; the given position if there is no
-        such word."""
+        """The position of the last word of these kinds before the position ``before``. If there is no such word,
+        returns ``before``."""
         if before is None:
             return None
         wanted = tuple(kinds)

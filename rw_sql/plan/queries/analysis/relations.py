@@ -58,7 +58,8 @@ class RelationChecker(ExpressionChecker):
         return frame
 
     def _read(self, frame: Frame, node: exp.Expr, outer: Scope | None) -> None:
-        """Adds the columns of one item of FROM. ``frame`` contains the items before it, which LATERAL can use."""
+        """Adds the columns of one item of FROM. ``frame`` contains the items before this item, which LATERAL can
+        use."""
         match node:
             case exp.Table():
                 self._table(frame, node, outer)
@@ -256,7 +257,8 @@ class RelationChecker(ExpressionChecker):
         self._add(frame, Output([Attribute(c, "", kind, object()) for c, kind in columns or ()], columns is None), node)
 
     def _generated(self, call: exp.Expr, scope: Scope) -> list[tuple[str, exp.DataType | None]] | None:
-        """Checks the call of a generator function; returns its columns, or None."""
+        """Checks the call of a generator function; returns the columns that it generates, or None if they are
+        unknown."""
         self.expression(call, scope, FROM)
         if not isinstance(call, exp.Anonymous) or not call.expressions:
             return None

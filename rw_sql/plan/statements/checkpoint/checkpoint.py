@@ -185,8 +185,8 @@ def _watch_seconds(statement: InjectCheckpointOffsets) -> float:
 
 
 def checked(statement: InjectCheckpointOffsets, context: InjectContext, each: NewPosition) -> NewPosition:
-    """Checks that the upstream has the new position. If it does not, and the statement allows clamping, returns the
-    nearest position that the upstream has."""
+    """Checks that the upstream has the new position. If the upstream does not have this position, and the statement
+    allows clamping, returns the nearest position that the upstream has."""
     target, position = each.target, each.position
     source = context.checkpoint.source(target.source)
     if source.is_in_snapshot:
@@ -393,7 +393,7 @@ def lower_undo_checkpoint(
     watch_seconds: float = WATCH_SECONDS,
     is_assumed_stopped: bool = False,
 ) -> Plan:
-    """Reverts the last rewrite of a checkpoint, if the job has not planned a batch since.
+    """Reverts the last rewrite of a checkpoint, if the job has not planned a batch since that rewrite.
 
     ``of`` is the statement whose rewrite is to be undone. Raises SqlError if another statement made the last rewrite.
     """

@@ -56,8 +56,8 @@ class Target:
 class InjectContext:
     """A checkpoint and its upstreams. ``upstream`` is None if the statement specifies no brokers.
 
-    ``tables`` maps the names of Delta sources to their tables, ``lists`` the names of file sources to their lists of
-    files.
+    ``tables`` maps the names of Delta sources to their tables. ``lists`` maps the names of file sources to their lists
+    of files.
     """
 
     look: CheckpointLook
@@ -251,8 +251,8 @@ def _topics(checkpoint: Checkpoint, named: tuple[SplitId, ...]) -> tuple[str, ..
 def _tables(
     statement: InjectCheckpointOffsets | ShowCheckpoint, inspector: Inspector, checkpoint: Checkpoint
 ) -> dict[str, DeltaTable]:
-    """Maps the name of each Delta source to the table that it reads, out of the tables that the statement names. The
-    source's offset contains the id of its table."""
+    """Maps the name of each Delta source to the table that the source reads. Only the tables that the statement names
+    are considered. The source's offset contains the id of its table."""
     tables: dict[str, DeltaTable] = {}
     for path in statement.tables:
         try:

@@ -106,8 +106,8 @@ def read_target(
     context: InjectContext,
     written: tuple[Written, ...],
 ) -> ResolvedTarget:
-    """Resolves the target. ``written`` are the target's entries, if it is VALUES or a file. Raises SqlError at the
-    first error."""
+    """Resolves the target. If the target is VALUES or a file, ``written`` are the target's entries. Raises SqlError at
+    the first error."""
     target = statement.target
     require_offsets_written(statement)
     if isinstance(target, InjectValues | InjectFromFile):
@@ -310,10 +310,12 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, chosen: tupl
     found = {}
     for each in chosen:
         at = by_source.get((each.source, each.local, each.kind))
-        # If the same source reads the topic there, a split of the same name belongs to another source.
+        # If the same source of the other checkpoint reads the topic, a split of the same name belongs to another
+        # source.
         if at is None and (each.source, _topic(each.local), each.kind) not in topics:
             at = by_name.get((each.id, each.kind))
-            # A new split can have a longer name here than in the other checkpoint, if that has one source.
+            # If the other checkpoint has only one Kafka source, a new split can have a longer name here than in that
+            # checkpoint.
             if at is None and each.position is None and has_one:
                 at = by_name.get((each.local, each.kind))
         if at is not None:

@@ -93,7 +93,8 @@ def _of_dropped(context: InjectContext, target: Target, sparse: Mapping[str, str
 def _of_delta(inspector: Inspector, context: InjectContext, target: Target, new: int) -> tuple[Verdict, list[str]]:
     """The verdict on moving a position in a Delta table, and notices.
 
-    Counts rows if every added file has a row count in the table's log; otherwise counts versions.
+    The verdict counts rows if every added file has a row count in the table's log. Otherwise, the verdict counts
+    versions.
     """
     old = target.position or 0
     low, high = min(old, new), max(old, new)

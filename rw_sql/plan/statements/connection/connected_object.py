@@ -88,8 +88,8 @@ def effect_of_change(
     is_validated: bool,
     is_switchable: bool = True,
 ) -> Effect:
-    """Looks at the upstream of a changed source, or at the target of a changed sink. Raises SqlError if it cannot be
-    used."""
+    """Looks at the upstream of a changed source, or at the target of a changed sink. Raises SqlError if the upstream or
+    target cannot be used."""
     moved = after(snapshot, (change,))
     record = change.record
     if isinstance(user, SourceRecord) and isinstance(record, SourceRecord):

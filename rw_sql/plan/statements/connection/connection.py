@@ -195,8 +195,8 @@ def _require_answer(
         return
     if is_of_sources(kind):
         if captures_changes(connection_source(kind)) and "database.name" not in dict(planned):
-            # A connection without a database cannot be tested yet, because a login needs a database; the sources that
-            # use the connection name one.
+            # A connection without a database cannot be tested yet, because a login needs a database. The sources that
+            # use the connection name the database.
             return
         upstream = inspector.upstreams.look(connection_source(kind), planned)
         if not upstream.is_reachable:
@@ -261,9 +261,8 @@ def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Plan
 def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: ConnectorSpec) -> CreateConnection:
     """The connection's definition after the changes. DROP and RESET both restore the default.
 
-    Setting an option removes the options that are alternatives to it. The parser ensures that a statement changes each
-    option only once. Raises SqlError if an option is set while an alternative to it is dropped, or if the type is
-    changed.
+    Setting an option removes the alternatives to this option. The parser ensures that a statement changes each option
+    only once. Raises SqlError if an option is set while an alternative to it is dropped, or if the type is changed.
     """
     sets = {option.key: option for change in statement.changes for option in change.options}
     drops = {dropped.key: dropped.span for change in statement.changes for dropped in change.keys}

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 def lower_alter_connector(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER … CONNECTOR WITH (…): changes alterable properties only.
 
-    The result is validated. A confirmation is needed only if a sink may then write to a different target, because its
-    URL names another server or database.
+    The result is validated. A confirmation is needed only if a sink may write to a different target after the change,
+    because the sink's URL names another server or database.
     """
     if statement.kind == "CONNECTION":
         return _alter_connection(statement, snapshot, inspector)
@@ -116,7 +116,7 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: I
 
 
 def _alter_connection(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER CONNECTION … CONNECTOR WITH, which RisingWave has: does the same as SET, but accepts only alterable
+    """ALTER CONNECTION … CONNECTOR WITH, a statement of RisingWave. It does the same as SET, but accepts only alterable
     options."""
     record = find_connection(snapshot, statement.name)
     spec = connection_spec(record.connector)
@@ -193,7 +193,8 @@ def _refuse_those_of_the_connection(statement: AlterConnector, snapshot: Snapsho
 
 
 def _require_alterable(statement: AlterConnector, spec: ConnectorSpec, of: str, instead: str) -> None:
-    """Raises SqlError NOT_ALTERABLE, whose hint is ``instead``. Unknown options are left to other checks."""
+    """Raises SqlError NOT_ALTERABLE, with the hint ``instead``, if an option cannot be altered. Unknown options are
+    left to other checks."""
     for option in statement.options:
         known = spec.option(option.key)
         if known is not None and not known.is_alterable:

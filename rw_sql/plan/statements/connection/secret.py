@@ -228,7 +228,7 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
     for planned, (kind, name) in registries.items():
         if not _has(planned, secret) or _ids(planned) & others:
             continue
-        # A source reads only its own subjects; CREATE CONNECTION lists them all.
+        # A source reads only its own subjects; CREATE CONNECTION lists all subjects.
         is_login_enough = kind != "CONNECTION"
         error = inspector.upstreams.registry_error(planned, (record,), is_login_enough=is_login_enough)
         if error is not None:

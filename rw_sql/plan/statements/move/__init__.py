@@ -4,6 +4,7 @@ Each statement builds a preview of duplicates and gaps, requires a confirmation,
 operations.
 
 Imports: ``table``, ``view``, ``connection``, ``checkpoint`` and the packages of ``plan`` below ``statements``. Begin
-with ``unsafe_set_and_reset``, then ``inject`` and ``inject_targets``. A new target of INJECT is planned there; its
-syntax is in ``grammar/source.lark`` and the folders ``statements``, ``parsing`` and ``rendering`` of ``rw_sql/syntax``.
+with ``unsafe_set_and_reset``, then ``inject`` and ``inject_targets``. A new kind of target for INJECT must be planned
+in ``inject_targets``. The syntax of the target is in ``grammar/source.lark`` and the folders ``statements``,
+``parsing`` and ``rendering`` of ``rw_sql/syntax``.
 """

@@ -85,7 +85,7 @@ SHOWN_INSIDE = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
     """The collected statements of a block: the plan of each statement, all changes in the order of the statements, and
-    the catalog after them."""
+    the catalog that results from these changes."""
 
     plans: tuple[Plan, ...]
     changes: tuple[Change, ...]
@@ -122,7 +122,8 @@ def collect(statements: tuple[ast.Statement, ...], snapshot: Snapshot, inspector
 
 
 def _of_one_commit(change: Change, epoch: int) -> Change:
-    """A change with the epoch of the block's commit. Each statement is planned as if those before it were committed."""
+    """A change with the epoch of the block's commit. Each statement is planned as if the statements before it were
+    already committed."""
     if isinstance(change, PutObject) and isinstance(change.record, SourceRecord) and change.record.snapshot > epoch:
         return PutObject(record=replace(change.record, snapshot=epoch))
     return change
@@ -213,9 +214,10 @@ def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> dict[str,
     requires these words, but the statements that affect the source do not have them. Sources without missing words are
     absent.
 
-    A statement that itself predicts the effect must have the word in its own ALLOW. An effect that only the whole block
-    predicts needs the word in any of these statements: ALTER CONNECTION accepts no ALLOW, and the plan of a RESET after
-    it does not show the records that the source leaves behind in the old upstream.
+    A statement that itself predicts the effect must have the word in its own ALLOW. If only the whole block predicts
+    the effect, it is sufficient if one of these statements has the word. The reason is that ALTER CONNECTION accepts no
+    ALLOW, and that the plan of a RESET after an ALTER CONNECTION does not show the records that the source leaves
+    behind in the old upstream.
     """
     missing: dict[str, set[str]] = {}
     for move in moves:
@@ -223,8 +225,9 @@ def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> dict[str,
         lacking = {word for plan in plans for word in plan.unallowed}
         allowed = {word for plan in plans for word in _allow(plan.statement)}
         rows = move.preview.splits
-        # Effects that earlier operations left behind remain, although the block does not move these splits. If the
-        # upstream lacks a split that stays assigned, the source stalls and leaves nothing behind.
+        # The rows also show effects of earlier operations on splits that the block does not move. Such splits are left
+        # out here. A split that stays assigned although the upstream lacks it is left out too, because the source then
+        # stalls and skips no records.
         stays = _still_read(collected.then, move)
         moved = [
             row
@@ -259,10 +262,11 @@ def _allow(statement: ast.Statement) -> tuple[str, ...]:
 def _without_skipped(
     rows: Sequence[SplitPreview], move: SourceImpact, plans: Sequence[Plan]
 ) -> tuple[SplitPreview, ...]:
-    """The rows without the effects of SKIP RECORD, which needs no ALLOW because it names its record.
+    """The rows without the effects of SKIP RECORD. SKIP RECORD needs no ALLOW, because the statement names the record
+    to skip.
 
-    The counts of a split that only SKIP RECORD moves are 0: apart from the skipped records, they are effects that
-    earlier operations left behind.
+    If only SKIP RECORD moves a split, the counts of the split are set to 0, because all other counted records are
+    effects of earlier operations.
     """
     kind = connector(move.source.connector)
     skipped: dict[str, int] = {}
@@ -291,13 +295,13 @@ def _located(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector: Inspecto
     try:
         return collect(statement.statements, snapshot, inspector, lower)
     except SqlError as error:
-        # The error's position is in the text of an earlier statement; the text of this call is COMMIT.
+        # The error's position is in the text of an earlier statement, but the text of this call is COMMIT.
         error.span = statement.span
         raise
 
 
 def _moved(effect: Effect, snapshot: Snapshot, then: Snapshot) -> tuple[int, ...]:
-    """The sources that a block changes; pausing and resuming a source does not count."""
+    """The sources that a block changes. Pausing or resuming a source does not count as a change."""
     ids = [id_ for id_, record in effect.objects.items() if record is not None and record.kind != "pause"]
     found = touched_sources((*effect.splits, *effect.states), ids, then)
     return tuple(id_ for id_ in found if snapshot.get(id_) is not None)

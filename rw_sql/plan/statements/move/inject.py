@@ -152,8 +152,8 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
 
 
 def _refuse_finished(source: SourceRecord, finished: frozenset[str], spans: Mapping[str, Span]) -> None:
-    """Raises SqlError if the statement names one of the splits ``finished``, which the upstream no longer lists and the
-    source has read to their ends. ``spans`` maps the named splits to their places."""
+    """Raises SqlError if the statement names one of the splits ``finished``. The upstream no longer lists these splits,
+    and the source has read them to their ends. ``spans`` maps the named splits to their places."""
     if again := [split for split in spans if split in finished]:
         raise _finished_error(source, again, spans[again[0]], f"leave out {shorten(again)}; ")
 
@@ -169,8 +169,8 @@ def _finished_error(source: SourceRecord, splits: Iterable[str], span: Span, hin
 
 
 def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source: SourceRecord) -> None:
-    """Raises SqlError unless the source is paused, its readers have stopped, and it has a reader that can receive
-    offsets."""
+    """Raises SqlError unless three conditions are met: the source is paused, the readers of the source have stopped,
+    and the source has a reader that can receive offsets."""
     hint = f"PAUSE SOURCE {sql_name(source.name)} first, RESUME SOURCE {sql_name(source.name)} afterwards"
     if not pauses_of(snapshot, source.id):
         raise SqlError(
@@ -247,8 +247,8 @@ def _checked(
 def _in_range(
     statement: InjectSourceOffsets, kind: Connector, state: SplitState, seen: UpstreamSplit | None, span: Span
 ) -> SplitState:
-    """The state to store. An offset outside the upstream's bounds is clamped to them if the statement allows it;
-    otherwise, raises SqlError."""
+    """The state to store. If the offset is outside the upstream's bounds and the statement allows clamping, the offset
+    is clamped to the bounds. Without this permission, raises SqlError."""
     if seen is None or seen.start <= state.offset <= seen.end:
         return state
     if "CLAMP" in statement.allow:

@@ -131,7 +131,7 @@ def discard_unlisted(source_name: str) -> str:
 
 
 def shorten(names: Iterable[str]) -> str:
-    """A short list of names: the first few, and how many others there are."""
+    """A short list of names: the first few names, and the number of the other names."""
     return first_names(names, _MOST_NAMED)
 
 
@@ -173,8 +173,8 @@ def _file(inspector: Inspector, target: InjectFromFile, context: InjectContext) 
 
 
 def _unnamed(written: Iterable[str], context: InjectContext) -> list[str]:
-    """The selected splits that are not in ``written``. Empty if a split in ``written`` does not exist, which another
-    check reports."""
+    """The selected splits that are not in ``written``. Empty if ``written`` contains a split that does not exist,
+    because another check reports such a split."""
     options = visible(context.options)
     try:
         named = {id_ if id_ in context.chosen else context.kind.resolve_split(options, id_) for id_ in written}

@@ -44,8 +44,8 @@ def checked(
     """Checks that the restored definitions are valid in the current catalog; returns the changes with derived fields
     recomputed.
 
-    A connection or secret that a definition names may have been dropped since, or dropped and created again with
-    another id.
+    Since the operation, a connection or secret that a definition names may have been dropped, or dropped and created
+    again with another id.
     """
     try:
         by_id = {id_: _as_named_now(snapshot, _in_its_group(snapshot, r)) for id_, r in put_records(changes).items()}
@@ -86,8 +86,9 @@ def _in_its_group(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
 
 
 def _as_named_now(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """The record; the record of a pause gets the present name of the paused source. Raises ValueError if this source
-    was dropped, because no statement could remove the pause of a source that does not exist."""
+    """Returns the record. In the record of a pause, the name of the paused source is replaced with the present name of
+    this source. Raises ValueError if this source was dropped, because no statement could remove the pause of a source
+    that does not exist."""
     if not isinstance(record, PauseRecord) or record.source_id is None:
         return record
     source = snapshot.get(record.source_id)

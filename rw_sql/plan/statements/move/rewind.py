@@ -1,7 +1,7 @@
 """Lowers REWIND SOURCE, which restores a source and its dependents to their state just before an operation.
 
 The changes to the catalog (definition, assignments, positions) are the same as for an UNDO of the operation and of all
-later ones. Rows and operator state come from the rewind point that the owner created for the operation. The owner
+later operations. Rows and operator state come from the rewind point that the owner created for the operation. The owner
 restores them before any reader continues.
 """
 
@@ -231,7 +231,8 @@ def _require_same_connections(
 ) -> None:
     """Raises SqlError if a connection that the restored source uses has changed since the operation.
 
-    ``records`` are the operations since then, oldest first, and ``images`` their before-images.
+    ``records`` are the operations from that operation on, oldest first, and ``images`` are the before-images of these
+    operations.
     """
     for id_ in given_back.uses:
         changed = [(record, image) for record, image in zip(records, images, strict=True) if id_ in image.objects]
@@ -338,7 +339,7 @@ def _plan(
     changes: tuple[Change, ...] = (
         *base,
         # The restored sink continues with the batch number in its copied checkpoint, so some batch numbers occur a
-        # second time. Because of the new generation, the target does not mistake these batches for those that were
+        # second time. Because of the new generation, the target does not mistake these batches for batches that were
         # already sent.
         *(PutObject(record=replace(sink, generation=sink.generation + 1)) for sink in sinks),
         PutObject(record=rewind),
@@ -409,7 +410,8 @@ def _plan(
 
 
 def _taken_back(snapshot: Snapshot, source: SourceRecord, look: RewindLook) -> tuple[str, ...]:
-    """Notices about the rows of each table: how many rows the rewind removes, and how many the table has afterwards."""
+    """Notices about the rows of each table: the number of rows that the rewind removes, and the number of rows that the
+    table has afterwards."""
     rows = []
     for table in look.tables:
         record = snapshot.get(table.object_id)

@@ -40,8 +40,8 @@ def records_lost_by_rewind(
     moved: SourceRecord,
     point: RewindPoint,
 ) -> tuple[Unreadable, ...]:
-    """The splits with records that were read since the rewind point and that the restored source should read again, but
-    could not. Each split in the result has the offset of its first unreadable record.
+    """The splits with records that were read since the rewind point, and that the restored source should read again but
+    cannot read again. Each split in the result has the offset of its first unreadable record.
 
     ``then`` is the catalog after the REWIND, with the source ``moved``. Records of an upstream that the restored
     definition does not name are left out: the REWIND removes their rows on purpose. Empty if the upstream does not
@@ -74,7 +74,7 @@ def records_lost_by_rewind(
         if position is not None and identity_status(position, state) == OK:
             spans = within(spans, position.offset, max(position.offset, spans[-1][1]))
         found = _first_lost(kind, state, spans, seen, later.get(split))
-        # A split may have been read with and without its identity; the first of its lost records is named.
+        # The same split may occur with and without its identity. The first of its lost records is returned.
         earlier = lost[split].offset if split in lost else None
         if found is not None and (earlier is None or found[1] < earlier):
             status, offset = found
@@ -89,7 +89,8 @@ def records_lost_by_rewind(
 
 
 def _removed(inspector: Inspector, source: SourceRecord, point: RewindPoint) -> dict[_Reading, Spans]:
-    """The offsets that the log's commits have read since a rewind point. A REWIND removes the rows of these offsets."""
+    """The offsets that the source has read since a rewind point, according to the log's commits. A REWIND removes the
+    rows of these offsets."""
     found: dict[_Reading, Spans] = {}
     for commit in inspector.positions.committed_ranges(source.id, down_to=point.log_version + 1):
         if commit.epoch < point.operation:
@@ -104,8 +105,8 @@ def _removed(inspector: Inspector, source: SourceRecord, point: RewindPoint) -> 
 def _later_beginnings(
     inspector: Inspector, then: Snapshot, kind: Connector, moved: SourceRecord, impact: SourceImpact, splits: set[str]
 ) -> dict[str, int]:
-    """The splits whose positions are discarded in the catalog ``then``, each with the offset from which it is read
-    after the next discovery."""
+    """The splits whose positions are discarded in the catalog ``then``. Each split is returned with the offset at which
+    reading begins after the next discovery."""
     stored = then.states(impact.reader.fragment)
     forgotten = {split for split, row in stored.items() if row.state == FORGOTTEN}
     if not forgotten & splits:
@@ -119,11 +120,11 @@ def _later_beginnings(
 def _first_lost(
     kind: Connector, read: SplitState, spans: Spans, seen: UpstreamSplit | None, begins: int | None
 ) -> tuple[str, int] | None:
-    """The status and the offset of the first of the offsets ``spans`` that cannot be read again; None if all of them
-    can be read again.
+    """The status of the split, and the first offset in ``spans`` that cannot be read again. None if all offsets in
+    ``spans`` can be read again.
 
     ``begins`` is the offset at which the next discovery begins the split; None if the split keeps its position. Records
-    that a log has lost at its end do not count, because a REWIND is a means to remove their rows.
+    that a log has lost at its end do not count, because users run REWIND in order to remove the rows of such records.
     """
     if not spans:
         return None
@@ -138,8 +139,8 @@ def _first_lost(
     if seen.has_lost(start) or is_emptied:
         return EXPIRED, start
     if seen.start > start:
-        # Position 0 of a split with an open start is valid even if records after it were removed: nothing shows whether
-        # the first existing record is the first that was read.
+        # Position 0 of a split with an open start is valid even if records after this position were removed. Nothing
+        # shows whether the first existing record is the first record that was read.
         return (EXPIRED if seen.start >= end else MAY_BE_EXPIRED), start
     if begins is not None and begins > start:
         return f"BEGINS AT {shown_offset(kind, begins)}", start

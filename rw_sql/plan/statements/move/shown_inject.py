@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def is_inject_current(shown: Plan, snapshot: Snapshot, inspector: Inspector) -> bool:
     """True if the plan of an INJECT SOURCE OFFSETS still has the effect that its preview shows.
 
-    The catalog must not have changed since. Looks at the upstream, which may have changed: a topic was deleted and
-    created again, its retention has removed records, or its log was cut. New records and new splits do not count,
-    because the statement sets neither.
+    The catalog must not have changed since the preview. Looks at the upstream, which may have changed: a topic was
+    deleted and created again, its retention has removed records, or its log was cut. New records and new splits do not
+    count, because the statement sets neither.
     """
     source = snapshot.get(shown.affected[0]) if shown.affected else None
     if not isinstance(source, SourceRecord) or shown.preview is None or shown.operation is None:

@@ -121,8 +121,9 @@ def _behind_transaction(
     old: SplitState,
     end: int,
 ) -> int:
-    """The position after the transaction that a change data capture source would read next. SKIP RECORD specifies the
-    transaction as the position before it: positions count bytes, and a transaction is read as a whole."""
+    """The position after the transaction that a change data capture source would read next. In SKIP RECORD, the user
+    specifies the position before the transaction, because positions count bytes and a transaction is read as a
+    whole."""
     source = reader.source
     name, split = sql_name(source.name), literal(old.split)
     if statement.offset != old.offset:

@@ -99,7 +99,7 @@ class History:
         return History(undoes={epoch: target for epoch, target in found.items() if target is not None})
 
     def undo_of(self, epoch: int) -> int | None:
-        """The undo of this operation that is in effect; None if there is none."""
+        """The undo of this operation that is in effect; None if no undo of this operation is in effect."""
         return next((undo for undo, target in self.undoes.items() if target == epoch and self.is_in_effect(undo)), None)
 
     def is_in_effect(self, epoch: int) -> bool:
@@ -108,7 +108,7 @@ class History:
 
 
 def undo_statement(record: OperationRecord, history: History) -> str | None:
-    """The statement that would undo an operation; None if it cannot be undone or is undone already."""
+    """The statement that would undo an operation; None if the operation cannot be undone or is undone already."""
     return f"{UNDO} {record.epoch}" if _why_never(record) is None and history.is_in_effect(record.epoch) else None
 
 
@@ -166,8 +166,8 @@ def _only_keeps_reader(old: ObjectRecord | None, new: ObjectRecord | None) -> bo
 
 
 def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozenset[int]:
-    """The sources that may read a different upstream since the operation, because the operation changed unsafe
-    properties of the source or of its connection."""
+    """The sources for which the operation changed unsafe properties, in the source itself or in its connection. Since
+    the operation, such a source may read a different upstream."""
     put = put_records(changes_from_json(record.changes))
     found: set[int] = set()
     for id_, old in before_from_json(record.before).objects.items() if record.is_unsafe else ():
@@ -180,9 +180,8 @@ def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozense
 
 
 def _left_sources(record: OperationRecord) -> frozenset[int]:
-    """The sources that lost splits in an operation, as happens at RESET SOURCE SPLITS after a move to other topics.
-
-    After an undo of that move, the source would lack these splits.
+    """The sources that lost splits in an operation, such as a RESET SOURCE SPLITS after a move to other topics. After
+    an undo of that move, such a source would lack the lost splits.
     """
     return frozenset(
         fragment_source(change.fragment)
@@ -215,7 +214,7 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector
             statement, inspector, record.objects[0], of=record.statement, reason=statement.reason
         )
     before = _with_positions(record, snapshot, inspector)
-    # A table's definition is derived from that of its source.
+    # A table's definition is derived from the definition of the table's source.
     back = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))
     return _plan(statement, snapshot, inspector, record, before, back)
 
@@ -268,7 +267,8 @@ def _in_order(later: Sequence[OperationRecord], record: OperationRecord) -> str:
 
 def _only_changes_group(record: OperationRecord) -> bool:
     """True if an operation changed nothing but resource groups. Such an operation does not prevent the undo of an
-    earlier operation: ``checked`` only requires that the object is in its former group again."""
+    earlier operation: ``checked`` only requires that the object is in its former group again when the earlier operation
+    is undone."""
     put = put_records(changes_from_json(record.changes))
     before = before_from_json(record.before)
     if before.splits or before.states or not before.objects:

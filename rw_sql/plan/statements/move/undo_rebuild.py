@@ -53,11 +53,10 @@ def lower_undo_rebuild(
     kind: str,
     refused: Refused,
 ) -> Plan:
-    """Cancels a rebuild whose table has not been swapped in yet; after the swap, reactivates the table that the swap
-    has replaced.
+    """Before the swap, cancels the rebuild. After the swap, reactivates the table that the swap has replaced.
 
-    ``records`` are the operations since the one to undo. ``refused`` builds an error from a reason. Raises this error
-    if neither is possible.
+    ``records`` are the operations since the operation to undo. ``refused`` builds an error from a reason. Raises this
+    error if neither is possible.
     """
     if record.kind == SWAP:
         return _back(statement, snapshot, inspector, record, records, kind, refused)

@@ -171,8 +171,8 @@ def _unsafe_set(
     notes: list[str] = []
     if shown:
         changes.append(PutObject(record=record))
-        # Done even if the source is paused, so that the new splits begin at the positions in the preview, not at those
-        # at the time of RESUME.
+        # The new splits are assigned even if the source is paused, so that they begin at the positions in the preview
+        # and not at the positions at the time of RESUME.
         taken, said = take_up_for(moved, inspector, replace(reader, source=record), snapshot.epoch + 1)
         changes += taken
         notes += said
@@ -247,7 +247,8 @@ def _visited_while_paused(
     snapshot: Snapshot, source: SourceRecord, fragment: str, positions: Positions, splits: Iterable[str]
 ) -> tuple[str, ...]:
     """The splits that an earlier move has assigned since the source was paused, such as the splits of a mistyped topic.
-    The source has not read any record of these splits, so a further move can remove them without a trace."""
+    The source has not read any record of these splits, so a further move can remove these splits without an effect on
+    the source's rows."""
     pauses = pauses_of(snapshot, source.id)
     if not pauses:
         return ()
@@ -280,7 +281,7 @@ def _spell(key: str, old: str, new: str) -> str:
 
 def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """RESET SOURCE SPLITS: discards the assignment of splits, and the positions of splits that the upstream no longer
-    has; then adopts the upstream's current splits."""
+    has; then assigns the upstream's current splits."""
     source = find_source(snapshot, statement.name)
     require_movable(source, statement.name.span)
     return for_each_reader(snapshot, source, lambda reader: _reset(statement, snapshot, inspector, reader))
@@ -307,13 +308,13 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspecto
     forgotten = chosen if statement.is_forgetting_offsets else set()
     marked = sorted(forgotten & set(positions.states))
     if marked:
-        # The positions are marked as forgotten and not removed: otherwise, a reset split would be taken for a new
-        # partition when it is discovered again.
+        # The positions are marked as forgotten and not removed. If they were removed, a reset split would be treated as
+        # a new partition when it is discovered again.
         changes.append(PutSplitStates(fragment=fragment, states=dict.fromkeys(marked, FORGOTTEN)))
     gone = {} if not upstream.is_reachable else {s: positions.states[s] for s in marked if s not in upstream.splits}
     left = with_stored_ends(None, kind, gone)
     rows = preview_splits(kind, upstream, positions, {**positions.states, **dict.fromkeys(forgotten)}, left=left)
-    # If the upstream does not respond, the splits that it may still have are forgotten too.
+    # If the upstream does not respond, the splits that the upstream may still have are forgotten too.
     again = set(named_splits(snapshot, source, marked)) - gone.keys()
     rows = tuple(replace(row, verdict=FORGOTTEN_SPLIT) if row.split in again else row for row in rows)
     note = "the splits are unknown until RESUME or the next discovery finds them"

@@ -63,8 +63,8 @@ _PARAMETERS = (SOURCE_RATE_LIMIT, RATE_LIMIT, BARRIER_INTERVAL, GROUP_OPTION)
 class LeastChange:
     """Statements that alter an object in place, in the order in which they are run; empty if nothing has to change.
 
-    ``refusal`` is the reason why the object cannot be altered in place. ``needs_rebuild``: a rebuild can make the
-    change.
+    ``refusal`` is the reason why the object cannot be altered in place. ``needs_rebuild`` is True if a rebuild can make
+    the change.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -94,7 +94,7 @@ def least_change(current: Create, wanted: Create, connections: Mapping[str, Crea
     ``connections`` maps names to the definitions that the connections will have. If a definition takes its columns from
     a schema, the columns that the object took over at its creation are used instead.
     """
-    # There are two branches so that the type checker knows that both statements are of the same class.
+    # The two branches show the type checker that both statements are of the same class.
     if isinstance(current, CreateSource) and isinstance(wanted, CreateSource):  # noqa: SIM114
         wanted = with_taken_columns(current, wanted)
     elif isinstance(current, CreateTable) and isinstance(wanted, CreateTable):

@@ -124,8 +124,8 @@ def _folded(known: OptionSpec, text: str) -> object:
 def as_written_before(
     current: CreateSource | CreateTable, wanted: CreateSource | CreateTable
 ) -> CreateSource | CreateTable:
-    """``wanted``, with omitted parts taken from ``current``: the names of the objects that the reader creates upstream,
-    the columns that ``*`` stands for, and the names of INCLUDE columns."""
+    """Returns ``wanted``. Three parts that ``wanted`` omits are taken from ``current``: the names of the objects that
+    the reader creates upstream, the columns that ``*`` stands for, and the names of INCLUDE columns."""
     wanted = with_kept_names(current, wanted)
     if not isinstance(wanted, CreateTable) or not isinstance(current, CreateTable) or wanted.cdc_table is None:
         return wanted
@@ -143,7 +143,8 @@ def plain_column(column: ColumnDefinition) -> ColumnDefinition:
 
 
 def compared_column(column: ColumnDefinition) -> ColumnDefinition:
-    """A plain column whose expressions are in canonical form. Only for comparisons, not for statements."""
+    """A plain column whose expressions are in canonical form. The result is only for comparisons and must not be part
+    of a statement."""
     generated, default = (
         None if each is None else replace(each, text=_expression(each)) for each in (column.generated, column.default)
     )

@@ -1,4 +1,5 @@
-"""Lowers CREATE OR REPLACE as one operation: it creates the object, or alters it in place with the least change."""
+"""Lowers CREATE OR REPLACE as one operation, which either creates the object or alters the object in place with the
+least change."""
 
 from __future__ import annotations
 
@@ -59,8 +60,8 @@ def lower_create_or_replace(
     """CREATE OR REPLACE: does the same as CREATE if the object does not exist; otherwise changes the existing object as
     little as possible.
 
-    ``lower`` lowers each statement of that change. Refused if no statements can change the existing object to this
-    definition in place.
+    ``lower`` lowers each statement of that change. The statement is refused if the existing object cannot be changed to
+    this definition in place.
     """
     if statement.if_not_exists:
         raise SqlError(
@@ -165,7 +166,7 @@ def _as_one(
 
 
 def _folded(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """Merges changes: only the last record of each object is kept, in the place of the first."""
+    """Merges changes. Only the last record of each object is kept, at the position of the object's first record."""
     found: list[Change] = []
     at: dict[int, int] = {}
     for change in changes:

@@ -34,8 +34,8 @@ _OF_SPARK = frozenset({
     "avro", "binaryfile", "builtin", "csv", "default", "delta", "global_temp", "hudi", "iceberg", "information_schema",
     "jdbc", "json", "orc", "parquet", "session", "spark_catalog", "sys", "system", "text", "xml",
 })  # fmt: skip
-"""Folded names that have another meaning in Spark or Delta when they qualify a table name, so they cannot be
-schemas."""
+"""Folded names that have another meaning in Spark or Delta when they qualify a table name. Schemas cannot have these
+names."""
 
 
 def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
@@ -71,7 +71,8 @@ def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspect
 
 def _require_fit(snapshot: Snapshot, written: ast.Name, name: str) -> None:
     """Raises SqlError INVALID_SCHEMA_NAME for a name that is reserved or that a Spark database cannot have. Also raises
-    this error if an existing object, whose name contains a dot, would look like an object of the new schema."""
+    this error if the name of an existing object contains a dot and would look like the name of an object of the new
+    schema."""
     why = None
     if name in _OF_SPARK or name.startswith(("rw_", "pg_")):
         why = "the name is reserved"

@@ -72,7 +72,8 @@ def lower_alter_resource_group(statement: AlterSet | AlterReset, snapshot: Snaps
     if all(new.resource_group == old.resource_group for old, new in zip(found, moved, strict=True)):
         return nothing(statement, first.name, f"it is already in resource group {first.resource_group}")
     ids = {record.id for record in found}
-    # The records of rebuilds change too, because a swap replaces the view's record with the one in its rebuild.
+    # The records of rebuilds change too, because a swap replaces the record of the view with the record in the view's
+    # rebuild.
     rebuilds = [
         replace(rebuild, view=_moved(rebuild.view, wanted, snapshot))
         for rebuild in snapshot.all("rebuild")

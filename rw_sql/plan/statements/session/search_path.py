@@ -78,7 +78,7 @@ def path_set(statement: ast.SetParameter) -> tuple[str, ...] | None:
     found: list[str] = []
     for value in (statement.value, *statement.more_values):
         try:
-            # An unquoted word is a single name; a quoted string may be a list, which some drivers send.
+            # An unquoted word is a single name. A quoted string may be a list of names; some drivers send such a list.
             found += [value.text] if isinstance(value, ast.WordValue) else _parts(value.text)
         except ValueError as error:
             raise SqlError(INVALID_PARAMETER, f'parameter "{SEARCH_PATH}" {error}', span=value.span) from error
@@ -181,8 +181,8 @@ class _Resolver:
         if len(name.parts) > 1:
             return name
         schema = self._schema_with(name.last, kinds)
-        # If no schema of the path contains the name, it is qualified all the same, so that it does not refer to an
-        # object of ``public``.
+        # Even if no schema of the path contains the name, the name is qualified, so that it does not refer to an object
+        # of ``public``.
         return _in(schema or (PUBLIC if PUBLIC in self._path or not self._path else self._path[0]), name)
 
     def _schema_with(self, last: str, kinds: tuple[str, ...]) -> str | None:

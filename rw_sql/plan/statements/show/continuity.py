@@ -1,5 +1,5 @@
-"""SHOW SOURCE CONTINUITY compares the gaps and duplicates that were predicted for operations with those that the log
-shows.
+"""SHOW SOURCE CONTINUITY compares the gaps and duplicates that were predicted for operations with the gaps and
+duplicates that the log shows.
 
 The log's commits show which offsets each run read, in the order of the runs. An operation divides the runs: the runs
 that started at its epoch or later show its effect. Duplicates are offsets that these later runs read again. A gap
@@ -46,7 +46,7 @@ UNBROKEN = "UNBROKEN"
 BROKEN = "BROKEN"
 
 READING = "READING"
-"""The value in the column for the kind of operation, in rows that describe what was read between two operations."""
+"""The value of the column ``kind`` in rows about the records that were read between two operations."""
 
 COLUMNS = (
     ("operation", "BIGINT"),
@@ -89,9 +89,9 @@ class _Read:
 class _Stretch:
     """The offsets that the runs between two operations read from one split.
 
-    ``first`` is the first offset read, ``next`` the offset after the last one read. ``duplicates`` and ``gaps`` compare
-    the offsets read with those read before the first of the two operations; ``inner_duplicates`` and ``inner_gaps``
-    compare consecutive reads with each other.
+    ``first`` is the first offset read, and ``next`` is the offset after the last offset read. ``duplicates`` and
+    ``gaps`` compare the offsets read with the offsets that were read before the first of the two operations;
+    ``inner_duplicates`` and ``inner_gaps`` compare consecutive reads with each other.
     """
 
     first: int | None = None
@@ -176,7 +176,7 @@ def _begin(before: _Read, life: SplitIdentity, start: int) -> _Stretch:
 
 def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """SHOW SOURCE CONTINUITY: one row per operation and split compares prediction and observation; further rows are
-    about the reading between operations."""
+    about the records that were read between operations."""
     source = find_source(snapshot, statement.name)
     all_records = tuple(reversed(operations_on(inspector, source)))
     rows: list[tuple[object, ...]] = []

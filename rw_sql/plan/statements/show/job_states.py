@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """A job with its state and the reason for this state. ``status`` is the status that the job's owner reported, if it
-    reported one."""
+    """A job with its state and the reason for this state. ``status`` is the status that the job's owner reported; None
+    if the owner reported no status."""
 
     job: str
     kind: str
@@ -74,8 +74,9 @@ def job_states(
 
 
 def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str, JobStatus]) -> tuple[str, str]:
-    """A source's state and the reason for it: PAUSED, THROTTLED, IDLE (no job reads the source, or only REFRESH TABLE
-    does), or the state that the owner reported; WAITING if no owner has reported one.
+    """A source's state and the reason for the state. The state is PAUSED, THROTTLED, or IDLE (no job reads the source,
+    or only REFRESH TABLE reads it). Otherwise, the state is the state that the owner reported, or WAITING if no owner
+    has reported a state.
 
     If the source has several readers, the result is the state of the first reader that is not RUNNING.
     """
@@ -104,8 +105,9 @@ def view_state(
     status: JobStatus | None,
     made: Mapping[str, BackfillProgress] | None = None,
 ) -> tuple[str, str]:
-    """A view's state and the reason for it: PAUSED or THROTTLED if a source that the view reads directly has this
-    state. Otherwise, the state is the one that the owner reported, or WAITING if the owner has reported no state.
+    """A view's state and the reason for the state. The state is PAUSED or THROTTLED if a source that the view reads
+    directly has this state. Otherwise, the state is the state that the owner reported, or WAITING if the owner has
+    reported no state.
 
     The state is BACKFILLING if the job is RUNNING and ``made`` contains the view's backfill. A table without a
     connector is IDLE, and a refreshable table has its own states.
@@ -127,8 +129,8 @@ def view_state(
 
 
 def sink_state(sink: SinkRecord, status: JobStatus | None) -> tuple[str, str]:
-    """A sink's state and the reason for it: PAUSED, or the state that the owner reported; WAITING if it has reported
-    none."""
+    """A sink's state and the reason for the state. The state is PAUSED, the state that the owner reported, or WAITING
+    if the owner has reported no state."""
     if sink.is_paused:
         return "PAUSED", sink.pause_reason or "PAUSE SINK"
     return (status.state, status.reason or "") if status else ("WAITING", "")

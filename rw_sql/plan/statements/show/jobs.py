@@ -1,4 +1,4 @@
-"""SHOW JOBS and SHOW METRICS: their columns, and where the values come from."""
+"""SHOW JOBS and SHOW METRICS: their columns, and the origin of the values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Functions that all listings share: they select objects by FROM and LIKE, and make the plan that shows rows."""
+"""Functions that all listings share: the functions select objects by FROM and LIKE, and make the plan that shows
+rows."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def listing(statement: Statement, columns: tuple[tuple[str, str], ...], rows: list[tuple[object, ...]]) -> Plan:
-    """The plan of a statement that only shows rows; a column is its name and its type."""
+    """The plan of a statement that only shows rows. ``columns`` are pairs (name, type)."""
     return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
 
 
@@ -27,7 +28,7 @@ def matches(statement: ShowObjects, snapshot: Snapshot, name: str) -> bool:
 
 
 def is_like(statement: ShowObjects, name: str) -> bool:
-    """True if the name matches the pattern of LIKE or ILIKE, or if the statement has none."""
+    """True if the name matches the pattern of LIKE or ILIKE, or if the statement has no such pattern."""
     if statement.like is not None and not re.fullmatch(_pattern(statement.like), name):
         return False
     return statement.ilike is None or re.fullmatch(_pattern(statement.ilike), name, re.IGNORECASE) is not None

@@ -18,7 +18,8 @@ _NAMING = ("RENAME ", "SET SCHEMA ", "SWAP ", "UNDO ")
 def operations_on(
     inspector: Inspector, record: ObjectRecord, *, is_unsafe: bool | None = None
 ) -> tuple[OperationRecord, ...]:
-    """The operations on an object, latest first. ``is_unsafe`` selects the unsafe or the safe ones (None: all)."""
+    """The operations on an object, latest first. ``is_unsafe`` selects the unsafe operations (True), the safe
+    operations (False) or all operations (None)."""
     found: dict[int, OperationRecord] = {}
     name: str | None = record.name
     below: int | None = None

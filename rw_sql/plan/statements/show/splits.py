@@ -107,8 +107,8 @@ def _rows_of(
     positions = inspector.positions.of(source.id, fragment)
     assigned, stored = snapshot.splits(fragment), snapshot.states(fragment)
     named = frozenset(named_splits(snapshot, source, assigned))
-    # If a topic is missing upstream, the state of its splits is unknown. They do not count as orphans, which are splits
-    # of topics that the source no longer names.
+    # If a topic is missing upstream, the state of its splits is unknown. Such splits do not count as orphans, which are
+    # splits of topics that the source no longer names.
     tells = upstream.is_reachable and not upstream.missing
     lags = {split: _records_waiting(positions.states.get(split), seen) for split, seen in upstream.splits.items()}
     waiting = {split: positions.states[split].offset for split, lag in lags.items() if lag}
@@ -140,7 +140,7 @@ def _rows_of(
 
 def _records_waiting(state: SplitState | None, seen: UpstreamSplit) -> int | None:
     """The number of unread offsets; None if the split is not read, has no end upstream, or has another identity
-    there."""
+    upstream."""
     if state is None or seen.is_endless or identity_status(state, seen) != OK:
         return None
     return seen.behind(state.offset)

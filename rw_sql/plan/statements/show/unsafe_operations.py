@@ -39,8 +39,8 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
 
     Operations on an existing object are listed under all names that it has had.
 
-    The column ``undo`` has the statement that would undo an operation; whether the undo is possible is checked only
-    when that statement is run. The column ``rewind`` has the statement that also restores the rows, if there is a
+    The column ``undo`` has the statement that would undo an operation. Whether the undo is possible is checked only
+    when this statement is run. The column ``rewind`` has the statement that also restores the rows, if there is a
     rewind point.
     """
     name = object_name(statement.name) if statement.name else None
@@ -86,8 +86,8 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
 
 
 def _rewinds(snapshot: Snapshot, record: OperationRecord, points: Iterable[RewindPoint]) -> str | None:
-    """The statements that restore the state, including rows, from just before an operation; None without a rewind
-    point."""
+    """The statements that restore the state, including rows, as it was just before an operation. None if there is no
+    rewind point."""
     sources = [
         source
         for point in points

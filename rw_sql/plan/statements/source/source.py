@@ -146,7 +146,8 @@ def lower_create_source(
 
 
 def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspector) -> CreateSource:
-    """The definition. If it omits the columns and the connector can list the upstream's columns, they are added."""
+    """Returns the definition. If the definition omits the columns and the connector can list the upstream's columns,
+    the result contains these columns."""
     if statement.columns or not lists_columns(statement):
         return statement
     blank = columns_of({"no_column_yet": "INT"}, statement.name.span)
@@ -250,7 +251,7 @@ def _pause(statement: PauseSource | PauseAllSources, snapshot: Snapshot, source:
 
 
 def _kept_upstream(snapshot: Snapshot, source: SourceRecord | None) -> tuple[ResultRow, ...]:
-    """Notices about sources whose upstream must retain its log while they are paused."""
+    """Notices about sources whose upstream must retain its log while the source is paused."""
     sources = snapshot.all("source") if source is None else (source,)
     return tuple(
         ResultRow(
@@ -275,7 +276,7 @@ def lower_pause_all_sources(statement: PauseAllSources, snapshot: Snapshot) -> P
 
 
 def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """RESUME SOURCE: removes the source's own pause, and adopts splits that the source does not read yet, such as the
+    """RESUME SOURCE: removes the source's own pause, and assigns splits that the source does not read yet, such as the
     splits of topics that were added to its properties during the pause."""
     source = find_source(snapshot, statement.name)
     own = [record for record in snapshot.all("pause") if record.source_id == source.id]
@@ -305,8 +306,8 @@ def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: 
 
 
 def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
-    """The topics in a source's properties that at least one of the source's readers does not read yet: the reader has
-    no split of the topic."""
+    """The topics in a source's properties that at least one of the source's readers does not read yet. A reader does
+    not read a topic yet if the reader has no split of the topic."""
     kind = connector(source.connector)
     named = kind.named_topics(visible(source_options(snapshot, source)))
     read = [
@@ -319,8 +320,8 @@ def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
 def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """RESUME ALL SOURCES: reverts PAUSE ALL SOURCES. Sources that were paused individually stay paused.
 
-    Like RESUME SOURCE, the statement adopts topics that were added to a source's properties, so that ``latest`` refers
-    to the time of this statement.
+    Like RESUME SOURCE, the statement assigns the splits of topics that were added to a source's properties, so that
+    ``latest`` refers to the time of this statement.
     """
     held = [record for record in snapshot.all("pause") if record.source_id is None]
     if not held:

@@ -1,7 +1,7 @@
 """The names of the objects that a source's reader creates upstream, such as a slot, a subscription or a session.
 
-If the user gives no name, CREATE generates one and stores it in the source's definition. The reader finds its object by
-this name, so every later definition of the source must contain it.
+If the user gives no name, CREATE generates a name and stores the name in the source's definition. The reader finds its
+object by this name, so every later definition of the source must contain the name.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _ReadT = TypeVar("_ReadT", bound=CreateSource | CreateTable)
 def with_generated_names(
     statement: CreateSource, snapshot: Snapshot, source_id: int, created_at_ms: int
 ) -> CreateSource:
-    """The definition. Names that it lacks are generated from the source's id and its time of creation, which no other
-    source shares."""
+    """Returns the definition. Names that the definition lacks are generated from the source's id and time of creation,
+    because no other source has the same id and time of creation."""
     kind = names_upstream(connector_of(statement) or "")
     if kind is None:
         return statement
@@ -35,7 +35,7 @@ def with_generated_names(
 
 
 def with_kept_names(current: CreateSource | CreateTable, wanted: _ReadT) -> _ReadT:
-    """``wanted``. If both definitions have the same connector, names that ``wanted`` lacks are taken from
+    """Returns ``wanted``. If both definitions have the same connector, names that ``wanted`` lacks are taken from
     ``current``."""
     kind = names_upstream(connector_of(wanted) or "")
     if kind is None or connector_of(current) != connector_of(wanted):

@@ -106,7 +106,7 @@ def _rate_limit(statement: CreateTable) -> int | None:
 
 
 def lower_alter_table_rate_limit(statement: AlterSet, snapshot: Snapshot) -> Plan:
-    """ALTER TABLE t SET backfill_rate_limit: limits the rate at which the snapshot of a table of a database is read.
+    """ALTER TABLE t SET backfill_rate_limit: limits the rate at which the snapshot of an upstream table is read.
 
     The table's source restarts once.
     """

@@ -1,8 +1,8 @@
-"""Lowers ALTER TABLE … ADD, DROP and RENAME COLUMN; existing rows are not rewritten.
+"""Lowers ALTER TABLE … ADD, DROP and RENAME COLUMN. These statements do not rewrite existing rows.
 
 An added column is NULL in existing rows until records replace these rows; objects that were created before the column
-do not see it. A dropped column stays in the table's files, hidden. A renamed column keeps its old name in the files and
-in the source (because records use that name); only the table's definition has the new name.
+do not see the column. A dropped column stays in the table's files, hidden. A renamed column keeps its old name in the
+files and in the source (because records use that name); only the table's definition has the new name.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER TABLE … ADD COLUMN: the column is also added to the source's definition, unless it is generated."""
+    """ALTER TABLE … ADD COLUMN: a column that is not generated is also added to the source's definition."""
     if statement.kind != "TABLE":
         raise SqlError(
             NOT_SUPPORTED,
@@ -93,8 +93,8 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
         )
     definition = replace(written, columns=(*written.columns, column))
     if is_captured:
-        # Checks only the new column. If another column is missing upstream, the source is already stalled. That must
-        # not prevent this addition.
+        # Only the new column is checked. If another column is missing upstream, the source is already stalled, and this
+        # must not prevent the addition of the new column.
         require_upstream_column(definition, field_of(column), snapshot, inspector, source)
     else:
         check_runnable(definition)
@@ -179,9 +179,8 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspe
 
 
 def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER TABLE … RENAME COLUMN: records and files keep the old name; the definition maps the new name to it.
-
-    Like DROP COLUMN, it is refused while views or sinks may use the column.
+    """ALTER TABLE … RENAME COLUMN: records and files keep the old name; the definition maps the new name to the old
+    name. Like DROP COLUMN, the statement is refused while views or sinks may use the column.
     """
     table = find_table(snapshot, statement.name)
     source = _source(snapshot, table, statement.name)
@@ -428,8 +427,8 @@ def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTab
 
 
 def _queries(record: ObjectRecord) -> tuple[str, ...]:
-    """The query of a view or sink. For a view, also the queries of its maintenance, which contain the columns of its
-    keys too."""
+    """The query of a view or sink. For a view, the result also has the queries of the view's maintenance, which contain
+    the columns of the view's keys too."""
     if isinstance(record, MaterializedViewRecord):
         kept = record.maintenance
         return tuple(query for query in (record.query, kept.query, kept.touched) if query)

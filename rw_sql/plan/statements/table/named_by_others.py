@@ -1,4 +1,5 @@
-"""Renames connections and secrets: changes their records, and the definitions that name them in options."""
+"""Renames connections and secrets: changes the records of the connections and secrets, and the definitions that name
+them in options."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def renamed_for_others(
 
 
 def _in_format(clause: FormatEncode | None, record: ConnectionRecord | SecretRecord, new: str) -> FormatEncode | None:
-    """Renames in FORMAT … ENCODE …, whose options may name a connection (the schema registry) or a secret."""
+    """Renames a connection or secret in FORMAT … ENCODE …, whose options may name a connection (the schema registry) or
+    a secret."""
     return None if clause is None else replace(clause, options=_naming(clause.options, record, new))
 
 

@@ -33,7 +33,7 @@ def new_name_plan(
 ) -> Plan:
     """The plan that renames an object to ``new``.
 
-    ``kind`` is the operation's kind, ``change`` the word for this change in the object's result row.
+    ``kind`` is the operation's kind, and ``change`` is the word for this change in the object's result row.
     """
     changes: list[Change]
     readers: tuple[ObjectRecord, ...]

@@ -112,7 +112,8 @@ def _table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
         table,
         name=new,
         definition=render(definition),
-        # A table of a change data capture source does not share its source's name, so its query does not change.
+        # A table of a change data capture source does not have the name of its source, so the table's query does not
+        # change.
         query=table.query if definition.cdc_table is not None else reading(table.query, new),
         maintenance=kept if definition.cdc_table is not None else replace(kept, query=reading(kept.query, new)),
     )

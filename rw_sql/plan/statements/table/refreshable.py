@@ -51,7 +51,8 @@ class RefreshOptions:
 
 
 def refresh_options(statement: CreateTable) -> RefreshOptions:
-    """The refresh options of a table's WITH list. Raises SqlError, in RisingWave's words, if they are invalid."""
+    """The refresh options of a table's WITH list. Raises SqlError, with RisingWave's message, if the options are
+    invalid."""
     given = {option.key: option for option in statement.options if option.key in REFRESH_OPTIONS}
     mode = _mode(given.get(MODE))
     interval = given.get(INTERVAL)

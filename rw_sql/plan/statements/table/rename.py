@@ -68,8 +68,9 @@ def _in_its_schema(snapshot: Snapshot, new: Name, old: str) -> Name:
 def find_named(
     statement: AlterRename | AlterSetSchema | AlterSwap, name: Name, snapshot: Snapshot, words: str
 ) -> Named:
-    """The object that a statement renames or moves. Raises SqlError if it does not exist, or if it is the source of a
-    table: the source has the table's name and is renamed together with the table."""
+    """The object that a statement renames or moves. Raises SqlError if the object does not exist. Also raises SqlError
+    if the object is the source of a table, because the source has the table's name and is renamed together with the
+    table."""
     match statement.kind:
         case "MATERIALIZED VIEW":
             return find_view(snapshot, name)

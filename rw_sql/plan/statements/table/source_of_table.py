@@ -29,7 +29,8 @@ source."""
 
 
 def added_fields(snapshot: Snapshot, source: SourceRecord) -> int:
-    """The number of columns that ALTER TABLE … ADD COLUMN has added at the end of a source. Older records lack them."""
+    """The number of columns that ALTER TABLE … ADD COLUMN has added at the end of a source. Older records lack these
+    columns."""
     table = snapshot.table_of(source.id)
     if table is None:
         return 0
@@ -39,7 +40,8 @@ def added_fields(snapshot: Snapshot, source: SourceRecord) -> int:
 
 
 def with_tables(snapshot: Snapshot, plan: Plan) -> Plan:
-    """The plan, with changes added for the definitions of the tables whose sources it changes."""
+    """Returns the plan. If the plan changes the source of a table, the result also has the change to the definition of
+    this table."""
     operation = plan.operation
     if operation is None:
         return plan
@@ -50,7 +52,7 @@ def with_tables(snapshot: Snapshot, plan: Plan) -> Plan:
 
 
 def following(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """The changes, plus the updated definition of each table whose source they change."""
+    """The changes, plus the updated definition of each table whose source is changed."""
     told = {change.record.id for change in changes if isinstance(change, PutObject)}
     sources = {
         c.record.id: c.record for c in changes if isinstance(c, PutObject) and isinstance(c.record, SourceRecord)

@@ -1,4 +1,4 @@
-"""Lowers ALTER … SWAP WITH: exchanges the names of two objects of one kind in one commit."""
+"""Lowers ALTER … SWAP WITH: exchanges the names of two objects of the same kind in one commit."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def swapped(statement: Statement, snapshot: Snapshot, one: Named, other: Named, 
 
 
 def _goes_on(snapshot: Snapshot, reader: Named, one: Named, other: Named) -> ResultRow:
-    """The result row for a reader of one of the objects: it continues to read the same rows under the object's new
-    name."""
+    """The result row for a reader of one of the objects: the reader continues to read the same rows under the object's
+    new name."""
     new = [now for found, now in ((one, other.name), (other, one.name)) if reader in snapshot.readers_of(found.id)]
     return ResultRow(
         object=reader.name, change="ALTERED", detail=f"reads the same rows, which now belong to {' and '.join(new)}"

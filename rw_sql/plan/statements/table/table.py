@@ -209,7 +209,7 @@ def _refused(statement: CreateTable, why: str, hint: str | None) -> SqlError:
 def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Plan:
     """DROP TABLE: drops the table and its source.
 
-    Refused while views or sinks read the table; with CASCADE, these are dropped too.
+    The statement is refused while views or sinks read the table; with CASCADE, these views and sinks are dropped too.
     """
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("table", name) is None:

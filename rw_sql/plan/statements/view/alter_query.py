@@ -67,7 +67,8 @@ def lower_new_definition(
     definition: CreateMaterializedView,
     query_dialect: str,
 ) -> Plan:
-    """Rebuilds a view with another definition while queries read its old rows; also rebuilds the views that read it.
+    """Rebuilds a view with another definition while queries read the view's old rows. Also rebuilds the views that read
+    this view.
 
     The statement is refused if one of these other views could not keep its columns and their types. The statement is
     also refused if sinks depend on the view, because sinks cannot remove the rows that they have sent.
@@ -134,7 +135,7 @@ def lower_new_definition(
 def _why_unchanged(
     snapshot: Snapshot, inspector: Inspector, view: MaterializedViewRecord, under_way: RebuildRecord | None, text: str
 ) -> str | None:
-    """The reason why a view need not be rebuilt with a definition; None if it must be rebuilt."""
+    """The reason why a view need not be rebuilt with a definition; None if the view must be rebuilt."""
     to_be = under_way.view or view if under_way is not None else view
     is_same = to_be.definition == text and not gains_columns(snapshot, to_be)
     if under_way is None:
@@ -145,8 +146,8 @@ def _why_unchanged(
 
 
 def gains_columns(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
-    """True if a view with the same definition would have more columns if it were created now, because its query selects
-    by ``*`` columns that were added to an input later."""
+    """True if the view would have more columns if it were created now with the same definition. The reason is that its
+    query selects columns by ``*``, and that columns were added to an input after the view was created."""
     return bool(unseen_columns(snapshot, view)) and not view_definition(view.definition).columns
 
 
@@ -256,7 +257,7 @@ def _carried_over(
 
 
 class ReaderCannotFollowError(SqlError):
-    """A view cannot get another query, because a view that reads it would not keep its columns.
+    """A view cannot get another query, because another view that reads the first view would not keep its columns.
 
     ``reader_id`` is the id of the reading view, and ``why`` is the reason.
     """
@@ -290,7 +291,7 @@ def _require_alone(
     snapshot: Snapshot, view: MaterializedViewRecord, under_way: dict[int, RebuildRecord], span: Span
 ) -> None:
     """Raises SqlError if the view reads, directly or through other views, a view that is being rebuilt, because the
-    tables of both would have to be swapped together."""
+    tables of both views would have to be swapped together."""
     for rebuild in under_way.values():
         other = rebuild.view_id
         if other != view.id and view.id in {found.id for found in snapshot.dependents_of(other)}:

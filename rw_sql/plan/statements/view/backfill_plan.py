@@ -108,7 +108,7 @@ Limited = TypeVar("Limited", bound="CreateMaterializedView | CreateTable")
 
 def with_rate_limit(statement: Limited, limit: str) -> Limited:
     """The statement with the session's rate limit. The statement is unchanged if it has its own limit or if the session
-    has none.
+    has no limit.
 
     Among tables, only the tables of a change data capture source have a backfill, which is their snapshot.
     """
@@ -161,13 +161,13 @@ def plan_histories(
     is_recomputed: bool = False,
     is_new: bool = False,
 ) -> PlannedHistories:
-    """The histories of a view over these inputs that is created or rebuilt now.
+    """The histories of a view that reads these inputs and is created or rebuilt now.
 
-    ``startup`` are the view's own startup options, and ``spans`` their places in the statement; ``name`` and ``span``
-    are the name of the view and its place. An input has no history if the view needs exactly the rows that the input's
-    log has; the view then reads the log from the beginning. ``is_recomputed``: the view always reads the rows that the
-    log has, because it reads them again when its other inputs change; it has no histories. ``is_new``: the statement
-    creates the view.
+    ``startup`` are the view's own startup options, and ``spans`` are the places of these options in the statement.
+    ``name`` and ``span`` are the name of the view and the place of this name. An input has no history if the view needs
+    exactly the rows that the input's log has; the view then reads the log from the beginning. ``is_recomputed`` is True
+    if the view always reads the rows that the log has, because it reads these rows again when its other inputs change.
+    Such a view has no histories. ``is_new`` is True if the statement creates the view.
 
     Raises SqlError NOT_SUPPORTED if a new view that is recomputed has startup options.
     """
@@ -297,10 +297,10 @@ def _without_lost(
     """The splits with their terms and without the offsets that the view cannot or must not have, and the number of
     records that no longer exist.
 
-    ``missing`` are the offsets without rows in the log. If the upstream has lost the record of a deleted row, it may
-    have another record at this offset now. That record is not part of the history, because the source did not read it.
-    ``is_started``: the view has a startup mode of its own. If this mode begins at or after the first lost offset of a
-    split, the log's rows from lost records belong to the time before the view's beginning.
+    ``missing`` are the offsets without rows in the log. If the upstream has lost the record of a deleted row, the
+    upstream may have another record at the same offset. That record is not part of the history, because the source did
+    not read it. ``is_started`` is True if the view has a startup mode of its own. If this mode begins at or after the
+    first lost offset of a split, the log's rows from lost records belong to the time before the view's beginning.
     """
     if upstream is None:
         return [replace(split, term=positions.states[split.split].term) for split in splits], 0
@@ -412,7 +412,7 @@ def _latest(
     positions: Mapping[str, SplitState],
     cuts: Mapping[str, int],
 ) -> dict[str, int]:
-    """The offset that ``latest`` stands for, per split.
+    """For each split, the offset for which ``latest`` stands.
 
     For a split that existed at CREATE SOURCE, the result is the end offset at that time or, if the upstream has since
     lost records before that end, the first lost offset. For a partition that was added to a topic later, the result is

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostRange:
-    """Offsets ``[start, end)`` of a split at which the source's last reading found records that the upstream has lost
-    since. ``cut`` is the first lost offset, which may be before ``start``."""
+    """Offsets ``[start, end)`` of a split. At these offsets, the source has last read records that the upstream has
+    lost in the meantime. ``cut`` is the first lost offset, which may be before ``start``."""
 
     split: str
     start: int
@@ -39,10 +39,10 @@ def lost_ranges(
     wanted: Mapping[str, Spans],
     upstream: Upstream,
 ) -> tuple[LostRange, ...]:
-    """The offsets in ``wanted`` at which the source's last reading found records that the upstream has lost since.
+    """The offsets in ``wanted`` at which the source has last read records that the upstream has lost in the meantime.
 
     ``readings`` are the pieces of the log that belong to the current incarnations of the splits. The upstream is
-    contacted only for pieces that were read in an earlier term (Kafka: leader epoch) than the present one.
+    contacted only for pieces that were read in an earlier term (Kafka: leader epoch) than the present term.
     """
     waiting: list[tuple[int, SplitState]] = []
     for split, left in wanted.items():

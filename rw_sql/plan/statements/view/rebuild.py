@@ -32,18 +32,17 @@ if TYPE_CHECKING:
 
 REBUILD = "REBUILD MATERIALIZED VIEW"
 SWAP = "SWAP REBUILT"
-"""The kind of the owner's operation that replaces a view's table with the rebuilt one."""
+"""The kind of the owner's operation that replaces a view's table with the rebuilt table."""
 
 
 def lower_rebuild_materialized_view(
     statement: RebuildMaterializedView, snapshot: Snapshot, inspector: Inspector
 ) -> Plan:
-    """REBUILD: builds the view's table again, from the splits that its sources have now.
+    """REBUILD: builds the view's table again, from the splits that the view's sources have now.
 
-    With CASCADE, also rebuilds the views that read it.
-
-    Refused if sinks depend on the view, or if views depend on it and CASCADE is missing. Such dependents have read rows
-    that the rebuilt view may not have.
+    With CASCADE, also rebuilds the views that read this view. The statement is refused if sinks depend on the view, or
+    if views depend on the view and CASCADE is missing. Such dependents have read rows that the rebuilt view may not
+    have.
     """
     view = find_view(snapshot, statement.name)
     span = statement.name.span
@@ -147,8 +146,8 @@ def _require_alone(
 
 
 def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
-    """The rebuilds in progress, in groups: if one view reads another, directly or indirectly, their rebuilds are in one
-    group. The tables of a group are swapped together."""
+    """The rebuilds in progress, in groups: if one view reads another view, directly or indirectly, the rebuilds of both
+    views are in the same group. The tables of a group are swapped together."""
     groups: list[tuple[RebuildRecord, ...]] = []
     then = rebuilt(snapshot)
     places = {view.id: at for at, view in enumerate(in_reading_order(then.all("materialized_view")))}

@@ -1,7 +1,7 @@
 """The actions of grammar rules: one function per rule or alias, which computes the rule's value from the values of
 its parts.
 
-A rule without a function returns its only value, or None if it has none.
+A rule without a function returns its only value, or None if the rule has no value.
 
 Imports: ``statements``, ``sql_reader``, ``lexing``. Begin with the module for one kind of statement: ``source``,
 ``table``, ``sink``, …

@@ -386,7 +386,7 @@ RowSchema = tuple[str, tuple[Option, ...]]
 
 
 def row_format(word: Token, schema: RowSchema | None) -> FormatEncode:
-    """Converts the legacy syntax of FORMAT and ENCODE to the current one."""
+    """Converts the legacy syntax of FORMAT and ENCODE to the current syntax."""
     known = one_of(word, tuple(_ROW_FORMATS), f"expected {' | '.join(_ROW_FORMATS)} after ROW FORMAT")
     needs = _ROW_NEEDS.get(known)
     kind = schema[0] if schema is not None else None

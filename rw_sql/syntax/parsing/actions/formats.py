@@ -1,4 +1,4 @@
-"""Rules for FORMAT … ENCODE …: some connectors require the clause, others accept only a fixed one."""
+"""Rules for FORMAT … ENCODE …: some connectors require the clause, and others accept only a fixed clause."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def require_no_slip(options: Iterable[Option]) -> None:
 
 
 def connector_of(options: tuple[Option, ...]) -> str | None:
-    """The connector in the WITH list; None if there is none."""
+    """The connector in the WITH list; None if the list has no connector."""
     for option in options:
         if option.key == "connector":
             return option.value.text if isinstance(option.value, TextValue) else ""

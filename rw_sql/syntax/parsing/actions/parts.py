@@ -105,7 +105,8 @@ def number_value(token: Token) -> NumberValue:
 
 
 def word_value(token: Token) -> WordValue | TextValue:
-    """A value that is a plain word or is in double quotes, which count as string quotes where a value is expected."""
+    """A value that is a plain word or is in double quotes. Where a value is expected, double quotes count as string
+    quotes."""
     if token.kind == QUOTED:
         return TextValue(text=token.value, span=token.span)
     return WordValue(text=token.value, span=token.span)
@@ -248,8 +249,8 @@ def refuse_twice(what: str, named: Sequence[tuple[str, Span]]) -> None:
 def read_switches(written: Sequence[Option], known: Mapping[str, T]) -> dict[str, Any]:
     """The values of the ``known`` switches, with defaults for missing ones.
 
-    If a switch's default is a bool, the switch takes true or false. If it is a tuple, the switch takes one of the
-    tuple's words, of which the first is the default.
+    If a switch's default is a bool, the switch takes true or false. If a switch's default is a tuple, the switch takes
+    one of the tuple's words, and the first word is the default.
     """
     read: dict[str, Any] = {k: d[0] if isinstance(d, tuple) else d for k, d in known.items()}
     for each in written:

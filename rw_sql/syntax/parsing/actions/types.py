@@ -31,7 +31,7 @@ CANONICAL = {
     "vector": "VECTOR", "variant": "VARIANT",
     "serial": "SERIAL", "uuid": "UUID", "rw_int256": "RW_INT256", "rw_uint256": "RW_UINT256",
 }  # fmt: skip
-"""Maps every name of one word (lower case) to the canonical name."""
+"""Maps every type name that is a single word (in lower case) to the canonical name."""
 
 _MOST_ARGUMENTS = {"NUMERIC": 2, "CHARACTER": 1, "DOUBLE": 1, "VECTOR": 1}
 
