@@ -59,6 +59,9 @@ _PAGES = (
     "/metrics/prometheus/",
 )
 
+MORE_THAN_A_THREAD_READS = 150_000
+"""As many records in one batch are read by Spark's Kafka client, and their offsets are in a checkpoint."""
+
 
 class Child:
     """The process and the folder with its output."""
@@ -165,6 +168,7 @@ class Child:
         self.rotate(second)
         self.say(spark, f"ALTER SECRET pw AS '{second}'", f"SELECT '{canary}' AS c, count(*) FROM va GROUP BY 1")
         self.fill(topic, range(5, 10))
+        self.fill(topic, range(9, 10), times=MORE_THAN_A_THREAD_READS)
         self.elsewhere(spark)
         self.say(
             spark,
@@ -243,9 +247,9 @@ class Child:
 
         set_scram_password(self.task["plain"], "leak", password)
 
-    def fill(self, topic: str, ids: range) -> None:
-        """Records that carry the canary."""
-        rows = [{"id": id_, "name": f"{self.canary} {id_}"} for id_ in ids]
+    def fill(self, topic: str, ids: range, *, times: int = 1) -> None:
+        """Records that carry the canary, each ``times`` times."""
+        rows = [{"id": id_, "name": f"{self.canary} {id_}"} for id_ in ids] * times
         produce(self.task["plain"], topic, [Record(value=json.dumps(row).encode()) for row in rows])
 
     def notebook(self, spark: SparkSession, literal: str, wrong: str) -> None:
