@@ -91,7 +91,7 @@ def test_a_table_that_is_truncated_after_the_snapshot_keeps_its_rows(
     session.sql("REFRESH TABLE t")
     (notice,) = session.sql("WAIT TABLE t")
     assert (
-        f"table public.{orders.name} was truncated, rewritten or replaced while it was read: run REFRESH TABLE again"
+        f"table public.{orders.name} was truncated or rewritten during the read: run REFRESH TABLE again"
         in notice.detail
     )
     assert session.rows_of("t") == [(1, "a", 1)]

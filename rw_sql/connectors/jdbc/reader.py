@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from rw_sql.connectors.jdbc.table_changes import require_same_tables
 from rw_sql.connectors.jdbc.types import DATE, TIMESTAMP
 from rw_sql.connectors.support.data_sources import register_source
 
@@ -50,41 +51,6 @@ role."""
 _LIMITS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 _WITH_TRANSACTION_TIMEOUT = 170_000
 """The first version of PostgreSQL with ``transaction_timeout``."""
-
-
-_CHANGED = """
-WITH RECURSIVE root (id) AS (
-    SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = (pg_catalog.parse_ident(%(table)s)::name[])[1]
-        AND c.relname = (pg_catalog.parse_ident(%(table)s)::name[])[2]
-), part (id) AS (
-    SELECT id FROM root UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN part ON i.inhparent = part.id
-), locked (id) AS (
-    SELECT l.relation FROM pg_catalog.pg_locks l
-    WHERE l.locktype = 'relation' AND l.pid = pg_catalog.pg_backend_pid()
-        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
-)
-SELECT %(table)s::text WHERE NOT EXISTS (SELECT FROM root)
-UNION ALL
-SELECT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname)
-FROM part JOIN pg_catalog.pg_class c ON c.oid = part.id JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relpersistence <> 't' AND c.oid NOT IN (SELECT id FROM locked)
-UNION ALL
-SELECT o.identity
-FROM locked CROSS JOIN LATERAL pg_catalog.pg_identify_object('pg_catalog.pg_class'::regclass, locked.id, 0) o
-LEFT JOIN pg_catalog.pg_class c ON c.oid = locked.id
-WHERE o.type <> 'index' AND (
-    c.oid IS NULL OR (c.relfilenode <> 0 AND c.relfilenode IS DISTINCT FROM pg_catalog.pg_relation_filenode(c.oid))
-)
-LIMIT 1
-"""
-"""Queries the name of a table that a query reads, but that is not the table, or not the file, that the transaction's
-snapshot sees. The transaction must have planned the query already, so that it holds the locks of all its tables.
-
-A query of the catalog returns what the snapshot sees; ``pg_relation_filenode`` and ``pg_identify_object`` return the
-current state. In the order of the branches: the table has been replaced; it or a partition has been renamed, detached
-or dropped; a table has been created, truncated or rewritten. Temporary tables that inherit from the table are skipped,
-because those of other sessions are not read."""
 
 
 def lift_limits(connection: Any) -> None:
@@ -131,37 +97,23 @@ class TableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         import psycopg
-        import pyarrow as pa
-        from pyarrow import csv
 
         given = self._given
-        names = given["names"]
-        with psycopg.connect(**_with_password(given["server"]), autocommit=True) as connection:
+        server = _with_password(given["server"])
+        with psycopg.connect(**server, autocommit=True) as connection:
             lift_limits(connection)
             for statement in _SESSION:
                 connection.execute(statement)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             connection.execute(f"SET TRANSACTION SNAPSHOT '{given['snapshot']}'".encode())
             query = given["query"] + _condition(*partition.value)
-            _require_same_tables(connection, given["table"], query)
+            # Planning the query locks its tables as the query does.
+            connection.execute(f"EXPLAIN {query}".encode())
+            require_same_tables(connection, given["table"], server)
             with connection.cursor().copy(f"COPY ({query}) TO STDOUT WITH (FORMAT csv)".encode()) as copy:
-                blocks = iter(copy)
-                first = next(blocks, None)
-                if first is None:
-                    return
-                text = _Copied(chain((_BYTE_ORDER_MARK, first), blocks))
-                reader = csv.open_csv(
-                    io.BufferedReader(text, _READ_BYTES),
-                    read_options=csv.ReadOptions(column_names=names, block_size=_BLOCK_BYTES),
-                    parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-                    convert_options=csv.ConvertOptions(
-                        column_types={name: pa.string() for name in names},
-                        null_values=[""],
-                        strings_can_be_null=True,
-                        quoted_strings_can_be_null=False,
-                    ),
-                )
-                yield from reader
+                yield from _batches(iter(copy), given["names"])
+            # COPY locks further tables: those that a function reads, and those that were attached since EXPLAIN.
+            require_same_tables(connection, given["table"], server)
 
 
 class TableDataSource(DataSource):
@@ -178,22 +130,25 @@ class TableDataSource(DataSource):
         return TableReader(self.options)
 
 
-def _require_same_tables(connection: Any, table: str, query: str) -> None:
-    """Locks a query's tables as the query does, and checks that their rows are those of the transaction's snapshot.
+def _batches(blocks: Iterator[Any], names: list[str]) -> Iterator[Any]:
+    """The rows of COPY's output in CSV format, as Arrow batches with columns of strings."""
+    import pyarrow as pa
+    from pyarrow import csv
 
-    TRUNCATE and statements that rewrite a table take effect for earlier snapshots too: the snapshot's rows are gone or
-    have moved to other pages. The tables are not locked for longer than one part needs: a lock for the whole refresh
-    would make such a statement wait for the refresh, and the refresh's other parts wait for this statement, which
-    PostgreSQL does not recognize as a deadlock.
-
-    Raises RuntimeError if a table has been truncated, rewritten or replaced since the snapshot.
-    """
-    connection.execute(f"EXPLAIN {query}".encode())
-    found = connection.execute(_CHANGED.encode(), {"table": table}).fetchone()
-    if found is not None:
-        raise RuntimeError(
-            f"table {found[0]} was truncated, rewritten or replaced while it was read: run REFRESH TABLE again"
-        )
+    first = next(blocks, None)
+    if first is None:
+        return
+    yield from csv.open_csv(
+        io.BufferedReader(_Copied(chain((_BYTE_ORDER_MARK, first), blocks)), _READ_BYTES),
+        read_options=csv.ReadOptions(column_names=names, block_size=_BLOCK_BYTES),
+        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=csv.ConvertOptions(
+            column_types={name: pa.string() for name in names},
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
 
 
 def _condition(start: int, end: int) -> str:
@@ -452,4 +407,5 @@ def _register(spark: SparkSession) -> None:
 
     by_value: Any = cloudpickle.register_pickle_by_value
     by_value(sys.modules[__name__])
+    by_value(sys.modules[require_same_tables.__module__])
     register_source(spark, TableDataSource)

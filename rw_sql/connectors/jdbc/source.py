@@ -130,7 +130,7 @@ class JdbcConnector(BatchOnly):
                 jdbc_reader.lift_limits(held)
                 table = self._quoted(options)
                 _wait_for_rewrites(held, table)
-                # The transaction of the snapshot must not lock the table: see _require_same_tables. This query locks
+                # The transaction of the snapshot must not lock the table: see require_same_tables. This query locks
                 # partitions. The table may change afterwards, because the ranges include all further pages.
                 parts = self._parts(held, options, spark.sparkContext.defaultParallelism)
                 held.autocommit = False

@@ -48,10 +48,12 @@ def test_the_workers_log_in_with_the_password_of_the_options(
     user = f"u_{uuid.uuid4().hex[:8]}"
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     postgres.run(f"CREATE USER {user} PASSWORD '{password}'")
-    given = options(postgres, "t") | {"user": user, "password": password}
+    postgres.run(f"CREATE VIEW {user}_v AS SELECT current_user::text AS c")
+    postgres.run(f"GRANT SELECT ON {user}_v TO {user}")
+    given = options(postgres, f"{user}_v") | {"user": user, "password": password}
     connection, snapshot = held(given)
     try:
-        assert read_parts(given, "SELECT current_user::text", ["c0"], snapshot, [(0, 0)]) == [(user,)]
+        assert read_parts(given, f"SELECT c FROM {user}_v", ["c0"], snapshot, [(0, 0)]) == [(user,)]
     finally:
         connection.close()
 

@@ -1,0 +1,111 @@
+"""Finds tables of PostgreSQL whose current rows or files are not those of a transaction's snapshot.
+
+Spark's workers receive this module by value.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TABLES = """
+WITH RECURSIVE root (id) AS (
+    SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = (pg_catalog.parse_ident(%(table)s)::name[])[1]
+        AND c.relname = (pg_catalog.parse_ident(%(table)s)::name[])[2]
+), edge (child, parent, is_pending) AS (
+    SELECT i.inhrelid, i.inhparent, coalesce((pg_catalog.to_jsonb(i) ->> 'inhdetachpending')::boolean, false)
+    FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+    WHERE c.relkind NOT IN ('i', 'I') AND c.relpersistence <> 't'
+), tree (id) AS (
+    SELECT id FROM root UNION SELECT e.child FROM edge e JOIN tree ON e.parent = tree.id WHERE NOT e.is_pending
+), locked (id, name, is_known, is_moved) AS (
+    SELECT l.relation, o.identity, c.oid IS NOT NULL,
+        c.relfilenode <> 0 AND c.relfilenode IS DISTINCT FROM pg_catalog.pg_relation_filenode(c.oid)
+    FROM pg_catalog.pg_locks l
+    CROSS JOIN LATERAL pg_catalog.pg_identify_object('pg_catalog.pg_class'::regclass, l.relation, 0) o
+    LEFT JOIN pg_catalog.pg_class c ON c.oid = l.relation
+    WHERE l.locktype = 'relation' AND l.pid = pg_catalog.pg_backend_pid() AND l.relation >= 16384 AND o.type <> 'index'
+        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+), lost (id, parent) AS (
+    SELECT e.child, e.parent FROM edge e
+    WHERE NOT e.is_pending AND e.parent IN (SELECT id FROM locked) AND e.child NOT IN (SELECT id FROM locked)
+)
+"""
+"""The table, its descendants, and the tables that the transaction has locked, except those of the system.
+
+A query of the catalog returns what the snapshot sees; ``pg_relation_filenode`` and ``pg_identify_object`` return the
+current state. ``edge`` contains the snapshot's inheritance; PostgreSQL does not read a partition whose DETACH …
+CONCURRENTLY is pending in the snapshot (a column since PostgreSQL 14). Temporary tables that inherit from the table are
+skipped, because those of other sessions are not read. ``lost`` contains children that the query does not read,
+although it reads their parent: they were detached, or the query excludes them (ONLY, or a condition on the partition
+key)."""
+
+_UNCLEAR = f"""
+{_TABLES}
+SELECT id FROM locked WHERE id NOT IN (SELECT id FROM tree) UNION SELECT id FROM lost
+"""
+"""The ids of the tables whose current parents decide whether :data:`_CHANGED` contains them."""
+
+_PARENTS = """
+SELECT i.inhrelid::bigint, i.inhparent::bigint,
+    coalesce((pg_catalog.to_jsonb(i) ->> 'inhdetachpending')::boolean, false)
+FROM pg_catalog.pg_inherits i WHERE i.inhrelid = ANY(%s::oid[])
+"""
+
+_CHANGED = f"""
+{_TABLES}, now (child, parent, is_pending) AS (
+    SELECT (v ->> 0)::oid, (v ->> 1)::oid, (v ->> 2)::boolean FROM pg_catalog.jsonb_array_elements(%(now)s::jsonb) v
+    WHERE (v ->> 1)::oid IN (SELECT id FROM locked)
+)
+SELECT %(table)s::text, 'replaced' WHERE NOT EXISTS (SELECT FROM root WHERE id IN (SELECT id FROM locked))
+UNION ALL
+SELECT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname), 'detached or dropped'
+FROM lost JOIN pg_catalog.pg_class c ON c.oid = lost.id JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE NOT EXISTS (SELECT FROM now WHERE now.child = lost.id AND now.parent = lost.parent)
+UNION ALL
+SELECT name, 'created' FROM locked
+WHERE NOT is_known AND NOT EXISTS (SELECT FROM now WHERE now.child = locked.id)
+UNION ALL
+SELECT name, 'attached' FROM locked JOIN now ON now.child = locked.id
+WHERE is_known AND NOT EXISTS (
+    SELECT FROM edge e
+    WHERE e.child = now.child AND e.parent = now.parent AND (now.is_pending OR NOT e.is_pending)
+)
+UNION ALL
+SELECT name, 'truncated or rewritten' FROM locked WHERE is_moved
+LIMIT 1
+"""
+"""Queries the name of a table that a query reads, but that is not the table, or not the file, that the transaction's
+snapshot sees, and what happened to it. ``now`` contains the current parents of the unclear tables.
+
+A child that was created after the snapshot is not a change: all its rows are newer than the snapshot, which does not
+see them. The exceptions are rows that COPY … FREEZE wrote in the transaction that created the child: every snapshot
+sees them."""
+
+
+def require_same_tables(connection: Any, table: str, server: Mapping[str, Any]) -> None:
+    """Checks that the rows of all tables that the transaction has locked are those of its snapshot.
+
+    ``table`` is the quoted name of the table that is read, ``server`` the parameters for a further connection.
+
+    TRUNCATE and statements that rewrite a table take effect for earlier snapshots too: the snapshot's rows are gone or
+    have moved to other pages. The tables are not locked for longer than one part needs: a lock for the whole refresh
+    would make such a statement wait for the refresh, and the refresh's other parts wait for this statement, which
+    PostgreSQL does not recognize as a deadlock.
+
+    Raises RuntimeError if a table has been truncated, rewritten, replaced, attached or detached since the snapshot.
+    """
+    import psycopg
+
+    unclear = [row[0] for row in connection.execute(_UNCLEAR.encode(), {"table": table})]
+    now: list[Any] = []
+    if unclear:  # This transaction sees the snapshot's inheritance; another transaction sees the current one.
+        with psycopg.connect(**server, autocommit=True) as other:
+            now = other.execute(_PARENTS.encode(), [unclear]).fetchall()
+    found = connection.execute(_CHANGED.encode(), {"table": table, "now": json.dumps(now)}).fetchone()
+    if found is not None:
+        raise RuntimeError(f"table {found[0]} was {found[1]} during the read: run REFRESH TABLE again")
