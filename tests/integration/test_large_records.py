@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -88,3 +89,39 @@ def test_a_refresh_of_rows_of_200_kilobytes(
     merged = session.sql("SELECT rows FROM rw_catalog.rw_refresh_progress WHERE chunk >= 0")
     assert sum(row.rows for row in merged) == 300
     assert len(merged) == 8  # 60 MB
+
+
+@pytest.mark.usefixtures("small_results")
+def test_a_refresh_of_long_rows_with_adjacent_keys(
+    session: AttachedSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most, chunks = 4 * 1024 * 1024, []
+    chunk_of = staging.Staging.chunk
+
+    def chunk(self: staging.Staging, number: int) -> pa.Table:
+        chunks.append(chunk_of(self, number))
+        return chunks[-1]
+
+    monkeypatch.setattr(staging, "CHUNK_BYTES", most)
+    monkeypatch.setattr(staging.Staging, "chunk", chunk)
+    upstream, seed = str(tmp_path / "upstream"), random.Random(7)
+    long = [base64.b64encode(seed.randbytes(150_000)).decode() for _ in range(250)]
+    write_deltalake(
+        upstream,
+        pa.table({"a": ["x", "y"] * 10_000 + [None] * 250, "id": range(20_250)}).append_column(
+            "t", pa.array(["short"] * 20_000 + long)
+        ),
+    )
+    session.run(
+        "CREATE TABLE t (a VARCHAR, id BIGINT, t VARCHAR, PRIMARY KEY (id)) WITH (connector = 'delta', "
+        f"delta.path = '{upstream}', refresh_mode = 'FULL_RELOAD')",
+        "REFRESH TABLE t",
+    )
+    (waited,) = session.sql("WAIT TABLE t")
+    assert waited.change == "WAITED", waited.detail
+    found = session.sql("SELECT count(*), sum(length(t)), count(DISTINCT t), count(a) FROM t")
+    assert [tuple(row) for row in found] == [(20_250, 20_000 * 5 + 250 * 200_000, 251, 20_000)]
+    keys = [(min(ids), max(ids)) for each in chunks if (ids := each["id"].to_pylist())]
+    assert all(before[1] < after[0] for before, after in pairwise(keys))
+    assert max(each.nbytes for each in chunks) < 2 * most + 200_000
+    assert len(chunks) < 30

@@ -109,11 +109,14 @@ def test_dependents_get_what_differs_and_nothing_else(
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("in_memory", [staging.IN_MEMORY_ROWS, 0], ids=["driver", "spark"])
+@pytest.mark.parametrize("divides", ["driver", "spark", "spark by size"])
 def test_every_type_comes_through_and_stays_the_same(
-    session: AttachedSession, postgres: PostgresInfo, in_memory: int, monkeypatch: pytest.MonkeyPatch
+    session: AttachedSession, postgres: PostgresInfo, divides: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "IN_MEMORY_ROWS", in_memory)
+    if divides != "driver":
+        monkeypatch.setattr(staging, "may_hold", lambda *given: False)
+    if divides == "spark by size":
+        monkeypatch.setattr(staging, "CHUNK_BYTES", 100)
     monkeypatch.setattr(staging, "CHUNK_ROWS", 1)
     upstream = Upstream(
         session,

@@ -292,7 +292,8 @@ class Reconciler:
                 wait([stopped.query])  # Two queries cannot have the same name.
                 if stopped.query.exception() is None:
                     before, prepared = stopped.reader, stopped.take_prepared()
-                stopped.abandon()
+                else:
+                    stopped.discard()
             slot.started_at = time.monotonic()
             slot.running = _start(self._context, spec, before, prepared)
             slot.reason = None

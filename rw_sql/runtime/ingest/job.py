@@ -14,7 +14,6 @@ import pyarrow as pa
 from rw_sql.connectors.base import HoldingConnector, PooledConnector
 from rw_sql.connectors.changes import CaptureError, ChangeConnector
 from rw_sql.connectors.fetching import FollowingFetcher
-from rw_sql.connectors.registry import captures_changes
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.definitions import has_changes
 from rw_sql.model.job_ids import ingest_fragment
@@ -27,7 +26,8 @@ from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.delta.row_counts import RowCount, exactly, expected_of
 from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.ingest.batch_reader import BatchPlan, BatchReader
-from rw_sql.runtime.ingest.capture import Capture, is_new_upstream, note_progress, rows_by_table, stalled
+from rw_sql.runtime.ingest.capture import Capture, is_new_upstream, rows_by_table, stalled
+from rw_sql.runtime.ingest.commit_notes import note_commits
 from rw_sql.runtime.ingest.followed import FollowedSource
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
@@ -38,9 +38,7 @@ from rw_sql.runtime.jobs.made_upstream import note_made
 from rw_sql.runtime.jobs.rate_limit import BatchLimits, Throttle
 from rw_sql.runtime.jobs.startable import require_incarnations, require_readable
 from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
-from rw_sql.runtime.positions.commit_history import note_stretches
 from rw_sql.runtime.positions.log_size import current_bucket
-from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges
 from rw_sql.runtime.positions.notes import note_positions
 from rw_sql.runtime.positions.shared import read_positions, states_at
 from rw_sql.runtime.spark.shared_folder import require_shared
@@ -71,16 +69,6 @@ A start needs to read only the commits after the recorded positions.
 MOST_NAMED_SPLITS = 1000
 """Up to this number of splits, every commit contains the positions of all splits. With more splits, a commit contains
 only the positions that it advances."""
-
-
-def _note_all(context: Context, source: SourceRecord, version: int, *, run: int, epoch: int) -> None:
-    """Saves the metadata of a source log's commits up to a version. Must be called before these commits are cleaned
-    up."""
-    note_positions(context, source, run=run, epoch=epoch)
-    note_cleaned_ranges(context.warehouse, source, version)
-    note_stretches(context.warehouse, source, version)
-    if captures_changes(source.connector):
-        note_progress(context.warehouse, source, version)
 
 
 @dataclass(slots=True)
@@ -130,17 +118,23 @@ class Ingest:
         that run. ``prepared`` is a warm start, if there is one. Raises StalledError. If the upstream does not respond,
         this error is raised before anything is written.
         """
-        if prepared is not None and not prepared.is_current(spec):
-            prepared.abandon()
-            prepared = None
-        prepared = prepared or WarmStart.of(
-            context, spec, before.session if before is not None else None, is_warm=before is not None
-        )
         try:
+            if prepared is not None and not prepared.is_current(spec):
+                prepared.abandon()
+                prepared = None
+            prepared = prepared or WarmStart.of(
+                context, spec, before.session if before is not None else None, is_warm=before is not None
+            )
             return Ingest._start(context, spec, prepared, before)
         except BaseException:
-            prepared.abandon()
-            prepared.opening.release_session()
+            try:
+                if prepared is not None:
+                    prepared.abandon()
+            finally:
+                # The session of ``before``, if it has one, is also the session of ``prepared``.
+                last = prepared if prepared is not None else before
+                if last is not None:
+                    last.opening.release_session()
             raise
 
     @staticmethod
@@ -229,14 +223,19 @@ class Ingest:
                 output=output,
                 retention=retention_of(options),
                 is_log=True,
-                note=lambda version: _note_all(context, source, version, run=run.run, epoch=run.epoch),
+                note=lambda version: note_commits(context, source, version, run=run.run, epoch=run.epoch),
             ),
             streaming=StreamingRun(spec.job, context.note_batch),
         )
         if job.watch is not None:
             output.before_commit = job._require_same_incarnation
-        job._begin_batches(prepared, {split: states[split] for split in spec.splits})
-        opening.end()
+        try:
+            job._begin_batches(prepared, {split: states[split] for split in spec.splits})
+            opening.end()
+        except BaseException:
+            # The next run has a query of the same name, and its session may be the session of this run.
+            job._end_query()
+            raise
         return job
 
     def __post_init__(self) -> None:
@@ -486,9 +485,11 @@ class Ingest:
         fault("ingest.after_note")
 
     def _end_query(self) -> None:
+        """Ends the query or the thread. Afterwards the run commits nothing."""
         try:
             self.mode.cancel()
         finally:
+            self.streaming.forbid()
             self._close_clients()
 
     def _close_clients(self) -> None:

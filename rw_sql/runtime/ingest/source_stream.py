@@ -47,8 +47,11 @@ class SourceStream:
     fetcher: RecordFetcher | None = field(init=False)
     feed: RangeFeed | None = field(init=False, default=None)
     _begun: tuple[Mapping[str, SplitState], Future[DataFrame]] | None = None
+    _last_session: SparkSession | None = field(init=False)
+    """The session of the reader's last run, which the caller of :meth:`abandon` keeps."""
 
     def __post_init__(self) -> None:
+        self._last_session = self.session
         self.fetcher = (
             self.kind.fetcher(self.options, with_headers=self._has_headers)
             if isinstance(self.kind, FetchingConnector)
@@ -83,12 +86,17 @@ class SourceStream:
             wait([self._begun[1]])
 
     def abandon(self) -> None:
-        """Closes the connections of the stream and of the fetcher."""
-        self.end()
-        self.close()
+        """Closes the connections of the stream and of the fetcher. Releases a session that was created for this run,
+        but not the session of the last run."""
+        try:
+            self.end()
+            self.close()
+        finally:
+            if self.session is not self._last_session:
+                self.release_session()
 
     def close(self) -> None:
-        """Like :meth:`abandon`, for an opened stream."""
+        """Closes the connections of an opened stream and of the fetcher."""
         if self.fetcher is not None:
             self.fetcher.close()
         if self.feed is not None:

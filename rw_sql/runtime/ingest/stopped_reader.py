@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 def end_for_good(reader: Ingest, end: Callable[[], None]) -> None:
     """Calls ``end``, which ends the reader's query. No later run continues with the reader's resources."""
-    end()
-    reader.opening.release_session()
+    try:
+        end()
+    finally:
+        reader.opening.release_session()
 
 
 @dataclass(slots=True)
@@ -74,10 +76,17 @@ class StoppedReader:
             return None  # If the cause still exists, the next run raises the error again.
         return prepared.result()
 
+    def discard(self) -> None:
+        """Like :meth:`abandon`, but also releases the reader's session. No later run continues with the reader's
+        resources."""
+        try:
+            self.abandon()
+        finally:
+            if self.reader is not None:
+                self.reader.opening.release_session()
+
     def close(self) -> None:
-        """Like :meth:`abandon`, but also releases the reader's session and records its positions, for a reader without
-        a next run."""
-        self.abandon()
+        """Like :meth:`discard`, but also records the reader's positions, for a reader without a next run."""
+        self.discard()
         if self.reader is not None:
-            self.reader.opening.release_session()
             self.reader.note()

@@ -129,7 +129,8 @@ class WarmStart:
             self.early = SpeculativeQuery.start(self.query(run), self.opening.stream(self.begins), self.begins)
 
     def abandon(self) -> None:
-        """Ends the speculative query, and closes the stream and its connections."""
+        """Ends the speculative query, closes the stream and its connections, and releases a session that was created
+        for the run."""
         try:
             if self.early is not None:
                 self.early.abandon()

@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import functions as f
 
 from rw_sql.runtime.delta.held_rows import may_hold
 from rw_sql.runtime.delta.row_counts import Expected, MiscountError, RowCount, exactly
 from rw_sql.runtime.delta.staged_files import missing_files
+from rw_sql.runtime.refresh.chunk_sizes import chunk_numbers, row_sizes, write_by_range
 from rw_sql.runtime.spark.jvm import planned_bytes
 from rw_sql.runtime.support.faults import fault
 from rw_sql.syntax.query.maintained_form import KEEP
@@ -108,12 +107,12 @@ class Staging:
     def write_table(self, changes: pa.Table, table_rows: int) -> Staged:
         """Like :meth:`write`, for changed rows in memory."""
         fault("refresh.compared")
-        count = chunk_count(changes.num_rows, changes.nbytes, table_rows)
         self.remove()
+        chunks = 0
         if changes.num_rows:
-            self.write_rows(changes, count)
+            chunks = self.write_rows(changes, chunk_count(changes.num_rows, 0, table_rows))
             self._require_staged(changes.num_rows)
-        return Staged(rows=changes.num_rows, chunks=count)
+        return Staged(rows=changes.num_rows, chunks=chunks)
 
     def write(self, held: DataFrame, rows: int, table_rows: int) -> Staged:
         """Stores changed rows; replaces earlier content. ``held`` contains the rows, with their column KEEP, which the
@@ -122,13 +121,12 @@ class Staging:
         self.remove()
         if rows == 0:
             return Staged(rows=0, chunks=0)
-        count = chunk_count(rows, planned_bytes(held), table_rows)
         if may_hold(held, rows):
-            self.write_rows(held.toArrow(), count)
+            chunks = self.write_rows(held.toArrow(), chunk_count(rows, 0, table_rows))
         else:
-            self._write_frame(held, count)
+            chunks = self._write_frame(held, rows, chunk_count(rows, planned_bytes(held), table_rows))
         self._require_staged(rows)
-        return Staged(rows=rows, chunks=count)
+        return Staged(rows=rows, chunks=chunks)
 
     def _require_staged(self, rows: int) -> None:
         """Raises MiscountError if the number of staged rows is wrong, or if the driver does not find the staged
@@ -153,19 +151,30 @@ class Staging:
             found[int(number)] = found.get(int(number), 0) + int(rows)
         return found
 
-    def write_rows(self, rows: pa.Table, count: int) -> None:
-        """Writes rows from memory, divided into ``count`` ranges of the key with about the same number of rows."""
+    def write_rows(self, rows: pa.Table, count: int) -> int:
+        """Writes rows from memory, divided into ranges of the key; returns the number of ranges. There are ``count``
+        ranges with about the same number of rows, or more ranges if these would be larger than CHUNK_BYTES."""
         ordered = rows.take(pc.sort_indices(rows, sort_keys=[(key, "ascending") for key in self.keys]))
-        size = -(-ordered.num_rows // count)
-        chunks = pa.array(np.arange(ordered.num_rows) // size, pa.int32())
+        chunks = pa.array(chunk_numbers(row_sizes(ordered), -(-ordered.num_rows // count), CHUNK_BYTES))
         fields = [self.schema.field(name) for name in self.schema.names]
         fitted = ordered.select(self.schema.names).cast(pa.schema([field.with_nullable(True) for field in fields]))
         fitted = fitted.append_column(KEEP, ordered[KEEP]).append_column(CHUNK, chunks)
         write_deltalake(self.path, fitted, partition_by=[CHUNK])
+        return int(chunks[-1].as_py()) + 1
 
-    def _write_frame(self, rows: DataFrame, count: int) -> None:
-        ranges = rows.repartitionByRange(count, *(f.col(f"`{key}`") for key in self.keys))
-        ranges.withColumn(CHUNK, f.spark_partition_id()).write.format("delta").partitionBy(CHUNK).save(self.path)
+    def _write_frame(self, rows: DataFrame, row_count: int, count: int) -> int:
+        """Writes ``row_count`` persisted rows with Spark, divided into ranges of the key; returns the number of ranges.
+        There are ``count`` ranges, or more ranges if some of these would be larger than CHUNK_BYTES."""
+        return write_by_range(
+            rows,
+            self.keys,
+            CHUNK,
+            count=count,
+            row_count=row_count,
+            most_rows=CHUNK_ROWS,
+            most_bytes=CHUNK_BYTES,
+            write=lambda divided: divided.write.format("delta").partitionBy(CHUNK).save(self.path),
+        )
 
     def chunk(self, number: int) -> pa.Table:
         """The rows of a chunk, each with KEEP; empty if its range has none.

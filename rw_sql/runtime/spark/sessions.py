@@ -191,11 +191,13 @@ class SparkSessions:
             return self._to_reset
 
     def release(self, session: SparkSession) -> None:
-        """Keeps a session for a later call of :meth:`new`. The session must come from :meth:`new`, and its query must
-        have ended.
+        """Keeps a session for a later call of :meth:`new`. The session must come from :meth:`new`. Does not keep a
+        session whose query still runs because the query could not be stopped.
 
         Spark never frees some parts of a session, so jobs that rest and wake must not create sessions without limit.
         """
+        if len(java_session(session).streams().active()):
+            return  # The next query in this session may have the same name.
         # The session's temporary views are the inputs of the query that has ended.
         java_session(session).sessionState().catalog().clearTempTables()
         with self._releasing:

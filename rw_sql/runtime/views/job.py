@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from rw_sql.runtime.views.row_batches import RowBatches
     from rw_sql.runtime.views.strategy import Strategy
 
-
 logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 600.0
@@ -69,7 +68,6 @@ Such a batch may be large and must be run exactly as planned.
 """
 
 _LOOK_SECONDS = 0.05
-
 _OWN_GRACE_SECONDS = 10.0
 """The maximum time in seconds that a stop waits for a batch of a direct reader."""
 
@@ -205,11 +203,8 @@ class View:
             else:
                 job._begin_backfill(goes_direct=goes_direct)
         except BaseException:
-            # The readers are closed after any exception, including Ctrl-C, because no other code refers to these
-            # readers.
-            job._close_readers()
-            if job.streaming.query is None:
-                job._release_session()
+            # No other code refers to this run, so it ends after any exception, including Ctrl-C.
+            job._end_unstarted()
             raise
         return job
 
@@ -255,7 +250,7 @@ class View:
         the checkpoint."""
         fault("reader.before_finish")
         try:
-            query = self._writer({}).trigger(once=True).start()
+            query = self.streaming.query = self._writer({}).trigger(once=True).start()
             limit = StallTimeout(_FINISH_SECONDS)
             # awaitTermination only accepts whole seconds.
             while not query.awaitTermination(1):
@@ -267,6 +262,7 @@ class View:
                 f"UNFINISHED batch {batch} of {self.spec.name}: its rows are in the view but its state is not, "
                 f"and it cannot be read again: {cause_line(str(error))}"
             ) from error
+        self.streaming.query = None
 
     def _view_run(self, tables: Mapping[int, str]) -> ViewRun:
         return ViewRun(
@@ -473,7 +469,7 @@ class View:
                     self.readers.end()
                     self.streaming.wait_idle(_OWN_GRACE_SECONDS)
                     self._tell_errors()
-                self.rows.stop()
+            self.rows.stop()
         finally:
             # This call is needed even if the JVM has ended, because a batch may still be committing through delta-rs in
             # this process.
@@ -484,6 +480,15 @@ class View:
         if self.readers is not None and isinstance(record, MaterializedViewRecord):
             note_ranges(self.context.warehouse, record)
         fault("view.after_stop")
+
+    def _end_unstarted(self) -> None:
+        """Ends what a start that failed has begun. Afterwards, the run commits nothing."""
+        try:
+            self.rows.stop()
+        finally:
+            self.streaming.forbid()
+            self._close_readers()
+            self._release_session()
 
     def _stop_backfill(self, backfill: Backfill) -> None:
         while backfill.is_running:

@@ -98,11 +98,11 @@ class RowMode:
         self.mode.after_batch(batch, is_small=is_small, prepare=self._prepare)
 
     def stop(self) -> None:
-        """Stops the query or the thread. The batch in progress has a short time to finish."""
+        """Stops the query or the thread, if one has begun. The batch in progress has a short time to finish."""
         self.mode.stop()
         self._end_announcements()
-        self.run.context.sessions.release_if_alive(self._session)
-        self._session = self._prepared = None
+        session, self._session, self._prepared = self._session, None, None
+        self.run.context.sessions.release_if_alive(session)
 
     @property
     def _table(self) -> str:
@@ -112,11 +112,13 @@ class RowMode:
         """Prepares the query once; returns False if it is not row-by-row, or if its rows cannot be written here."""
         if self._prepared is None and self.writer is not None:
             session = self.run.context.sessions.new((), self.run.spec.parallelism)
-            prepared = PreparedRows.of(self.run, session)
-            if prepared is not None and self.writer.prepare(session, dict(prepared.query.kinds)):
-                self._prepared, self._session = prepared, session
-            else:
-                self.run.context.sessions.release(session)
+            try:
+                prepared = PreparedRows.of(self.run, session)
+                if prepared is not None and self.writer.prepare(session, dict(prepared.query.kinds)):
+                    self._prepared, self._session = prepared, session
+            finally:
+                if self._session is None:
+                    self.run.context.sessions.release_if_alive(session)
         return self._prepared is not None
 
     def _open(self) -> bool:

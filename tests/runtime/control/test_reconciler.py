@@ -378,11 +378,13 @@ def test_a_reader_goes_on_with_what_the_last_one_left_for_a_while(
 def test_a_reader_whose_query_did_not_end_in_order_is_not_gone_on_with(jobs: Jobs) -> None:
     failed: Future[None] = Future()
     failed.set_exception(TimeoutError("its thread did not end"))
-    left: Any = SimpleNamespace()
+    released = threading.Event()
+    left: Any = SimpleNamespace(opening=SimpleNamespace(release_session=released.set))
     jobs.reconciler._stopped_readers["mv-1"] = StoppedReader(query=failed, reader=left, since=time.monotonic())
     jobs.put_view("v")
     jobs.reach(lambda: bool(jobs.starts), "it starts")
     assert jobs.followed == [None]
+    assert released.is_set()
 
 
 def _ending(**left: Any) -> StoppedReader:
@@ -413,27 +415,6 @@ def test_a_reader_that_waits_for_a_rewind_point_prepares_its_next_run(
     withheld.clear()
     jobs.reach(lambda: bool(jobs.starts), "it starts")
     assert jobs.prepared == [made]
-
-
-def test_what_was_prepared_in_vain_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    made = SimpleNamespace(abandon=lambda: told.append("let go"), start_early=lambda _: None)
-    monkeypatch.setattr(WarmStart, "of", lambda *_, **__: made)
-    ending, nothing = _ending(note=lambda: told.append("noted")), SimpleNamespace()
-    ending.prepare(nothing, nothing)  # type: ignore[arg-type]
-    ending.close()
-    assert told == ["let go", "noted"]
-
-    def fails(*_: object, **__: object) -> None:
-        raise StalledError("UNREACHABLE")
-
-    monkeypatch.setattr(made, "start_early", fails)
-    ending.prepare(nothing, nothing)  # type: ignore[arg-type]
-    assert ending.take_prepared() is None
-    assert told == ["let go", "noted", "let go"]
-    monkeypatch.setattr(WarmStart, "of", fails)
-    ending.prepare(nothing, nothing)  # type: ignore[arg-type]
-    assert ending.take_prepared() is None
 
 
 def test_a_reader_that_is_not_wanted_any_more_does_not_get_ready(jobs: Jobs) -> None:

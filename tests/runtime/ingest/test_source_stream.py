@@ -42,7 +42,10 @@ class _Kafka:
 def opening_of(kind: _Kafka, session: str | None = None) -> Any:
     """The real class, but its stream and session are the requested arguments instead of Spark's objects."""
     sessions = SimpleNamespace(
-        new=lambda packages: "new", again=lambda before, packages: f"{before} again", load=lambda packages: None
+        new=lambda packages: "new",
+        again=lambda before, packages: f"{before} again",
+        load=lambda packages: None,
+        release_if_alive=lambda session: None,
     )
     context: Any = SimpleNamespace(sessions=sessions)
     statement: Any = STATEMENT
@@ -94,6 +97,22 @@ def test_the_session_of_the_last_run_is_used_again(before: str | None, now: str)
     opening = opening_of(_Kafka(), before)
     opening.stream(states(0))
     assert opening.session == now
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(("before", "released"), [(None, ["new"]), ("last", [])])
+def test_an_abandoned_stream_releases_its_own_session_but_not_that_of_the_last_run(
+    before: str | None, released: list[str], *, fails: bool
+) -> None:
+    found: list[str] = []
+    opening = opening_of(_Kafka(fails=fails), before)
+    opening.context.sessions.again = lambda session, packages: session
+    opening.context.sessions.release_if_alive = found.append
+    opening.begin(states(7))
+    opening.abandon()
+    assert (found, opening.session) == (released, before)
+    opening.abandon()
+    assert found == released
 
 
 def test_a_fetcher_that_cannot_connect_says_nothing() -> None:

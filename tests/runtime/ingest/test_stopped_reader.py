@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +12,10 @@ import pytest
 import rw_sql.runtime.ingest.job as module
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.stopped_reader import StoppedReader, end_for_good
+from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.streaming_run import StreamingRun
 from rw_sql.runtime.support.background import run_in_background
+from rw_sql.runtime.support.failures import StalledError
 from tests.support.waits import LAST_RESORT_SECONDS
 
 
@@ -124,3 +126,48 @@ def test_a_reader_without_a_next_run_releases_its_session(reader: Any, is_sound:
         end_for_good(reader, end)
     assert reader.streaming.query.cancelled.is_set()
     assert not reader.opening.has_session
+
+
+def test_a_reader_whose_end_fails_releases_its_session_too(reader: Any) -> None:
+    def end() -> None:
+        raise TimeoutError("its thread did not end")
+
+    with pytest.raises(TimeoutError):
+        end_for_good(reader, end)
+    assert not reader.opening.has_session
+
+
+def test_a_reader_whose_warm_start_cannot_be_abandoned_releases_its_session_too(reader: Any) -> None:
+    def abandon() -> None:
+        raise OSError("connection reset")
+
+    ready: Future[Any] = Future()
+    ready.set_result(SimpleNamespace(abandon=abandon))
+    left = StoppedReader(query=ready, reader=reader, since=0.0, prepared=ready)
+    with pytest.raises(OSError, match="reset"):
+        left.discard()
+    assert not reader.opening.has_session
+
+
+def test_a_warm_start_that_no_run_uses_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    made = SimpleNamespace(abandon=lambda: told.append("let go"), start_early=lambda _: None)
+    monkeypatch.setattr(WarmStart, "of", lambda *_, **__: made)
+    opening = SimpleNamespace(release_session=lambda: None)
+    left: Any = SimpleNamespace(session=None, run=4, opening=opening, note=lambda: told.append("noted"))
+    ended = run_in_background(lambda: None, "end")
+    ending, nothing = StoppedReader(query=ended, reader=left, since=0.0), SimpleNamespace()
+    ending.prepare(nothing, nothing)  # type: ignore[arg-type]
+    ending.close()
+    assert told == ["let go", "noted"]
+
+    def fails(*_: object, **__: object) -> None:
+        raise StalledError("UNREACHABLE")
+
+    monkeypatch.setattr(made, "start_early", fails)
+    ending.prepare(nothing, nothing)  # type: ignore[arg-type]
+    assert ending.take_prepared() is None
+    assert told == ["let go", "noted", "let go"]
+    monkeypatch.setattr(WarmStart, "of", fails)
+    ending.prepare(nothing, nothing)  # type: ignore[arg-type]
+    assert ending.take_prepared() is None
