@@ -7,41 +7,27 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from rw_sql.connectors.support.private_files import SecretText
-from rw_sql.metastore import Metastore
-from rw_sql.metastore.records import DropObject, Operation, PauseRecord, PutObject, SourceRecord, TableRecord
+from rw_sql.metastore.records import DropObject, PauseRecord, PutObject, SourceRecord, TableRecord
 from rw_sql.metastore.refresh_records import FINISHING, IDLE, REFRESHING, RefreshRecord
-from rw_sql.model.job_specs import RefreshSpec, desired_jobs
-from rw_sql.model.refresh_states import KILLED, begun, given_up, refresh_of
+from rw_sql.model.refresh_states import KILLED, given_up
 from rw_sql.runtime.delta import job_output as output_module
-from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.refresh import job as job_module
-from rw_sql.runtime.refresh import staging as staging_module
 from rw_sql.runtime.refresh.job import HELD_BACK, RefreshJob
-from rw_sql.runtime.refresh.staging import Staged, Staging
+from rw_sql.runtime.refresh.staging import Staged
 from rw_sql.runtime.support.warehouse import Warehouse
-from rw_sql.syntax.query.maintained_form import KEEP
+from tests.runtime.refresh.refresh_world import REFRESH, SOURCE, TABLE, World
 from tests.support.waits import LAST_RESORT_SECONDS as SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
-SCHEMA = (
-    '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}},'
-    '{"name":"word","type":"string","nullable":true,"metadata":{}}]}'
-)
-TABLE, SOURCE, REFRESH = 2, 1, 3
-JOB = f"mv-{TABLE}"
 POINTS = (
     "refresh.before_claim",
     "refresh.before_recovery",
@@ -59,153 +45,6 @@ POINTS = (
     "refresh.cleaned",
     "refresh.idle",
 )
-
-
-class KilledHere(BaseException):
-    """Replaces SIGKILL: nothing of this run continues."""
-
-
-@dataclass
-class Sessions:
-    """The number of Spark sessions that the jobs have requested, and those that they have not released."""
-
-    requested: int = 0
-    held: list[Any] = field(default_factory=list)
-
-    def new(self, packages: tuple[str, ...] = ()) -> Any:
-        self.requested += 1
-        self.held.append(object())
-        return self.held[-1]
-
-    def release_if_alive(self, session: Any) -> None:
-        if session is not None:
-            self.held.remove(session)
-
-
-@dataclass
-class World:
-    """A warehouse with one refreshable table, and the content of its upstream."""
-
-    context: Context
-    upstream: dict[int, str] = field(default_factory=dict)
-    fails: Exception | None = None
-    kill_at: str = ""
-    passed: list[str] = field(default_factory=list)
-    meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
-    """What happens while the job is suspended at a fault point, when it first passes the point."""
-    sessions: Sessions = field(default_factory=lambda: Sessions())
-
-    @property
-    def record(self) -> RefreshRecord:
-        record = refresh_of(self.context.metastore.snapshot(), TABLE)
-        assert record is not None
-        return record
-
-    @property
-    def staging(self) -> str:
-        return self.context.warehouse.staging(TABLE, 1)
-
-    def spec(self) -> RefreshSpec:
-        spec = desired_jobs(self.context.metastore.snapshot())[JOB]
-        assert isinstance(spec, RefreshSpec)
-        return spec
-
-    def refresh(self, now_ms: int = 5) -> None:
-        self.put(begun(self.record, now_ms))
-
-    def put(self, *changes: PutObject | DropObject) -> None:
-        metastore = self.context.metastore
-        operation = Operation(kind="TEST", statement="-- test", objects=("t",), changes=changes)
-        metastore.commit(operation, based_on=metastore.snapshot())
-
-    def held(self) -> dict[int, str]:
-        rows = DeltaTable(self.context.warehouse.data(TABLE, 1)).to_pyarrow_table().to_pylist()
-        made = {row["id"]: row["word"] for row in rows}
-        assert len(made) == len(rows)
-        return made
-
-    def fault(self, name: str) -> None:
-        self.passed.append(name)
-        self.meanwhile.pop(name, lambda: None)()
-        if name == self.kill_at:
-            self.kill_at = ""
-            raise KilledHere(name)
-
-    def run_until(self, is_reached: Callable[[], bool]) -> RefreshJob | None:
-        """Runs the job once, until the condition holds or it is killed."""
-        try:
-            job = RefreshJob.start(self.context, self.spec())
-        except KilledHere:
-            return None
-        deadline = time.monotonic() + SECONDS
-        while not is_reached() and job.failure() is None:
-            assert time.monotonic() < deadline, (self.record, self.passed[-5:])
-            time.sleep(0.01)
-        if job.failure() is None:
-            job.stop()
-        return job
-
-    def is_idle(self) -> bool:
-        return self.record.status == IDLE
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    metastore = Metastore.open(str(tmp_path))
-    sessions: Any = Sessions()
-    made = World(
-        context=Context(warehouse=Warehouse(str(tmp_path)), metastore=metastore, sessions=sessions, owner="me"),
-        sessions=sessions,
-    )
-    source = SourceRecord(
-        id=SOURCE,
-        name="t",
-        definition="CREATE SOURCE t (id BIGINT, word VARCHAR) WITH (connector = 'jdbc', "
-        "jdbc.url = 'jdbc:postgresql://db/shop', table.name = 'orders')",
-        connector="jdbc",
-        options=(),
-        is_shared=False,
-    )
-    table = TableRecord(
-        id=TABLE,
-        name="t",
-        definition="CREATE TABLE t (id BIGINT PRIMARY KEY, word VARCHAR) WITH (connector = 'jdbc')",
-        query="SELECT `id`, `word` FROM `t`",
-        inputs=(),
-        schema=SCHEMA,
-        keys=("id",),
-        primary_key=("id",),
-        source_id=SOURCE,
-        has_change_feed=True,
-    )
-    refresh = RefreshRecord(id=REFRESH, name="t", table_id=TABLE)
-    made.put(*(PutObject(record=record) for record in (source, table, refresh)))
-
-    def load(spark: Any, reader: Any, options: Any, table: Any, output: Any, staging: Staging) -> Staged:
-        if made.fails is not None:
-            raise made.fails
-        held, rows = made.held(), dict(made.upstream)
-        changed: list[tuple[int, str | None, bool]]
-        changed = [(key, word, True) for key, word in rows.items() if held.get(key) != word]
-        changed += [(key, None, False) for key in held if key not in rows]
-        staging.remove()
-        if not changed:
-            return Staged(rows=0, chunks=0)
-        count = min(3, len(changed))
-        columns = dict(zip(("id", "word", KEEP), zip(*changed, strict=True), strict=True))
-        staging.write_rows(pa.table(columns), count)
-        return Staged(rows=len(changed), chunks=count)
-
-    @contextmanager
-    def watched(spark: Any, group: str, tell: Callable[[int, int], bool]) -> Iterator[Callable[[], None]]:
-        tell(0, 0)
-        yield lambda: None
-
-    monkeypatch.setattr(job_module, "load", load)
-    monkeypatch.setattr(job_module, "watched", watched)
-    for module in (job_module, output_module, staging_module):
-        monkeypatch.setattr(module, "fault", made.fault)
-    return made
 
 
 def drawn(seed: int) -> dict[int, str]:
