@@ -98,7 +98,8 @@ class UpstreamSplit:
 class Upstream:
     """The state of the upstream at one moment.
 
-    If the upstream cannot be read, ``error`` is the reason and ``splits`` is empty.
+    If the upstream cannot be read, ``error`` is the reason and ``splits`` is empty. If the client refuses the value of
+    an option, and therefore sends no request, ``refused_key`` is the option's key, and ``hint`` is the remedy.
 
     ``missing`` are the names in the options (such as topics) that do not exist upstream. If a name is missing,
     ``present`` are the existing names, as far as the upstream lists them. ``part`` is the noun for a missing object,
@@ -110,6 +111,8 @@ class Upstream:
     splits: Mapping[str, UpstreamSplit] = field(default_factory=dict)
     cluster: str | None = None
     error: str | None = None
+    refused_key: str | None = None
+    hint: str | None = None
     missing: tuple[str, ...] = ()
     present: tuple[str, ...] = ()
     part: str = "topic"

@@ -68,7 +68,8 @@ class SinkLook:
     At most one of these fields is set: ``error`` (the target does not respond), ``missing`` (an object that the options
     name does not exist), ``misfit`` (the target cannot store these rows), ``doubt`` (the target may refuse most of
     these rows, because of their types). ``hint`` is the remedy for ``missing``, ``misfit`` or ``doubt``. ``named`` is
-    the missing object's name as written in the options.
+    the missing object's name as written in the options. If the client refuses the value of an option, and therefore
+    sends no request, ``error`` and ``hint`` are set, and ``refused_key`` is the option's key.
 
     A ``doubt`` prevents CREATE SINK; existing sinks still run.
     """
@@ -79,6 +80,7 @@ class SinkLook:
     doubt: str | None = None
     hint: str | None = None
     named: str = ""
+    refused_key: str | None = None
 
 
 ON_ERROR = "on_error"

@@ -160,24 +160,23 @@ def check_security(options: Mapping[str, str]) -> None:
         )
 
 
-def login_misfit(options: Mapping[str, str]) -> tuple[str, str] | None:
-    """The key of the user or password if it contains a line end, and a message; None if neither does.
+def login_misfit(options: Mapping[str, str]) -> OptionError | None:
+    """The error if the user or password contains a line end; None if neither does.
 
     The JAAS line of the Java client cannot contain a line end. Almost always, the line end belongs to the text from
     which the value was copied.
     """
     for key in (_USER, _PASSWORD):
         if "\n" in options.get(key, "") or "\r" in options.get(key, ""):
-            return key, f'property "{key}" contains a line end'
+            hint = "ALTER SECRET … AS '…', on one line" if key == _PASSWORD else f"write {key} on one line"
+            return OptionError(INVALID_PROPERTY, f'property "{key}" contains a line end', key=key, hint=hint)
     return None
 
 
 def _require_one_line(options: Mapping[str, str]) -> None:
     misfit = login_misfit(options)
     if misfit is not None:
-        key, message = misfit
-        hint = "ALTER SECRET … AS '…', on one line" if key == _PASSWORD else f"write {key} on one line"
-        raise OptionError(INVALID_PROPERTY, message, key=key, hint=hint)
+        raise misfit
 
 
 def _worded(option: OptionSpec, value: str) -> str:

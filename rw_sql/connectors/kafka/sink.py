@@ -107,7 +107,7 @@ class KafkaSink:
         """Checks that the brokers respond, have the topic, and allow this user to write to it."""
         # check_options sees no values of secrets.
         if (misfit := kafka_properties.login_misfit(options)) is not None:
-            return SinkLook(error=misfit[1])
+            return SinkLook(error=misfit.message, refused_key=misfit.key, hint=misfit.hint)
         try:
 
             def ask(admin: kafka_admin.BrokerAdmin) -> tuple[dict[str, kafka_admin.TopicView], str, tuple[str, ...]]:

@@ -71,7 +71,7 @@ class KafkaConnector(PlainConnector):
 
         # check_options sees no values of secrets.
         if (misfit := kafka_properties.login_misfit(options)) is not None:
-            return Upstream(error=misfit[1])
+            return Upstream(error=misfit.message, refused_key=misfit.key, hint=misfit.hint)
         return kafka_visits.look(
             kafka_properties.admin_properties(self.spec, options),
             topics_of(options),

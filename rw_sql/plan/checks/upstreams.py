@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import missing_hint
 from rw_sql.errors import (
+    INVALID_PROPERTY,
     TARGET_UNFIT,
     UPSTREAM_MISSING,
     UPSTREAM_UNREACHABLE,
@@ -58,13 +59,15 @@ def require_upstream(
     options: tuple[Option, ...] = (),
     stored: str = "",
 ) -> None:
-    """Raises SqlError if the upstream does not respond, or lacks an object named in the definition.
+    """Raises SqlError if the upstream does not respond, or lacks an object named in the definition, or if the client
+    refuses a property.
 
     ``kind`` is the kind of the defined object.
 
     ``options`` are the options in the statement; the error points at the one that is wrong. ``stored`` is STORED or
     STORED_IN_LIST if the statement accepts VALIDATE.
     """
+    require_usable(upstream, f'the upstream of {kind} "{name}"', span, options)
     if upstream.error is not None:
         raise no_answer(
             f'the upstream of {kind} "{name}"', upstream.error, span, options=options, stored=stored,
@@ -79,6 +82,18 @@ def require_upstream(
             span=value_place(options, upstream.missing[0]) or span,
             hint=_missing_hint(upstream, named).replace("HOST:PORT", _bootstrap(options)),
         )
+
+
+def require_usable(
+    look: Upstream | SinkLook, what: str, span: Span | None = None, options: Iterable[Option] = ()
+) -> None:
+    """Raises SqlError INVALID_PROPERTY if the client refuses the value of a property, and therefore sent no request.
+
+    ``what`` is the upstream or target. ``options`` are the options in the statement.
+    """
+    if look.refused_key is not None:
+        place = next((option.value_place for option in options if option.key == look.refused_key), span)
+        raise SqlError(INVALID_PROPERTY, f"{what} cannot be used: {look.error}", span=place, hint=look.hint)
 
 
 def _missing_hint(upstream: Upstream, named: Collection[str]) -> str:
@@ -235,11 +250,13 @@ def require_target(
     options: tuple[Option, ...] = (),
     stored: str = "",
 ) -> None:
-    """Raises SqlError if the target does not respond, does not exist, or cannot store the sink's rows.
+    """Raises SqlError if the target does not respond, does not exist, or cannot store the sink's rows, or if the client
+    refuses a property.
 
     With ``is_stored``, even a target that may refuse rows because of their types is accepted, because an existing sink
     continues to run. ``stored`` is STORED or STORED_IN_LIST if the statement accepts VALIDATE.
     """
+    require_usable(target, f'the target of sink "{name}"', span, options)
     if target.error is not None:
         raise no_answer(
             f'the target of sink "{name}"', target.error, span, options=options, stored=stored,

@@ -13,6 +13,7 @@ from rw_sql.model.split_status import EXPIRED, OK, identity_status
 from rw_sql.runtime.backfill.remaining import plan_remaining
 from rw_sql.runtime.backfill.staging_table import held_spans, is_whole
 from rw_sql.runtime.jobs.log_terms import DIVERGED
+from rw_sql.runtime.jobs.startable import require_usable
 from rw_sql.runtime.support.failures import StalledError, cause_line
 from rw_sql.syntax.lexing.identifiers import sql_name
 
@@ -65,8 +66,7 @@ def require_readable(
     name: str, splits: Mapping[str, SplitHistory], upstream: Upstream, portions: tuple[BackfillChunk, ...]
 ) -> None:
     """Raises StalledError, with a remedy, if the upstream no longer has some of the offsets of ``portions``."""
-    if upstream.error is not None:
-        raise StalledError(f"UNREACHABLE {upstream.error}")
+    require_usable(upstream)
     again = f"REBUILD MATERIALIZED VIEW {sql_name(name)} starts again with the existing records"
     lost: dict[str, int] = {}
     for portion in portions:

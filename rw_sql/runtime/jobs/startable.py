@@ -15,16 +15,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamSplit
+    from rw_sql.connectors.sink import SinkLook
 
 DISCOVERING = "DISCOVERING"
 """The first word of the stall reason of a reader whose splits have not been listed yet."""
 
 
+def require_usable(look: Upstream | SinkLook) -> None:
+    """Raises StalledError if the upstream or target does not respond, or if the client refuses the value of an option,
+    which only a statement or the secret's backend can change."""
+    if look.refused_key is not None:
+        raise StalledError(f"{look.error}: {look.hint}", is_lasting=True)
+    if look.error is not None:
+        raise StalledError(f"UNREACHABLE {look.error}")
+
+
 def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
     """Raises StalledError if the upstream does not respond, lacks an object that the source names, or has no known
     splits yet."""
-    if upstream.error is not None:
-        raise StalledError(f"UNREACHABLE {upstream.error}")
+    require_usable(upstream)
     if upstream.missing:
         raise StalledError(f"MISSING {upstream.part} {', '.join(upstream.missing)}")
     if not splits:

@@ -30,6 +30,7 @@ from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.delta.rejected_rows import RejectedRows, discard_from, reason_of
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount
 from rw_sql.runtime.jobs.inputs import VERSION, input_frame, path_of, require_input
+from rw_sql.runtime.jobs.startable import require_usable
 from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
 from rw_sql.runtime.jobs.table_paths import with_remedy
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
@@ -68,8 +69,7 @@ _PROGRESS = '{"type":"struct","fields":[{"name":"batch","type":"long","nullable"
 
 def _require_target(look: SinkLook) -> None:
     """Raises StalledError if the target cannot accept rows now."""
-    if look.error is not None:
-        raise StalledError(f"UNREACHABLE {look.error}")
+    require_usable(look)
     if look.missing is not None:
         raise StalledError(f"MISSING {look.missing}")
     if look.misfit is not None:

@@ -28,6 +28,7 @@ from rw_sql.model.definitions import definition_of, source_columns
 from rw_sql.model.offset_ranges import same_incarnation
 from rw_sql.model.options import source_options, visible
 from rw_sql.model.startup import births_in_doubt
+from rw_sql.plan.checks.upstreams import require_usable
 from rw_sql.plan.queries.scan_bounds import ScanBounds, below, bounds_of, hull, narrowed
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
@@ -118,6 +119,7 @@ class SourceScan:
             return SourceScan(context=context, source=source, kind=kind, options={}, ranges={}, lives={})
         options = context.options_of(source, snapshot)
         upstream = look_anew(kind, options)
+        require_usable(upstream, f'the upstream of source "{source.name}"')
         if upstream.error is not None:
             raise _silent(source, upstream.error)
         if upstream.missing:

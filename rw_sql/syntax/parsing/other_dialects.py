@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SYNTAX_ERROR, UNSUPPORTED_TYPE, SqlError, near_names
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import literal, quoted
 from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, NUMBER, QUOTED, STRING, WORD
+from rw_sql.syntax.lexing.written_names import name_at, spelled, whole_names
 from rw_sql.syntax.parsing.actions.parts import joined
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ _FORMATS = frozenset({"CANAL", "DEBEZIUM", "MAXWELL", "PLAIN", "UPSERT"})
 @dataclass(frozen=True, slots=True)
 class _Place:
     """An unexpected token, the terminals that the grammar accepts in its place, and the other tokens of the
-    statement."""
+    statement, without EXPLAIN. A dotted name is one token."""
 
     token: Token
     accepted: set[str]
@@ -68,7 +70,7 @@ class _Place:
 
     def name(self, at: int, default: str = "a_name") -> str:
         """The name at position ``at`` after the token, as written; ``default`` if there is none."""
-        return self.after[at].text if at < len(self.after) else default
+        return name_at(self.after, at, default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,9 @@ def foreign_form(
     ``accepted`` are the terminals that the grammar accepts at this token. ``before`` and ``after`` are the statement's
     tokens that precede and follow it.
     """
-    place = _Place(token, accepted, before, after)
+    first, *rest = whole_names([token, *after])
+    opening = before[1:] if len(before) > 1 and before[0].upper == "EXPLAIN" else before
+    place = _Place(first, accepted, whole_names(opening), rest)
     for rule in _RULES:
         form = rule(place)
         if form is not None:
@@ -133,9 +137,9 @@ def _types(place: _Place) -> str | ForeignForm | None:
     if token.text == "(" and place.after and place.after[0].kind == NUMBER:
         return f"write {words[-1]} without ({place.after[0].text}): its precision cannot be set"
     if token.upper == "ARRAY" and place.follows(1) == ["<"]:
-        element = place.name(1) if place.follows(3)[2:] == [">"] else "INT"
-        message = "an array type is written element[], not ARRAY<element>"
-        return ForeignForm(hint=f"write {element}[]", message=message)
+        is_plain = place.follows(3)[2:] == [">"]
+        hint = f"write {place.name(1)}[]" if is_plain else "write [] after the element's type, such as INT[]"
+        return ForeignForm(hint=hint, message="an array type is written element[], not ARRAY<element>")
     if token.text == "<" and words[-1] == "MAP":
         plain = place.follows(4)[1::2] == [",", ">"]
         inner = f"{place.name(0)}, {place.name(2)}" if plain else "…, …"
@@ -169,18 +173,18 @@ def _materialize(place: _Place) -> str | ForeignForm | None:
             return ForeignForm(hint=hint, message=message, span=joined(place.before[-2].span, place.before[-1].span))
         case ["CREATE", "CONNECTION"], "TO":
             name = place.before[-1].text
-            hint = f"CREATE CONNECTION {name} WITH (type = '{kind.lower()}'{_KAFKA.get(kind, ', …')})"
+            hint = f"CREATE CONNECTION {name} WITH (type = '{kind.lower() or '…'}'{_KAFKA.get(kind, ', …')})"
             return ForeignForm(hint=hint, expected=_OF_CONNECTION)
         case ["CREATE", "SINK"], "INTO":
-            hint = f"write WITH (connector = '{kind.lower()}', …) FORMAT … ENCODE … instead of INTO …"
+            hint = f"write WITH (connector = '{kind.lower() or '…'}', …) FORMAT … ENCODE … instead of INTO …"
             return ForeignForm(hint=hint, expected=_OF_SINK)
         case _, "IN" if kind == "CLUSTER":
             group = place.name(1, "a_group")
             return f"omit IN CLUSTER {group}; WITH (resource_group = '{group}') before AS chooses the view's group"
         case ["CREATE", "SINK"], "ENVELOPE" if kind in ("UPSERT", "DEBEZIUM"):
-            return f"omit ENVELOPE {kind}, and write FORMAT {kind} ENCODE JSON"
+            return f"omit ENVELOPE {kind}, and write {_format(kind, words)}"
         case ["CREATE", *_], "ENVELOPE" if kind in ("UPSERT", "DEBEZIUM"):
-            return f"omit ENVELOPE {kind}, and write {_keyed_table(place.before)}FORMAT {kind} ENCODE JSON"
+            return f"omit ENVELOPE {kind}, and write {_keyed_table(place.before)}{_format(kind, words)}"
         case _, "ENVELOPE":
             return f"omit ENVELOPE {kind}"
     return None
@@ -192,17 +196,41 @@ def _is_from_system(place: _Place) -> bool:
     return from_ == ["FROM"] and place.token.kind == WORD and bool(named) and named[0].kind == WORD
 
 
+def _format(envelope: str, words: Sequence[str]) -> str:
+    """FORMAT … ENCODE … for an envelope, with the encoding of a statement with these words if the two are a pair."""
+    encode = next((after for word, after in pairwise(words) if word == "ENCODE"), "JSON")
+    if encode not in _PAIRS[envelope]:
+        encode = "JSON"
+    return f"FORMAT {envelope} ENCODE {encode}{_SCHEMAS.get(encode, '')}"
+
+
+_PAIRS = {"DEBEZIUM": ("AVRO", "JSON"), "UPSERT": ("AVRO", "JSON", "PROTOBUF")}
+_SCHEMAS = {"AVRO": " (schema.registry = '…')", "PROTOBUF": " (message = '…', schema.registry = '…')"}
+
+
 def _keyed_table(before: Sequence[Token]) -> str:
     """``CREATE TABLE name (first_column PRIMARY KEY) WITH (…) `` for the source or table that begins with these tokens;
     empty if it has a primary key."""
     words = [token.upper for token in before]
     if "PRIMARY" in words:
         return ""
-    listed = words.index("(") if "(" in words else len(words)
-    name = before[listed - 1].text if "(" in words else "a_table"
-    column, end = before[listed + 1 : listed + 3], words[listed + 3 : listed + 4]
-    first = " ".join(token.text for token in column) if end in ([","], [")"]) else "id INT"
-    return f"CREATE TABLE {name} ({first} PRIMARY KEY{', …' if end == [','] else ''}) WITH (…) "
+    named = 5 if words[2:5] == ["IF", "NOT", "EXISTS"] else 2
+    name = name_at(before, named, "a_table")
+    if words[named + 1 : named + 2] != ["("]:  # the columns are those of the schema
+        return f"CREATE TABLE {name} (*, PRIMARY KEY (id)) WITH (…) "
+    column: list[Token] = []
+    depth = 0
+    for token in before[named + 2 :]:
+        if not depth and token.text in (",", ")"):
+            break
+        depth += (token.text == "(") - (token.text == ")")
+        column.append(token)
+    more = ", …" if words[named + 2 + len(column) :][:1] == [","] else ""
+    if spelled(column) == "*":
+        return f"CREATE TABLE {name} (*, PRIMARY KEY (id){more}) WITH (…) "
+    kinds, is_free = [token.kind for token in column[:2]], all(token.upper != "NOT" for token in column)
+    first = spelled(column) if kinds in ([WORD, WORD], [QUOTED, WORD]) and is_free else "id INT"
+    return f"CREATE TABLE {name} ({first} PRIMARY KEY{more}) WITH (…) "
 
 
 _OF_CONNECTION = "WITH (…) after the connection's name"
@@ -245,7 +273,7 @@ def _operations(place: _Place) -> str | ForeignForm | None:
         case ["ALTER", kind, _, "SET"], "(":
             return _to_alter(kind, place.before[2].text)
         case ["ALTER", "SOURCE", _, *_], "INJECT":
-            listed = " ".join(other.text for other in place.after[2:-1]).replace(" ,", ",")
+            listed = spelled(place.after[2:-1])
             is_list = place.follows(2) == ["OFFSETS", "("] and place.after[-1].text == ")"
             return f"INJECT SOURCE OFFSETS {place.before[2].text} VALUES ({listed if is_list else _POSITION})"
         case ["DESCRIBE" | "DESC", "SOURCE"], _ if token.kind != END:
@@ -255,16 +283,13 @@ def _operations(place: _Place) -> str | ForeignForm | None:
         case ["DESCRIBE" | "DESC", "CONNECTION" | "SECRET" | "SINK" as kind], _ if token.kind != END:
             return f"{NEAR}SHOW CREATE {kind} {token.text}?"
         case ["REWIND", "SOURCE", _, "TO"], "EARLIEST" | "LATEST" | "TIMESTAMP" as target:
-            time = f" {place.name(0)}" if target == "TIMESTAMP" else ""
-            return _to_position(place.before[2].text, f"{target}{time}")
+            time = place.after[0].text if place.after and place.after[0].kind == STRING else "'2026-01-31 08:00'"
+            return _to_position(place.before[2].text, f"{target} {time}" if target == "TIMESTAMP" else target)
         case ["REWIND", "SOURCE", _, "TO"], _ if token.kind == STRING:
             return _to_position(place.before[2].text, f"TIMESTAMP {token.text}")
-        case ["WAIT"], first if token.kind == WORD:
-            name = place.name(0) if first == "FOR" else token.text
-            near = near_names(first, ("MATERIALIZED", "SINK", "TABLE"), most=1)
-            hint = f"write WAIT MATERIALIZED VIEW {name}, WAIT TABLE {name} or WAIT SINK {name}"
-            expected = "MATERIALIZED VIEW, TABLE, SINK or end of statement"
-            return ForeignForm(hint=f"{NEAR}{near[0]}?" if near else hint, expected=expected)
+        case ["WAIT"], _ if token.kind in (WORD, QUOTED):
+            hint = _to_wait([token, *place.after])
+            return ForeignForm(hint=hint, expected="MATERIALIZED VIEW, TABLE, SINK or end of statement")
         case ["FLUSH"], _ if token.kind in (WORD, QUOTED):
             return f"omit {token.text}: FLUSH waits for all views and sinks"
         case ["PAUSE" | "RESUME" as verb], "TABLE":
@@ -277,6 +302,27 @@ def _operations(place: _Place) -> str | ForeignForm | None:
     return None
 
 
+def _to_wait(tokens: Sequence[Token]) -> str:
+    """The hint for WAIT; ``tokens`` follow it."""
+    words = [token.upper for token in tokens]
+    at = 1 if words[0] == "FOR" else 0
+    near = near_names(words[at], _AWAITED, most=1) if len(words) > at + 1 and words[at] not in _AWAITED else []
+    if near:
+        return f"{NEAR}{near[0].replace('VIEW', 'MATERIALIZED VIEW')}?"
+    match words[at:]:
+        case ["SOURCE", *_]:
+            return "FLUSH waits for all views and sinks; WAIT MATERIALIZED VIEW a_view waits for one view"
+        case ["MATERIALIZED", "VIEW", *_]:
+            return f"write WAIT MATERIALIZED VIEW {name_at(tokens, at + 2, 'a_name')}"
+        case ["MATERIALIZED" | "VIEW", *_]:
+            return f"write WAIT MATERIALIZED VIEW {name_at(tokens, at + 1, 'a_name')}"
+        case ["SINK" | "TABLE" as kind, *_]:
+            return f"write WAIT {kind} {name_at(tokens, at + 1, 'a_name')}"
+    name = name_at(tokens, at, "a_name")
+    return f"write WAIT MATERIALIZED VIEW {name}, WAIT TABLE {name} or WAIT SINK {name}"
+
+
+_AWAITED = ("MATERIALIZED", "SINK", "TABLE", "VIEW")
 _POSITION = "'a_split' = 42"
 
 
@@ -296,11 +342,18 @@ def _unquoted_split(place: _Place) -> ForeignForm | None:
     is_listed = words[-1:] in (["("], [","]) and ("VALUES" in words or "SPLITS" in words)
     if not is_listed and words[-3:] != ["SKIP", "RECORD", "AT"]:
         return None
-    split, rest = token.text, list(place.after)
-    while rest and rest[0].start == token.start + len(split) and rest[0].text not in ("=", ",", ")"):
-        split += rest.pop(0).text
-    value = f" = {rest[1].text}" if len(rest) > 1 and rest[0].text == "=" else ""
-    return ForeignForm(hint=f"write the split in quotes: '{split}'{value}", expected="a split in quotes")
+    ends = [at for at, other in enumerate(place.after) if other.upper in ("=", ",", ")", "ON")]
+    end = ends[0] if ends else len(place.after)
+    parts = [token, *place.after[:end]]
+    if not is_listed and len(parts) > 1 and parts[-1].kind == NUMBER and parts[-2].end < parts[-1].start:
+        parts.pop()  # the record's offset
+    behind = list(place.after[end:])
+    values = [at for at, other in enumerate(behind) if other.text in (",", ")")]
+    given = behind[1 : values[0]] if values and behind[0].text == "=" else []
+    is_value = [other.kind for other in given if other.text != "-"] in ([NUMBER], [STRING], [WORD]) and len(given) < 3
+    value = f" = {spelled(given)}" if is_value else ""
+    hint = f"write the split in quotes: {literal(spelled(parts))}{value}"
+    return ForeignForm(hint=hint, expected="a split in quotes")
 
 
 _NAMED = r"(?:IF NOT EXISTS )?\S+(?: \. \S+)*"

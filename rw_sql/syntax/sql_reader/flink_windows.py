@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.syntax.lexing.tokens import STRING
+from rw_sql.syntax.lexing.tokens import STRING, WORD
+from rw_sql.syntax.lexing.written_names import name_at, whole_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,12 +40,13 @@ def table_call(tokens: Sequence[Token]) -> tuple[str, str] | None:
 
 def _arguments(tokens: Sequence[Token]) -> tuple[str, str, list[str]]:
     """The relation, the column and the intervals of a window function, with placeholders for what is not written."""
-    named = [token.text for token in tokens[:2] if token.upper != "TABLE"]
-    words = [token.upper for token in tokens]
-    at = words.index("DESCRIPTOR") if "DESCRIPTOR" in words else None
-    column = tokens[at + 2].text if at is not None and at + 2 < len(tokens) else "a_column"
+    merged = whole_names(tokens)
+    words = [token.upper for token in merged]
+    table = words.index("TABLE") + 1 if "TABLE" in words else 0
+    described = words.index("DESCRIPTOR") + 2 if "DESCRIPTOR" in words else -1
     sizes = []
-    for place, token in enumerate(tokens[:-2]):
-        if token.upper == "INTERVAL" and tokens[place + 1].kind == STRING:
-            sizes.append(f"{tokens[place + 1].value} {tokens[place + 2].text.lower()}")
-    return named[0] if named else "a_relation", column, sizes or ["10 minutes"]
+    for sign, size, unit in zip(merged, merged[1:], merged[2:], strict=False):
+        if sign.upper == "INTERVAL" and size.kind == STRING and unit.kind == WORD:
+            sizes.append(f"{size.value} {unit.text.lower()}")
+    relation, column = name_at(merged, table, "a_relation"), name_at(merged, described, "a_column")
+    return relation, column, sizes or ["10 minutes"]

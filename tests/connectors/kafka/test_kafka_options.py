@@ -109,8 +109,9 @@ def test_a_line_end_in_a_login_is_refused(key: str, value: str) -> None:
         with pytest.raises(OptionError) as caught:
             refuses(options)
         assert (caught.value.key, caught.value.message) == (key, message)
-    assert KAFKA.look(options, timeout=1).error == message
-    assert KafkaSink().look(options, None, timeout=1).error == message
+    for look in (KAFKA.look(options, timeout=1), KafkaSink().look(options, None, timeout=1)):
+        assert (look.refused_key, look.error) == (key, message)
+        assert "on one line" in (look.hint or "")
 
 
 def test_kerberos_becomes_a_jaas_line() -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
-from rw_sql.runtime.jobs.startable import require_incarnations, require_readable, require_same, require_splits
+from rw_sql.connectors.sink import SinkLook
+from rw_sql.runtime.jobs.startable import (
+    require_incarnations,
+    require_readable,
+    require_same,
+    require_splits,
+    require_usable,
+)
 from rw_sql.runtime.support.failures import StalledError
 
 
@@ -79,3 +86,15 @@ def test_what_may_come_is_waited_for(splits: tuple[str, ...], seen: Upstream, re
     with pytest.raises(StalledError) as raised:
         require_splits(splits, seen)
     assert (raised.value.reason, raised.value.is_final) == (reason, False)
+
+
+@pytest.mark.parametrize("look", [Upstream, SinkLook])
+def test_a_refused_property_is_not_a_silent_upstream(look: type[Upstream] | type[SinkLook]) -> None:
+    """Nothing was asked, so the job must not be retried as one whose upstream is down."""
+    with pytest.raises(StalledError) as raised:
+        require_usable(look(error='property "k" contains a line end', refused_key="k", hint="write k on one line"))
+    assert raised.value.reason == 'property "k" contains a line end: write k on one line'
+    assert raised.value.is_lasting
+    with pytest.raises(StalledError) as raised:
+        require_usable(look(error="no answer within 8 s"))
+    assert (raised.value.reason, raised.value.is_lasting) == ("UNREACHABLE no answer within 8 s", False)

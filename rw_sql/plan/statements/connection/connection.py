@@ -51,7 +51,14 @@ from rw_sql.model.options import (
 from rw_sql.plan.checks.columns import is_validated, require_columns, without_switch
 from rw_sql.plan.checks.sinks import check_sink_options
 from rw_sql.plan.checks.sources import check_source, require_secret
-from rw_sql.plan.checks.upstreams import STORED, STORED_IN_LIST, no_answer, require_target, require_upstream
+from rw_sql.plan.checks.upstreams import (
+    STORED,
+    STORED_IN_LIST,
+    no_answer,
+    require_target,
+    require_upstream,
+    require_usable,
+)
 from rw_sql.plan.effects.connection_impact import another_target, differences, effect_on, may_move, spell
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.preview_text import render_preview
@@ -203,6 +210,7 @@ def _require_answer(
             require_upstream(upstream, name, span, kind="connection", options=options, stored=stored)
         return
     target = inspector.upstreams.look_at_target(connection_sink(kind), planned, None)
+    require_usable(target, f'the target of connection "{name}"', span, options)
     if target.error is not None:
         raise no_answer(
             f'the target of connection "{name}"', target.error, span, options=options, stored=stored,

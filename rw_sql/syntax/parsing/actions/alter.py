@@ -137,8 +137,10 @@ def _settable(kind: str, parameter: Token, values: tuple[ParameterValue, ...] | 
         known = one_of(parameter, settable, f"expected SCHEMA, CONFIG or {_upper(settable)} after SET")
     except SqlError as error:
         if kind == "SOURCE" and not (error.hint or "").startswith("did you mean"):
-            error.message = f'"{parameter.text}" is a property, not a parameter of SET'
-            error.hint = f"write UNSAFE SET ({parameter.text} = …) to change a property of WITH"
+            error.message = f'"{parameter.value}" is not a parameter of SET'
+            error.hint = _OTHER_CHANGES.get(
+                parameter.value.lower(), f"write UNSAFE SET ({parameter.text} = …) to change a property of WITH"
+            )
         raise
     if known.endswith(("rate_limit", "interval_ms")) and values is not None:
         first = values[0]
@@ -160,6 +162,13 @@ def _settable(kind: str, parameter: Token, values: tuple[ParameterValue, ...] | 
     if is_deferred and known not in _DEFERRABLE:
         raise SqlError(INVALID_OPTION, f"{known.upper()} cannot be deferred", span=parameter.span, hint="omit DEFERRED")
     return known
+
+
+_OTHER_CHANGES = {
+    "name": "write RENAME TO another_name to change the name",
+    "owner": "objects have no owners here: grant rights on the warehouse's folders",
+}
+"""Hints for words that ALTER SOURCE does not accept after SET."""
 
 
 def _upper(names: tuple[str, ...]) -> str:

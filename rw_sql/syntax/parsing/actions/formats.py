@@ -65,7 +65,7 @@ def require_format(
                 hint=f"omit FORMAT, or write FORMAT {fixed[0]} ENCODE {fixed[1]}",
             )
     elif given is None and connector not in _FREE:
-        _refuse_format_property(options)
+        _refuse_format_property(options, is_source=is_source)
         raise SqlError(
             SYNTAX_ERROR,
             "expected description of the format",
@@ -76,17 +76,40 @@ def require_format(
 _FORMAT_KEYS = frozenset({"encode", "format", "value.format", "value_format"})
 """The properties that name the format in Flink SQL and ksqlDB."""
 
+_AVRO, _PROTOBUF = "AVRO (schema.registry = '…')", "PROTOBUF (message = '…', schema.location = '…')"
+_CLAUSES = {
+    "avro": ("PLAIN", _AVRO),
+    "avro-confluent": ("PLAIN", _AVRO),
+    "avro-debezium-registry": ("DEBEZIUM", _AVRO),
+    "avro-registry": ("PLAIN", _AVRO),
+    "bytes": ("PLAIN", "BYTES"),
+    "canal-json": ("CANAL", "JSON"),
+    "csv": ("PLAIN", "CSV"),
+    "debezium-avro-confluent": ("DEBEZIUM", _AVRO),
+    "debezium-json": ("DEBEZIUM", "JSON"),
+    "delimited": ("PLAIN", "CSV"),
+    "json": ("PLAIN", "JSON"),
+    "maxwell-json": ("MAXWELL", "JSON"),
+    "parquet": ("PLAIN", "PARQUET"),
+    "proto-registry": ("PLAIN", "PROTOBUF (message = '…', schema.registry = '…')"),
+    "protobuf": ("PLAIN", _PROTOBUF),
+    "raw": ("PLAIN", "BYTES"),
+}
+"""The names of formats in Flink SQL and ksqlDB, and the words after FORMAT and ENCODE for the same records."""
 
-def _refuse_format_property(options: Iterable[Option]) -> None:
+
+def _refuse_format_property(options: Iterable[Option], *, is_source: bool) -> None:
     for option in options:
         if option.key in _FORMAT_KEYS and isinstance(option.value, TextValue):
-            word = option.value.text.upper()
-            is_known = word in ("AVRO", "BYTES", "CSV", "JSON", "PROTOBUF")
-            encode, written = (word, f"{option.key} = '{option.value.text}'") if is_known else ("JSON", option.key)
+            word = option.value.text
+            format, encode = _CLAUSES.get(word.lower(), ("…", "…"))
+            written = f"{option.key} = '{word}'" if word.lower() in _CLAUSES else option.key
+            is_of_tables = is_source and format not in ("PLAIN", "…")
+            more = "; this format needs CREATE TABLE with a PRIMARY KEY" if is_of_tables else ""
             raise SqlError(
                 SYNTAX_ERROR,
                 "the format is a clause, not a property",
-                hint=f"omit {written}, and write FORMAT PLAIN ENCODE {encode} after WITH (…)",
+                hint=f"omit {written}, and write FORMAT {format} ENCODE {encode} after WITH (…){more}",
                 span=option.key_place,
             )
 
