@@ -177,18 +177,24 @@ class SqlError(Exception):
         """
         if self.text is None:
             self.text = text
-            self.message = without_secrets_of(text, self.message)
-            self.args = (self.message,)
-            self.hint = None if self.hint is None else without_secrets_of(text, self.hint)
+            self._hide_secrets_of(text)
         if self.file is None:
             self.file = file
         return self
 
+    def _hide_secrets_of(self, text: str) -> None:
+        self.message = without_secrets_of(text, self.message)
+        self.args = (self.message,)
+        self.hint = None if self.hint is None else without_secrets_of(text, self.hint)
+
     def moved_into(self, script: str, start: int, line: int, column: int, file: str | None) -> SqlError:
         """Relocates this error from a single statement to its script.
 
-        ``line`` and ``column`` are the position of the statement's start.
+        ``line`` and ``column`` are the position of the statement's start. Unless the error was located in its
+        statement, asterisks replace the secrets of the script in the message and the hint.
         """
+        if self.text is None:
+            self._hide_secrets_of(script)
         inner = self.span or Span(start=0, end=1, line=1, column=1)
         shift = column - 1 if inner.line == 1 else 0
         self.span = Span(

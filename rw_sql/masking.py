@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -92,8 +93,26 @@ _OF_QUERIES = frozenset({
 })  # fmt: skip
 _BEFORE_OPTIONS = frozenset({"WITH", "SET", "OPTIONS"})
 _HARMLESS = frozenset({"TRUE", "FALSE", "NULL", "DEFAULT"})
+_SHOWN_KEYS = frozenset({
+    "aws.credentials.access_key_id", "aws.credentials.role.arn", "aws.credentials.role.external_id",
+    "azblob.credentials.account_name", "s3.credentials.access",
+})  # fmt: skip
+"""Properties whose names suggest a secret, but whose values are not secret. Messages show these values."""
+
+_KEY_FILE = re.compile(r"'(?:fs://|[/~]|\.\.?/)")
+"""Matches the beginning of the path of a file that contains a key."""
+
+_KEYWORDS = frozenset({
+    *_STARTS, *_OF_QUERIES, *_BETWEEN, *_BEFORE_CONTENT, *_OTHER_CHANGES, *_NO_KEYS, *_HARMLESS, "CONNECTION",
+    "CONNECTOR", "FOUND", "MATERIALIZED", "OFFSET", "OMIT", "PASSWORD", "PROPERTY", "REQUIRES", "SECRET", "SINK",
+    "SOURCE", "STATEMENT", "SUBSCRIPTION", "TOPIC", "USER", "VIEW", "WITH", "WRITE",
+})  # fmt: skip
+"""Words of messages that are never replaced, even if a secret is the same word."""
+
 _SHORTEST_CONTENT = 4
 _LONGEST_QUOTED = 40
+_KEPT = 4
+"""The number of texts whose secrets are cached: many errors may refer to the same script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +125,8 @@ class _Lexeme:
     text: str
     upper: str
     gap: str
+    is_open: bool = False
+    """True for a string without a closing quote."""
 
     @property
     def is_literal(self) -> bool:
@@ -147,7 +168,11 @@ def _lexemes(text: str) -> Iterator[_Lexeme]:
             end, kind = close + len(match["dollar"]) if close >= 0 else len(text), "string"
         if kind != "space":
             raw = text[position:end]
-            yield _Lexeme(position, end, kind, raw, raw.upper() if kind == "word" else raw, text[gap:position])
+            # A string without a closing quote would also contain what follows it.
+            longer = pattern.match(f"{raw} ") if kind == "string" and end == len(text) else None
+            is_open = longer is not None and longer.end() > len(raw)
+            upper = raw.upper() if kind == "word" else raw
+            yield _Lexeme(position, end, kind, raw, upper, text[gap:position], is_open)
             gap = gap if kind == "comment" else end
         if match[0] == ";":
             pattern = _pattern_at(text, end)
@@ -160,10 +185,12 @@ def _is_near(word: str, known: tuple[str, ...]) -> bool:
 
 
 class _Finder:
-    """Finds the secrets of a text. The result is in ``spans``."""
+    """Finds the secrets of a text. The result is in ``spans``. ``told`` are the spans whose contents messages about the
+    text must not show: without those in queries, and without values that are not secret."""
 
     def __init__(self, text: str, plain: Collection[str] | None) -> None:
         self.spans: list[tuple[int, int]] = []
+        self.told: list[tuple[int, int]] = []
         self._plain = plain
         every = list(_lexemes(text))
         quoted = [lexeme for lexeme in every if lexeme.kind in ("comment", "string")]
@@ -173,19 +200,39 @@ class _Finder:
                 for found in _ANY.finditer(comment.text):
                     self.spans.append((comment.start + found.start(2), comment.start + found.end(2)))
         self._read()
-        # A statement in a comment or string; or the quotes are not those that the statement's first words promise.
+        is_sure = self._are_quotes_sure()
         done = 0
         for lexeme in quoted:
             for begun in _STATEMENT.finditer(text, lexeme.start, lexeme.end):
-                if begun.start() >= done and (content := _CONTENT.match(text, begun.start())) is not None:
+                content = _CONTENT.match(text, begun.start(), lexeme.end if is_sure else len(text))
+                if begun.start() >= done and content is not None:
                     self.spans.append(content.span(2))
+                    self.told.append(content.span(2))
                     done = content.end()
+        parts = [(lexeme.start, lexeme.end) for lexeme in quoted] if is_sure else [(0, len(text))]
+        for pattern in (_TELLING, _EMBEDDED):
+            self.spans += [found.span(2) for part in parts for found in pattern.finditer(text, *part)]
+
+    def _are_quotes_sure(self) -> bool:
+        """False if a string has no closing quote, or touches a word.
+
+        In this case, the quotes are probably not those that the text's first words promise, or the text is prose with
+        an apostrophe, and a secret may extend over several lexemes.
+        """
+        for before, lexeme in pairwise([*self._lexemes, _END]):
+            opens = lexeme.text[:1] == "'" and before.kind == "word" and len(before.text) > 1
+            closes = before.is_literal and lexeme.kind == "word"
+            if before.is_open or ((opens or closes) and not lexeme.gap):
+                return False
+        return True
 
     def _at(self, at: int) -> _Lexeme:
         return self._lexemes[at] if 0 <= at < len(self._lexemes) else _END
 
-    def _hide(self, lexeme: _Lexeme) -> None:
+    def _hide(self, lexeme: _Lexeme, *, is_told: bool = True) -> None:
         self.spans.append((lexeme.start, lexeme.end))
+        if is_told:
+            self.told.append((lexeme.start, lexeme.end))
 
     def _read(self) -> None:
         at = 0
@@ -244,17 +291,20 @@ class _Finder:
             has_sign = False
         elif at == signs and key.upper == "SECRET" and self._at(at).text[:1] == '"':
             return at
+        name = self._key(signs - 1).lower()
+        is_file = name.endswith("client_key") and _KEY_FILE.match(self._at(at).text) is not None
+        is_told = not (in_query or name in _SHOWN_KEYS or is_file)
         if has_sign and not in_query and self._at(at).upper not in _HARMLESS:
-            return self._option_value(at)
+            return self._option_value(at, is_told=is_told)
         first = at
         while self._at(at).is_literal or (
             at > first and not self._at(at).gap and self._at(at).text not in (",", ")", ";", "")
         ):
-            self._hide(self._at(at))
+            self._hide(self._at(at), is_told=is_told)
             at += 1
         return at
 
-    def _option_value(self, at: int) -> int:
+    def _option_value(self, at: int, *, is_told: bool) -> int:
         """Hides everything up to the next option."""
         first, depth = at, 0
         while at < len(self._lexemes):
@@ -264,7 +314,7 @@ class _Finder:
             if at > first and lexeme.begins_line and not lexeme.is_literal:
                 break
             depth += (lexeme.text == "(") - (lexeme.text == ")")
-            self._hide(lexeme)
+            self._hide(lexeme, is_told=is_told)
             at += 1
         return at
 
@@ -335,16 +385,27 @@ def masked(text: str, *, plain: Collection[str] | None = None) -> str:
     literals with a password inside. Typing errors in these statements do not reveal their values. With ``plain``, the
     values of all other properties are masked too, except the properties in ``plain`` and those that are never secret.
     """
-    spans = _Finder(text, plain).spans
-    for pattern in (_TELLING, _EMBEDDED):
-        spans += [found.span(2) for found in pattern.finditer(text)]
+    return _masked(text, None if plain is None else frozenset(plain))
+
+
+@lru_cache(maxsize=_KEPT)
+def _masked(text: str, plain: frozenset[str] | None) -> str:
     pieces, position = [], 0
-    for start, end in sorted(spans):
+    for start, end in sorted(_secrets_in(text, plain)[0]):
         if end > position:
             begin = max(start, position)
             pieces += [text[position:begin], _stars(text[begin:end])]
             position = end
     return "".join([*pieces, text[position:]])
+
+
+@lru_cache(maxsize=_KEPT)
+def _secrets_in(
+    text: str, plain: frozenset[str] | None
+) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    """The ``spans`` and the ``told`` of a text."""
+    found = _Finder(text, plain)
+    return tuple(found.spans), tuple(found.told)
 
 
 def contains_password(value: str) -> bool:
@@ -359,17 +420,40 @@ def _stars(text: str) -> str:
 
 
 def without_secrets_of(statement: str, message: str) -> str:
-    """A message about a statement, in which asterisks replace the secrets that it quotes from the statement."""
-    forms = set()
-    for start, end in _Finder(statement, None).spans:
+    """A message about a statement, in which asterisks replace the secrets that it quotes from the statement.
+
+    A word that the statement also shows outside its secrets remains, and so does a keyword.
+    """
+
+    def hide(found: re.Match[str]) -> str:
+        text = found[0]
+        is_shown = text.upper() in _KEYWORDS or re.search(_word(text, "i"), masked(statement)) is not None
+        return text if is_shown else _stars(text)
+
+    pattern = _told_secrets(statement)
+    return message if pattern is None else pattern.sub(hide, message)
+
+
+@lru_cache(maxsize=_KEPT)
+def _told_secrets(statement: str) -> re.Pattern[str] | None:
+    """Matches the secrets of a statement in messages about the statement; None if the statement has no secret."""
+    patterns: dict[str, str] = {}
+    for start, end in _secrets_in(statement, None)[1]:
         raw = statement[start:end]
-        if not any(character.isalnum() for character in raw):
+        if len(raw) < 2 or not any(character.isalnum() for character in raw):
             continue
-        forms |= {raw, raw.partition("\n")[0][:_LONGEST_QUOTED]}
         content = raw.strip("'\"")
+        # Messages may show an unquoted word in lower case.
+        flags = "i" if content == raw else ""
+        for form in (raw, raw.partition("\n")[0][:_LONGEST_QUOTED]):
+            patterns[form] = _word(form, flags)
         if content != raw and len(content) >= _SHORTEST_CONTENT:
-            forms |= {content, content.replace("''", "'")}
-    for form in sorted(forms, key=len, reverse=True):
-        edges = (r"(?<!\w)" if form[0].isalnum() else "", r"(?!\w)" if form[-1].isalnum() else "")
-        message = re.sub(re.escape(form).join(edges), lambda found: _stars(found[0]), message, flags=re.IGNORECASE)
-    return message
+            patterns |= {form: _word(form) for form in (content, content.replace("''", "'"))}
+    longest_first = sorted(patterns, key=len, reverse=True)
+    return re.compile("|".join(patterns[form] for form in longest_first)) if patterns else None
+
+
+def _word(form: str, flags: str = "") -> str:
+    """A pattern for a text that is not part of a longer word."""
+    before, after = r"(?<!\w)" if form[0].isalnum() else "", r"(?!\w)" if form[-1].isalnum() else ""
+    return f"{before}(?{flags}:{re.escape(form)}){after}"

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rw_sql import masking
+from rw_sql.cli.interface.error_report import error_as_json
 from rw_sql.cli.script.loading import hiding
-from rw_sql.errors import SqlError
-from rw_sql.masking import contains_password, masked, without_secrets_of
+from rw_sql.cli.script.report import RunReport, StatementRun
+from rw_sql.errors import UNDEFINED_COLUMN, Span, SqlError
+from rw_sql.masking import _SHOWN_KEYS, contains_password, masked, without_secrets_of
 from rw_sql.syntax import parse_statement, split_script
 
 
@@ -78,6 +85,8 @@ def test_the_value_of_a_telling_property_is_masked_in_any_form(value: str) -> No
         "DROP SECRET pw; SHOW SECRETS; ALTER SECRET pw OWNER TO ann; ALTER SECRET pw SET SCHEMA s",
         "CREATE SECRET pw WITH (backend = 'hashicorp_vault', path = 'a/b', field = 'c', addr = 'http://v:8200')",
         "CREATE SECRET needs a secret name",
+        "",
+        "-- only a comment, it's short",
         "set RW_SQL_SECRET_KEY to that key, or ALTER SECRET",
     ],
 )
@@ -95,7 +104,7 @@ def test_a_hidden_error_keeps_its_hint() -> None:
     with pytest.raises(SqlError) as caught:
         parse_statement(text)
     shown = caught.value.located(text).render()
-    assert "HINT: write one of AS, OWNER" in hiding([])(shown)
+    assert "HINT: write one of AS, OWNER" in hiding([]).values(shown)
 
 
 def test_an_error_that_quotes_a_secret_is_masked_by_the_statement() -> None:
@@ -111,6 +120,128 @@ def test_a_value_with_an_apostrophe_is_no_password() -> None:
     assert not contains_password("http://host/a?user=ann")
     assert contains_password("amqp://ann:hunter2@host")
     assert contains_password("jdbc:postgresql://host/d?password=hunter2")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT o.id FROM o\n  JOIN t ON t.id = o.id\n  AND t.token = upper(o.keyy) AND o.amout > 3",
+        "SELECT\n  api_key = upper(keyy) AS same, amout FROM o",
+    ],
+)
+def test_the_line_of_an_error_is_not_masked_as_a_statement(text: str) -> None:
+    start = text.index("amout")
+    line = text.count("\n", 0, start) + 1
+    span = Span(start, start + 5, line, start - text.rfind("\n", 0, start))
+    shown = SqlError(UNDEFINED_COLUMN, "no amout", span=span, hint="export RW_SQL_SECRET_KEY=$(openssl)").located(text)
+    assert "*" not in shown.render()
+    assert hiding([]).values(shown.render()) == shown.render()
+    assert text.splitlines()[-1].partition(" FROM")[0] in shown.render()
+    report = RunReport(
+        hide=hiding(["openssl"]),
+        statements=[StatementRun(file=None, line=1, column=1, text=text, status="failed", error=shown)],
+    )
+    for told in (report.as_json(), report.as_junit()):
+        assert "export RW_SQL_SECRET_KEY=$(*****)" in told
+    assert error_as_json(shown)["hint"] == "export RW_SQL_SECRET_KEY=$(openssl)"
+
+
+def test_an_error_that_moves_into_a_script_shows_no_secret_of_the_script() -> None:
+    error = SqlError(UNDEFINED_COLUMN, "found: 'hunter2'", hint="omit 'hunter2'")
+    moved = error.moved_into("ALTER SECRET pw AS 'hunter2'", 0, 1, 1, None)
+    assert "hunter2" not in moved.render()
+    assert "hunter2" not in str(moved.args)
+
+
+_STATEMENTS = [
+    "CREATE SECRET pw WITH (backend = 'meta') AS 'my-password';\n",
+    "ALTER SECRET pw AS 'a token';\n",
+    "CREATE SOURCE orders (id INT) WITH (connector = 'kafka', topic = 'the-secret', x = 'y');\n",
+    "CREATE SOURCE s WITH (url = 'amqp://a:hunter2@h', properties.sasl.password = 'hunter2' /* 'seed' */);\n",
+    "-- needs CREATE SECRET kafka_pw first\nCREATE MATERIALIZED VIEW v AS SELECT custmer FROM o;\n",
+    "/* the token */ SELECT 'my password', \"x\", 'y' FROM t WHERE t.secret = 'b';\n",
+    "ALTER SOURCE s SET (reason = 'see CREATE SECRET pw') -- AS it's\n;\n",
+    "SHOW SECRETS;\n",
+]
+
+
+@given(st.lists(st.sampled_from(_STATEMENTS), min_size=2, max_size=4))
+def test_each_statement_is_masked_as_if_it_stood_alone(statements: list[str]) -> None:
+    assert masked("".join(statements)) == "".join(map(masked, statements))
+
+
+def test_a_secret_that_ends_like_a_property_leaves_the_next_statement_legible() -> None:
+    first, second, _, fourth, fifth, sixth, seventh, _ = map(masked, _STATEMENTS)
+    assert first == "CREATE SECRET pw WITH (backend = 'meta') AS '***********';\n"
+    assert second == "ALTER SECRET pw AS '*******';\n"
+    assert "hunter2" not in fourth
+    assert fifth == _STATEMENTS[4]
+    assert sixth == _STATEMENTS[5].replace("'b'", "'*'")
+    assert seventh == _STATEMENTS[6]
+    assert masked(_STATEMENTS[2]) == _STATEMENTS[2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it can't reach 'amqp://ann:hunter2@h'",
+        "it's the password 'hunter2'",
+        "can't reach 'amqp://ann:hunter2@h': it isn't there",
+        "SET a = 'it\\'s'; CREATE SECRET pw AS 'hunter2'; SET b = 'dog\\'s'",
+        "-- my password = 'hunter2'\nSHOW x",
+    ],
+)
+def test_prose_with_an_apostrophe_reveals_no_secret(text: str) -> None:
+    assert "hunter2" not in masked(text)
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("CREATE SOURCE lake WITH (azblob.credentials.account_name = 'lake')", 'the upstream of source "lake"'),
+        ("ALTER SOURCE s SET (azblob.credentials.account_name = 'lake')", 'account "lake" does not exist'),
+        ("ALTER SOURCE s SET (aws.credentials.role.arn = 'arn:aws:iam::1:role/r')", "AssumeRole arn:aws:iam::1:role/r"),
+        ("ALTER SOURCE s SET (tls.client_key = 'fs:///etc/k.pem')", "No such file: fs:///etc/k.pem"),
+        ("SELECT * FROM o WHERE token = 'amount' AND amout > 3", 'did you mean "amount"?'),
+        ("CREATE SECRET pw AS 'secret'", 'secret "pw" exists; CREATE SECRET pw'),
+        ("ALTER SOURCE s SET (password = 'source')", 'source "s" does not exist'),
+        ("CREATE SOURCE s WITH (connector = 'kafka', password = 'kafka')", "the kafka connector"),
+        ("ALTER SOURCE s SET (password = 'Broker')", "the broker"),
+    ],
+)
+def test_a_message_shows_values_that_are_not_secret(statement: str, message: str) -> None:
+    assert without_secrets_of(statement, message) == message
+
+
+def test_a_message_does_not_show_a_key_in_place_of_its_file() -> None:
+    text = "ALTER SOURCE s SET (tls.client_key = '-----BEGIN hunter2')"
+    assert "hunter2" not in without_secrets_of(text, "No such file: -----BEGIN hunter2")
+
+
+def test_the_properties_that_messages_show_are_those_that_connectors_do_not_keep_secret() -> None:
+    options = {
+        key: option
+        for file in (Path(__file__).parents[1] / "sources").glob("*.toml")
+        for key, option in tomllib.loads(file.read_text(encoding="utf-8"))["options"].items()
+        if "*" in masked(f"{key.replace('*', 'a')} = 'x'") and option["doc"] != "Not supported."
+    }
+    assert {key for key, option in options.items() if not option.get("secret")} == _SHOWN_KEYS
+
+
+def test_the_secrets_of_a_script_are_searched_once_for_all_its_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    class Counted(masking._Finder):
+        def __init__(self, text: str, plain: Any) -> None:
+            made.append(text)
+            super().__init__(text, plain)
+
+    monkeypatch.setattr(masking, "_Finder", Counted)
+    text = "CREATE SECRET counted AS 'hunter2';\n" * 50
+    for line in range(1, 51):
+        error = SqlError(UNDEFINED_COLUMN, "found: hunter2", hint="omit it", span=Span(0, 6, line, 1))
+        assert "hunter2" not in error.located(text).render()
+    assert made == [text]
 
 
 _GAPS = st.sampled_from(

@@ -35,7 +35,6 @@ from rw_sql.errors import (
     UNDEFINED_OBJECT,
     SqlError,
 )
-from rw_sql.masking import masked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -163,7 +162,7 @@ def apply_command(
     def write_report(error: SqlError | None) -> None:
         if output == "json":
             reported = [_as_json(change, is_made=change in made) for change in plan.changes]
-            shown = None if error is None else error_as_json(error, masked)
+            shown = None if error is None else error_as_json(error)
             _print_json({"warehouse": location.uri, "changes": reported, "error": shown})
 
     try:

@@ -35,17 +35,18 @@ def report_error(error: SqlError) -> None:
 
     print_error(error.render())
     if _output.get() == "json" and not isinstance(error, OutputError):
-        sys.stdout.write(json.dumps({"error": error_as_json(error, masked)}, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps({"error": error_as_json(error)}, ensure_ascii=False) + "\n")
 
 
-def error_as_json(error: SqlError, hide: Callable[[str], str]) -> dict[str, Any]:
-    """An error for JSON. ``hide`` replaces secrets with asterisks."""
+def error_as_json(error: SqlError, hide: Callable[[str], str] = str) -> dict[str, Any]:
+    """An error for JSON. ``hide`` replaces the secrets that are not in the error's statement, such as the values of
+    variables, with asterisks."""
     return {
         "code": error.code,
         "sqlstate": error.sqlstate,
         "message": hide(error.message),
         "hint": None if error.hint is None else hide(error.hint),
-        "detail": None if error.detail is None else hide(error.detail),
+        "detail": None if error.detail is None else hide(masked(error.detail)),
         "file": error.file,
         "line": error.line,
         "column": error.column,

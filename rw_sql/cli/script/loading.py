@@ -59,15 +59,15 @@ def load_scripts(
     files: Iterable[str],
     variables: Mapping[str, str],
     environment: Callable[[str], Mapping[str, str]] | None = None,
-) -> tuple[list[Script], Callable[[str], str]]:
+) -> tuple[list[Script], SecretHider]:
     """Loads the scripts in ``files`` (``-`` is standard input).
 
     Variables that a file sets are available in the files that follow it.
 
     ``environment`` returns the variables of a file's environment. If ``environment`` is given, ``${name}`` is replaced
-    too, with the values of these variables and of ``variables``. The second result is a function that hides the values
-    of variables whose names suggest that they are secret. Raises SqlError if a file cannot be read, a variable is not
-    set, or a backslash command is wrong.
+    too, with the values of these variables and of ``variables``. The second result hides the values of variables whose
+    names suggest that they are secret. Raises SqlError if a file cannot be read, a variable is not set, or a backslash
+    command is wrong.
     """
     scripts = []
     known = dict(variables)
@@ -87,21 +87,31 @@ def _secrets(variables: Mapping[str, str]) -> Iterable[str]:
     return (value for name, value in variables.items() if value and _TELLING.search(name))
 
 
-def hiding_of(variables: Mapping[str, str]) -> Callable[[str], str]:
-    """A function that replaces the secrets in a string with asterisks, including the values of all ``variables`` whose
-    names suggest a secret."""
+def hiding_of(variables: Mapping[str, str]) -> SecretHider:
+    """Hides the values of all ``variables`` whose names suggest a secret."""
     return hiding(_secrets(variables))
 
 
-def hiding(secrets: Iterable[str]) -> Callable[[str], str]:
-    """A function that replaces secrets in a string with asterisks: the given secrets, and the secrets in the statements
-    that the string contains."""
+def hiding(secrets: Iterable[str]) -> SecretHider:
+    """Hides the given secrets, and the secrets in statements."""
     # Longer values are replaced first, because they may contain shorter ones.
     values = sorted({form for secret in secrets for form in (secret, secret.replace("'", "''"))}, key=len, reverse=True)
-    pattern = re.compile("|".join(map(re.escape, values))) if values else None
+    return SecretHider(re.compile("|".join(map(re.escape, values))) if values else None)
 
-    def hide(text: str) -> str:
-        text = masked(text)
-        return pattern.sub(_HIDDEN, text) if pattern is not None else text
 
-    return hide
+@dataclass(frozen=True, slots=True)
+class SecretHider:
+    """Replaces secrets with asterisks. ``secrets`` matches the secret values of variables; None if there are none.
+
+    A call hides these values, and also the secrets in the statements that the text contains.
+    """
+
+    secrets: re.Pattern[str] | None
+
+    def __call__(self, text: str) -> str:
+        return self.values(masked(text))
+
+    def values(self, text: str) -> str:
+        """Hides only the values of variables. For the texts of a SqlError, which are free of the secrets of its
+        statement: they may look like an incomplete statement, in which the end of a secret cannot be found."""
+        return self.secrets.sub(_HIDDEN, text) if self.secrets is not None else text

@@ -15,8 +15,7 @@ from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED, 
 from rw_sql.cli.reports.junit import Case, Suite, render_junit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from rw_sql.cli.script.loading import SecretHider
     from rw_sql.errors import SqlError
     from rw_sql.session.results import Values
 
@@ -50,7 +49,7 @@ def status_of(error: SqlError) -> Status:
 class RunReport:
     """The results of a run so far. ``hide`` replaces secrets with asterisks."""
 
-    hide: Callable[[str], str]
+    hide: SecretHider
     is_dry: bool = False
     started: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
     seconds: float = 0.0
@@ -111,7 +110,7 @@ class RunReport:
             "has_more": result is not None and result.has_more,
             "plan": None if run.plan is None else [self.hide(line) for line in run.plan],
             "needs_confirmation": run.needs_confirmation,
-            "error": None if run.error is None else error_as_json(run.error, self.hide),
+            "error": None if run.error is None else error_as_json(run.error, self.hide.values),
         }
 
     def as_junit(self) -> str:
@@ -136,8 +135,8 @@ class RunReport:
             case,
             outcome="error" if run.status == "refused" else "failure",
             kind=run.error.code,
-            message=f"{run.error.code}: {self.hide(run.error.message)}",
-            text=self.hide(run.error.render()),
+            message=f"{run.error.code}: {self.hide.values(run.error.message)}",
+            text=self.hide.values(run.error.render()),
         )
 
 

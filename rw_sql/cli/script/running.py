@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rw_sql.cli.script.loading import Script
+    from rw_sql.cli.script.loading import Script, SecretHider
     from rw_sql.cli.terminal.status_line import Progress
     from rw_sql.session.attach import Attached, Question
     from rw_sql.session.results import Values
@@ -53,7 +53,7 @@ class RunOptions:
     output: str = "text"
 
 
-def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[str], str]) -> RunReport:
+def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: SecretHider) -> RunReport:
     """Runs the scripts in the order given, and prints each result and error as soon as it is known. Unless
     ``keeps_going`` is set, the run stops at the first error. The report contains this error."""
     is_text = options.output == "text"
@@ -271,7 +271,7 @@ class ScriptRun:
 
     def _tell(self, error: SqlError) -> None:
         if self._transcript is not None:
-            print_error(self._report.hide(error.render()))
+            print_error(self._report.hide.values(error.render()))
 
     def _say(self, text: str) -> None:
         if self._transcript is not None:

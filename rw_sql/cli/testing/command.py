@@ -84,7 +84,7 @@ def run_test_command(
             print_error(str(wrong))
         _write_report(TestReport(outcomes=[wrong.outcome for wrong in unusable], seconds=0.0), output)
         raise typer.Exit(UNUSABLE)
-    hide = hiding_of(known)
+    hide = hiding_of(known).values
     console = console_for() if output == "text" else console_for(sys.stderr)
 
     def tell(outcome: TestOutcome) -> None:

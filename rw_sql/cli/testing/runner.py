@@ -22,6 +22,7 @@ from rw_sql.cli.testing.outcome import MismatchError, NothingToRunError, TestOut
 from rw_sql.cli.testing.slt_file import read_records, rewritten, topics_of
 from rw_sql.cli.testing.unit_file import SQL_END, YAML_ENDS, read_unit_file
 from rw_sql.errors import SqlError
+from rw_sql.masking import masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -228,7 +229,7 @@ class Bench:
             return _outcome(test, "skipped", started, str(error))
         except Exception as error:  # noqa: BLE001 - an error of one test must not end the others and their report
             told = f"{type(error).__name__}: {error}".partition("\n")[0]
-            return _outcome(test, "error", started, told, traceback.format_exc(), notes=notes)
+            return _outcome(test, "error", started, masked(told), masked(traceback.format_exc()), notes=notes)
         return _outcome(test, "passed", started, notes=notes, recorded=recorded)
 
     def _run_slt(self, test: SltTest, attached: Attached, folder: Path, notes: list[str]) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
 from rw_sql.connectors.support.private_files import SecretText
+from rw_sql.masking import SECRET_WORDS, contains_password
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -21,6 +22,15 @@ _HEADER = re.compile(r"(\b(?:invalid|illegal)\b[^\n]*?\bheader value\b).*", re.I
 _SHORTEST_KNOWN = 8
 """The minimum length of the secrets that are replaced in messages of any origin. A shorter secret may be an ordinary
 word."""
+
+_SHORTEST_WORD = 4
+"""The minimum length of the secrets that are replaced wherever they are a word of a message."""
+
+_BEFORE_SECRET = rf"((?i:{SECRET_WORDS})\w*['\"]?\s*[=:]\s*b?['\"]?|//[^\s/:@]*:(?=[^\s/@]+@))"
+"""Matches what precedes the value of a secret in a message: the name of a property, or the user in an address."""
+
+_USERS_KEY = re.compile(r"(?:^|[._])(?:user|username|access|access[._]key|access_key_id|account_name|client_id)$")
+"""Properties whose values are no secret, even if a statement reads them from a SECRET object."""
 
 _known: set[str] = set()
 _lock = threading.Lock()
@@ -36,42 +46,65 @@ def without_secrets(message: str, options: Mapping[str, str], keys: Collection[s
     """A message in which ``[secret]`` replaces the values of ``options`` that are secrets or belong to ``keys``.
 
     The values are found with and without white space at their ends, and also as Python writes strings and bytes, and
-    as URLs contain them.
+    as URLs contain them. A value of fewer than four characters is replaced only after the name of a property or in the
+    user part of an address, and so is a value that is also a word in an option that is not secret, such as the host.
     """
-    return _without(message, (value for key, value in options.items() if isinstance(value, SecretText) or key in keys))
+    secrets = {value for key, value in options.items() if isinstance(value, SecretText) or key in keys}
+    shown = (value for key, value in options.items() if not (isinstance(value, SecretText) or key in keys))
+    return _without(message, secrets, _words(shown))
 
 
-def remember_secret(value: str) -> SecretText:
-    """Marks a value as secret, so that :func:`without_known_secrets` replaces it in the messages of this process."""
-    if len(value.strip()) >= _SHORTEST_KNOWN:
-        with _lock:
-            _known.add(value)
-    return SecretText(value)
+def remember_secrets(options: Mapping[str, str], names: Collection[str] = ()) -> None:
+    """Remembers the secrets in ``options``, so that :func:`without_known_secrets` replaces them in the messages of this
+    process.
+
+    A secret of fewer than eight characters is not remembered, because it may be an ordinary word. Neither is a user's
+    name, a word in an option that is not secret, one of ``names``, nor the value of an option without a name.
+    """
+    secrets = {
+        value for key, value in options.items() if key and isinstance(value, SecretText) and not _USERS_KEY.search(key)
+    }
+    if not secrets:
+        return
+    shown = {*names, *_words(value for value in options.values() if not isinstance(value, SecretText))}
+    with _lock:
+        _known.update(
+            value for value in secrets if len(value.strip()) >= _SHORTEST_KNOWN and value.strip() not in shown
+        )
 
 
 def without_known_secrets(message: str) -> str:
-    """A message in which ``[secret]`` replaces all secrets that this process has read for options.
+    """A message in which ``[secret]`` replaces all secrets that this process remembers.
 
-    Secrets of fewer than eight characters remain, and so does a secret inside a longer word, because a word of the
-    message may equal a secret by chance.
+    A secret inside a longer word remains, because a word of the message may equal a secret by chance.
     """
     with _lock:
         known = tuple(_known)
-    return _without(message, known, whole=True)
+    return _without(message, known)
 
 
-def _without(message: str, secrets: Iterable[str], *, whole: bool = False) -> str:
+def _words(values: Iterable[str]) -> set[str]:
+    """The words of values that are shown, such as the parts of an address. Values with a password are left out."""
+    shown = [value for value in values if not contains_password(value)]
+    return {*shown, *(word for value in shown for word in re.findall(r"\w+", value))}
+
+
+def _without(message: str, secrets: Iterable[str], shown: Collection[str] = ()) -> str:
     message = _HEADER.sub(r"\1: a credential contains a line break, or a blank at its beginning", message)
-    forms = {form for secret in secrets for form in _forms(secret)}
-    for form in sorted(forms, key=len, reverse=True):
+    patterns = {form: pattern for secret in secrets for form, pattern in _patterns(secret, shown).items()}
+    for form in sorted(patterns, key=len, reverse=True):
         if form in message:
-            pattern = rf"(?<!\w){re.escape(form)}(?!\w)" if whole else re.escape(form)
-            message = re.sub(pattern, HIDDEN, message)
+            message = re.sub(patterns[form], rf"\1{HIDDEN}", message)
     return message
 
 
-def _forms(secret: str) -> set[str]:
-    found = set()
+def _patterns(secret: str, shown: Collection[str]) -> dict[str, str]:
+    """The forms of a secret in messages, and the patterns that find them."""
+    patterns = {}
     for text in (secret, secret.strip()):
-        found |= {text, repr(text)[1:-1], repr(text.encode())[2:-1], quote(text, safe=""), quote_plus(text)}
-    return found - {""}
+        for form in (repr(text)[1:-1], repr(text.encode())[2:-1], quote(text, safe=""), quote_plus(text)):
+            patterns[form] = f"(){re.escape(form)}"
+        is_word = len(text) >= _SHORTEST_WORD and text not in shown
+        before = _BEFORE_SECRET if not is_word else r"()(?<!\w)" if text[:1].isalnum() else "()"
+        patterns[text] = before + re.escape(text) + (r"(?!\w)" if text[-1:].isalnum() else "")
+    return {form: pattern for form, pattern in patterns.items() if form}

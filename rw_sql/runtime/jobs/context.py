@@ -6,8 +6,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.support.messages import remember_secret
-from rw_sql.connectors.support.private_files import private_file
+from rw_sql.connectors.registry import connector_names
+from rw_sql.connectors.support.messages import remember_secrets
+from rw_sql.connectors.support.private_files import SecretText, private_file
 from rw_sql.errors import UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import DEFAULT_GROUP, SecretRecord
 from rw_sql.metastore.table import create_table
@@ -93,7 +94,9 @@ class Context:
         """The options, with the values of secrets in place of references to secrets. Raises SqlError if a secret cannot
         be read."""
         altered = {secret.id: secret for secret in candidates}
-        return {key: self._value(value, snapshot, altered) for key, value in options}
+        resolved = {key: self._value(value, snapshot, altered) for key, value in options}
+        remember_secrets(resolved, connector_names())
+        return resolved
 
     def _value(self, value: str | SecretReference, snapshot: Snapshot, altered: Mapping[int, SecretRecord]) -> str:
         if isinstance(value, str):
@@ -102,7 +105,7 @@ class Context:
         if not isinstance(secret, SecretRecord):
             raise SqlError(UNDEFINED_OBJECT, f'secret "{value.name}" does not exist', hint="SHOW SECRETS lists all")
         text = read_secret(secret)
-        return str(private_file(text)) if value.is_file else remember_secret(text)
+        return str(private_file(text)) if value.is_file else SecretText(text)
 
     def options_of(self, source: SourceRecord, snapshot: Snapshot) -> dict[str, str]:
         """A source's options, with the values of secrets in place of references to secrets."""

@@ -8,7 +8,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from rw_sql.connectors.support.messages import (
-    remember_secret,
+    remember_secrets,
     without_known_secrets,
     without_password,
     without_secrets,
@@ -52,9 +52,8 @@ def test_a_refused_header_is_not_shown(message: str) -> None:
 
 
 def test_the_secrets_that_were_read_are_in_no_message(caplog: pytest.LogCaptureFixture) -> None:
-    value = remember_secret("a-known-secret-value\n")
-    remember_secret("abc")
-    assert isinstance(value, SecretText)
+    value = SecretText("a-known-secret-value\n")
+    remember_secrets({"password": value, "jwt": SecretText("abc")})
     assert without_known_secrets("abc: a-known-secret-value") == "abc: [secret]"
     assert Failure(reason=f"{value!r} is wrong").reason == "'[secret]' is wrong"
     assert str(StalledError(f"no {value.strip()}")) == StalledError(f"no {value.strip()}").reason == "no [secret]"
@@ -65,3 +64,51 @@ def test_the_secrets_that_were_read_are_in_no_message(caplog: pytest.LogCaptureF
         log_error(logging.getLogger("rw_sql"), "job 1: failed", error)
     assert "Traceback" in caplog.text
     assert "known" not in caplog.text
+
+
+def test_a_password_that_is_an_ordinary_word_leaves_messages_legible() -> None:
+    options = {
+        "hostname": "postgres",
+        "database.name": "postgres",
+        "username": "postgres",
+        "password": SecretText("postgres"),
+    }
+    message = 'source "postgres_orders": database "postgres" at postgres:5432 refuses the login'
+    assert without_secrets(message, options) == message
+    assert (
+        without_secrets("postgres://postgres:postgres@h, password=postgres", options)
+        == "postgres://postgres:[secret]@h, password=[secret]"
+    )
+    assert without_secrets("kafka:9092/1 is not kafkas", {"password": SecretText("kafkas"), "host": "kafka:9092"}) == (
+        "kafka:9092/1 is not [secret]"
+    )
+
+
+def test_a_short_password_is_replaced_only_where_a_password_stands() -> None:
+    options = {"password": SecretText("db")}
+    assert without_secrets("the db at //ann:db@host, password = 'db'", options) == (
+        "the db at //ann:[secret]@host, password = '[secret]'"
+    )
+
+
+def test_a_password_inside_an_address_remains_a_secret() -> None:
+    options = {"url": "jdbc:postgresql://h/d?password=hunter22", "password": SecretText("hunter22")}
+    assert without_secrets("hunter22 is refused", options) == "[secret] is refused"
+
+
+def test_ordinary_words_are_not_remembered_as_secrets() -> None:
+    message = "rabbitmq: unshared of postgresql at somewhere: anonymous, unwatched"
+    remember_secrets(
+        {
+            "hostname": "postgresql.example",
+            "password": SecretText("postgresql"),
+            "username": SecretText("anonymous"),
+            "s3.credentials.access": SecretText("somewhere"),
+            "schema.registry.password": SecretText("rabbitmq"),
+        },
+        ("rabbitmq",),
+    )
+    remember_secrets({"": SecretText("unwatched")})
+    assert without_known_secrets(message) == message
+    remember_secrets({"jwt": SecretText("unshared")})
+    assert without_known_secrets("unshared, unshareds") == "[secret], unshareds"
