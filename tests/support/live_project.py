@@ -59,7 +59,7 @@ class LiveProject:
         0."""
 
         @contextmanager
-        def running(_warehouse: str | None, *, run_jobs: bool = True) -> Iterator[SparkSession]:
+        def running(_warehouse: str | None, *, run_jobs: bool = True, **_: object) -> Iterator[SparkSession]:
             assert run_jobs
             yield self.session.spark
 
