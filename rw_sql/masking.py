@@ -155,7 +155,7 @@ def _end_of_comment(text: str, start: int) -> int:
 
 
 def _lexemes(text: str) -> Iterator[_Lexeme]:
-    """The lexemes of a text, also the comments. The first words of each statement decide which quoting rules apply."""
+    """The lexemes of a text, including comments. The first words of each statement decide which quoting rules apply."""
     pattern, position, gap = _pattern_at(text, 0), 0, 0
     while position < len(text):
         match = pattern.match(text, position)

@@ -124,7 +124,7 @@ class KeyedTable:
     def tidy(self) -> None:
         """Folds the table even if only one row is replaced, and removes the files that the previous call replaced.
 
-        The second of two such calls therefore removes the text of all replaced rows from the disk. Does nothing if
+        After two calls, the disk therefore contains no row that was replaced before the first call. Does nothing if
         nothing was written since the previous call.
         """
         if not self._tending.acquire(blocking=False):

@@ -217,7 +217,7 @@ def _keeping(keep: str | None, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def rollback_command(
-    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view whose previous rows to restore.")],
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view that gets its previous rows back.")],
     warehouse: WarehouseOption = None,
     yes: Yes = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",

@@ -48,8 +48,8 @@ _STYLE = Style.from_dict(
 
 
 def is_complete(text: str) -> bool:
-    """True if the typed text is ready to run: it is empty, is a backslash command, or consists of statements that end
-    in ``;``."""
+    """True if the typed text is ready to run: it is empty, is a backslash command, is ``exit``, ``quit`` or ``help``,
+    or consists of statements that end in ``;``."""
     return text.strip().lower() in {"exit", "quit", "help"} or not is_open(text)
 
 

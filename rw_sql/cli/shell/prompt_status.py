@@ -32,7 +32,8 @@ class PromptStatus(StatusLine):
 
     @contextmanager
     def running(self, *, line_after: float = SHOWN_AFTER) -> Iterator[None]:
-        """A context manager that shows the status of its block, unless a program or a startup file runs."""
+        """A context manager that shows the status of its block, unless Python is running a script
+        or its startup file."""
         # Python sets sys.ps1 only after the startup file, which may have imported rw_sql.
         with super().running(line_after=line_after) if hasattr(sys, "ps1") else nullcontext():
             yield

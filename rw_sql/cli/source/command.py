@@ -308,7 +308,7 @@ def export_offsets(
         typer.Option(
             "--fragment",
             metavar="ID",
-            help="The reader whose offsets to export, such as mv-9:7. Needed only if the source is not shared.",
+            help="Export the offsets of this reader, such as mv-9:7. Needed only if the source is not shared.",
         ),
     ] = None,
     warehouse: WarehouseOption = None,

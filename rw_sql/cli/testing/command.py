@@ -27,8 +27,8 @@ def run_test_command(
         list[str],
         typer.Argument(
             metavar="PATHS",
-            help="Test files (*.slt, *.test.yaml, *.sqltest) or folders that contain them. FILE::NAME chooses unit "
-            "tests of a file.",
+            help="Test files (*.slt, *.test.yaml, *.sqltest) or folders that contain them. FILE::NAME selects "
+            "unit tests of a file by name; NAME may contain * and ?.",
         ),
     ],
     workers: Annotated[

@@ -357,9 +357,9 @@ class Sink:
         return left.slice(0, 0) if error.is_rest_written else left
 
     def _misfit(self, said: str) -> StalledError:
-        """The error for a target that does not accept rows any more. The reason in the error is that the target was
-        replaced, or the problem that a new check of the target finds. If the target was not replaced and the check
-        finds no problem, the reason is the target's message ``said``."""
+        """The error for a target that does not accept rows any more. If the target was replaced, this is the reason
+        in the error. Otherwise the target is checked again, and the problem that the check finds is the reason. If the
+        check finds no problem, the reason is the target's message ``said``."""
         options = self.context.resolve(self.spec.options, self.context.metastore.snapshot())
         try:
             _require_marks(self.context, self.spec, options)

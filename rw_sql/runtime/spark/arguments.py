@@ -1,4 +1,5 @@
-"""Passes the arguments of ``spark.sql`` to Spark, because Delta Lake's parser loses them on newer versions of Spark."""
+"""Makes Spark's analyzer replace the markers in a statement with the arguments of ``spark.sql``, because on newer
+versions of Spark, Delta Lake's parser loses the arguments."""
 
 from __future__ import annotations
 

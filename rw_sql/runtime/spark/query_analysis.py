@@ -139,7 +139,7 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
         if kind is not None:
             return QueryAnalysis(
                 refusal=f'column "{column.name}" is of type {kind.simpleString()}, which Delta Lake cannot store',
-                hint=f"CAST({column.name} AS STRING), or to another type that can be stored",
+                hint=f"write CAST({column.name} AS STRING), or cast it to another type that can be stored",
                 schema=schema,
             )
     with whole_texts(frame.sparkSession):

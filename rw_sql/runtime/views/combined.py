@@ -1,7 +1,8 @@
 """Views of groups whose state is the view's table: the groups of each batch are combined with the table's rows.
 
 The job's query returns each input row as a group of its own (:mod:`rw_sql.syntax.query.combined_groups`), so the query
-is computed row by row and has no state in the checkpoint. Arrow combines few rows, Spark many.
+is computed row by row and has no state in the checkpoint. Arrow
+combines them if there are few rows, and Spark if there are many.
 """
 
 from __future__ import annotations
