@@ -419,7 +419,8 @@ def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTab
         names = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in knowing)
         raise SqlError(
             DEPENDENTS_EXIST,
-            f'cannot rename column "{old}" of table "{table.name}": the name "{new}" may mean something else in {names}',
+            f'cannot rename column "{old}" of table "{table.name}": '
+            f'the name "{new}" may mean something else in {names}',
             span=statement.column_span,
             hint="choose another name; or save the definitions that SHOW CREATE shows, drop these objects, rename the "
             "column, and create them again",
