@@ -168,7 +168,7 @@ def login_misfit(options: Mapping[str, str]) -> OptionError | None:
     """
     for key in (_USER, _PASSWORD):
         if "\n" in options.get(key, "") or "\r" in options.get(key, ""):
-            hint = "ALTER SECRET … AS '…', on one line" if key == _PASSWORD else f"write {key} on one line"
+            hint = "ALTER SECRET a_secret AS '…', on one line" if key == _PASSWORD else f"write {key} on one line"
             return OptionError(INVALID_PROPERTY, f'property "{key}" contains a line end', key=key, hint=hint)
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_OBJECT, WRONG_KIND, SqlError
@@ -23,6 +24,13 @@ _TO_CHANGE = {
     "table": "SHOW CREATE TABLE {0} shows the upstream: change the records there; DROP TABLE {0} drops the table",
     "source": "SHOW CREATE SOURCE {0} shows the upstream: change the records there; DROP SOURCE {0} drops the source",
 }
+_TO_EMPTY = {
+    **_TO_CHANGE,
+    "source": (
+        "ALTER SOURCE {0} CONNECTOR WITH (log.retention = '7 days') drops old rows; DROP SOURCE {0} drops all rows"
+    ),
+}
+"""How to change the rows at a path of an object. A source's path has its log, which is not its upstream."""
 _TO_ALTER = {
     "materialized_view": "ALTER MATERIALIZED VIEW {0} AS SELECT … changes its columns",
     "table": "ALTER TABLE {0} ADD COLUMN a_column INT",
@@ -95,6 +103,11 @@ def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> Sql
     if record is None:
         message = f"{change.verb} cannot change {path}, because it belongs to rw_sql's warehouse"
         hint = "only rw_sql's statements change the warehouse: DROP SOURCE, DROP MATERIALIZED VIEW, DROP SINK"
+        if re.search(r"/rw_catalog/operations(?:/|$)", path):
+            hint = (
+                "do not change them: the operations are the warehouse's history; "
+                "SELECT * FROM rw_catalog.rw_operations WHERE is_unsafe filters them"
+            )
         return SqlError(WRONG_KIND, message, hint=hint, span=change.span)
     kind, name = spoken(record.kind), sql_name(record.name)
     is_upkeep = change.verb.split()[0] in _UPKEEP
@@ -103,8 +116,8 @@ def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> Sql
         f'{change.verb} cannot change {path}, because it contains the rows of {kind} "{record.name}"',
         hint=f"do not run {change.verb}: the job of {name} maintains its files"
         if is_upkeep
-        else _TO_CHANGE[record.kind].format(name)
-        if record.kind in _TO_CHANGE
+        else _TO_EMPTY[record.kind].format(name)
+        if record.kind in _TO_EMPTY
         else f"DROP {kind.upper()} {name} drops it",
         span=change.span,
     )

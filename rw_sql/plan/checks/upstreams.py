@@ -18,7 +18,7 @@ from rw_sql.errors import (
 )
 from rw_sql.model.definitions import option_text
 from rw_sql.syntax.lexing.identifiers import sql_name
-from rw_sql.syntax.statements import ConnectionValue, TextValue
+from rw_sql.syntax.statements import ConnectionValue, SecretValue, TextValue
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -92,8 +92,21 @@ def require_usable(
     ``what`` is the upstream or target. ``options`` are the options in the statement.
     """
     if look.refused_key is not None:
-        place = next((option.value_place for option in options if option.key == look.refused_key), span)
-        raise SqlError(INVALID_PROPERTY, f"{what} cannot be used: {look.error}", span=place, hint=look.hint)
+        listed = tuple(options)
+        fault, hint = look.error or "", look.hint
+        given = next((option for option in listed if option.key == look.refused_key), None)
+        shared = _connection(listed)
+        if given is not None:
+            span = given.value_place
+            if hint is not None and isinstance(given.value, SecretValue):
+                hint = hint.replace("ALTER SECRET a_secret", f"ALTER SECRET {sql_name(given.value.secret.key)}")
+        elif shared is not None:
+            span, named, name = shared.span, f'property "{look.refused_key}"', shared.connection.key
+            fault = fault.replace(named, f'{named} of connection "{name}"')
+            what_is_there = "secret" if hint is not None and "ALTER SECRET" in hint else "property"
+            more = f"; {hint}" if hint else ""
+            hint = f"SHOW CREATE CONNECTION {sql_name(name)} shows the {what_is_there}{more}"
+        raise SqlError(INVALID_PROPERTY, f"{what} cannot be used: {fault}", span=span, hint=hint)
 
 
 def _missing_hint(upstream: Upstream, named: Collection[str]) -> str:
@@ -114,6 +127,11 @@ def _bootstrap(options: Iterable[Option]) -> str:
     """The brokers that a statement names, for a shell command that a hint suggests."""
     found = (option_text(option.value) for option in options if option.key == "properties.bootstrap.server")
     return next(found, "HOST:PORT")
+
+
+def _connection(options: Iterable[Option]) -> ConnectionValue | None:
+    """The connection that a statement names."""
+    return next((option.value for option in options if isinstance(option.value, ConnectionValue)), None)
 
 
 def no_answer(
@@ -172,15 +190,23 @@ def unreachable(reason: str) -> str:
 
 
 def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | None:
-    """The end of the message, and the hint, if a Kafka broker that the statement names responds, but sends clients
-    to an address at which nothing responds; None for any other reason."""
+    """The end of the message, and the hint, if a Kafka broker of the statement or its connection responds, but sends
+    clients to an address at which nothing responds; None for any other reason."""
     found = _NO_CONNECTION.match(reason) or _NO_HOST.match(reason)
     if found is None or found["broker"] == "bootstrap":
         return None
-    address, given = found["address"].rpartition("//")[2], _bootstrap(options)
-    if given == "HOST:PORT" or address in re.split(r"[\s,]+", given):
+    listed = tuple(options)
+    address, given = found["address"].rpartition("//")[2], _bootstrap(listed)
+    if given == "HOST:PORT":
+        shared = _connection(listed)
+        if shared is None:
+            return None
+        given = f'the brokers of connection "{shared.connection.key}" send'
+    elif address in re.split(r"[\s,]+", given):
         return None
-    message = f"cannot be used: {given} sends clients to {address}, which does not answer ({found['why'].lower()})"
+    else:
+        given = f"{given} sends"
+    message = f"cannot be used: {given} clients to {address}, which does not answer ({found['why'].lower()})"
     return message, f"start the broker at {address}, or correct its advertised.listeners"
 
 
@@ -195,11 +221,11 @@ def address_hint(options: Iterable[Option], otherwise: str, *, is_known: bool = 
             if not is_known:
                 return f"correct the host: {given}"
             return f"start the server at {option.value.text}, or correct the address: {given}"
-    name = next((option.value.connection for option in listed if isinstance(option.value, ConnectionValue)), None)
-    if name is not None:
+    shared = _connection(listed)
+    if shared is not None:
         is_of_kafka = any(option.key == "connector" and option_text(option.value) == "kafka" for option in listed)
         key = "properties.bootstrap.server = '…'" if is_of_kafka else "…"
-        written = sql_name(name.key)
+        written = sql_name(shared.connection.key)
         return (
             f"check that the server runs and its port is open; SHOW CREATE CONNECTION {written} shows the address, "
             f"and ALTER CONNECTION {written} SET ({key}) changes it"

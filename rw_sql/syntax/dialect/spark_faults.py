@@ -40,7 +40,7 @@ from rw_sql.syntax.lexing.tokens import span_of
 from rw_sql.syntax.near_statements import near_statement
 from rw_sql.syntax.parsing.script import unclosed_block, unclosed_bracket, unclosed_quote, without_strings
 from rw_sql.syntax.query import query_hints
-from rw_sql.syntax.query.clauses import relations_before
+from rw_sql.syntax.query.clauses import relations_before, result_clause
 from rw_sql.syntax.query.tables_read import parse_spark
 from rw_sql.syntax.sql_reader.words import WITHOUT_COMMA, missing_by, trailing_comma
 
@@ -110,10 +110,15 @@ def _column(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     if not near and read is not None:
         # In a clause such as ORDER BY, Spark accepts the columns of FROM, but proposes only those of the SELECT list.
         columns = [visible_names(known.columns(relation)) if relation else [] for relation in read]
-        others = list(dict.fromkeys([*others, *chain.from_iterable(columns)])) if all(columns) else []
+        selected, others = others, list(dict.fromkeys([*others, *chain.from_iterable(columns)])) if all(columns) else []
         near = near_names(name.lower(), others, most=1)
+        such = f", such as {selected[0]}," if selected else ""
+        unlisted = f"write a column of the SELECT list{such} or of a relation in FROM"
+    alone = result_clause(text, span.start) if span is not None and what == "column" and len(parts) == 1 else None
     if not near and not others and read is not None:
-        hint = "write a column of the SELECT list or of a relation in FROM"
+        hint = unlisted
+    elif not near and others and alone is not None:
+        hint = f"after {alone[0]}, {alone[1]} takes only columns of the SELECT list: {', '.join(others)}"
     elif near:
         hint = f'did you mean "{near[0]}"?'
     elif others:

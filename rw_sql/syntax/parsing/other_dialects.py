@@ -15,6 +15,7 @@ from rw_sql.syntax.lexing.identifiers import literal, quoted
 from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, NUMBER, QUOTED, STRING, WORD
 from rw_sql.syntax.lexing.written_names import name_at, spelled, whole_names
 from rw_sql.syntax.parsing.actions.parts import joined
+from rw_sql.syntax.parsing.generic_types import generic_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,9 +29,6 @@ NEAR = "did you mean "
 _USERS = "rw_sql has no users: access depends on the rights to the warehouse's files"
 OF_OTHERS = {
     **dict.fromkeys(("USER", "ROLE"), _USERS),
-    **dict.fromkeys(
-        ("SUBSCRIBE", "TAIL"), "SELECT * FROM a_view reads the rows; CREATE SINK … FROM a_view sends the changes"
-    ),
     "AGGREGATE": "register a function of your own in PySpark: spark.udf.register",
     "CLUSTER": "resource groups separate jobs: WITH (resource_group = 'a_group'); SHOW CLUSTER lists their owners",
     "FETCH": "there are no cursors: run the SELECT itself",
@@ -137,13 +135,12 @@ def _types(place: _Place) -> str | ForeignForm | None:
     if token.text == "(" and place.after and place.after[0].kind == NUMBER:
         return f"write {words[-1]} without ({place.after[0].text}): its precision cannot be set"
     if token.upper == "ARRAY" and place.follows(1) == ["<"]:
-        is_plain = place.follows(3)[2:] == [">"]
-        hint = f"write {place.name(1)}[]" if is_plain else "write [] after the element's type, such as INT[]"
+        written = generic_type([token, *place.after])
+        hint = f"write {written}" if written else "write [] after the element's type, such as INT[]"
         return ForeignForm(hint=hint, message="an array type is written element[], not ARRAY<element>")
     if token.text == "<" and words[-1] == "MAP":
-        plain = place.follows(4)[1::2] == [",", ">"]
-        inner = f"{place.name(0)}, {place.name(2)}" if plain else "…, …"
-        return ForeignForm(hint=f"write MAP({inner})", expected='"(" after MAP')
+        written = generic_type([place.before[-1], token, *place.after])
+        return ForeignForm(hint=f"write {written or 'MAP(…, …)'}", expected='"(" after MAP')
     if token.text == "<" and words[-1] == "ROW":
         return ForeignForm(
             hint="write STRUCT<…> instead of ROW<…>",
@@ -176,7 +173,7 @@ def _materialize(place: _Place) -> str | ForeignForm | None:
             hint = f"CREATE CONNECTION {name} WITH (type = '{kind.lower() or '…'}'{_KAFKA.get(kind, ', …')})"
             return ForeignForm(hint=hint, expected=_OF_CONNECTION)
         case ["CREATE", "SINK"], "INTO":
-            hint = f"write WITH (connector = '{kind.lower() or '…'}', …) FORMAT … ENCODE … instead of INTO …"
+            hint = _sink_into(kind, place)
             return ForeignForm(hint=hint, expected=_OF_SINK)
         case _, "IN" if kind == "CLUSTER":
             group = place.name(1, "a_group")
@@ -184,7 +181,12 @@ def _materialize(place: _Place) -> str | ForeignForm | None:
         case ["CREATE", "SINK"], "ENVELOPE" if kind in ("UPSERT", "DEBEZIUM"):
             return f"omit ENVELOPE {kind}, and write {_format(kind, words)}"
         case ["CREATE", *_], "ENVELOPE" if kind in ("UPSERT", "DEBEZIUM"):
-            return f"omit ENVELOPE {kind}, and write {_keyed_table(place.before)}{_format(kind, words)}"
+            format = _format(kind, words)
+            has_key_schema = "ENCODE AVRO" in format and "INCLUDE" not in words
+            keyed = " KEY ENCODE AVRO" if kind == "UPSERT" and has_key_schema else ""
+            table = _keyed_table(place.before, has_key_schema=has_key_schema)
+            of_key = ": the key's schema gives the primary key" if has_key_schema and "(*) " in table else ""
+            return f"omit ENVELOPE {kind}, and write {table}{format}{keyed}{of_key}"
         case _, "ENVELOPE":
             return f"omit ENVELOPE {kind}"
     return None
@@ -199,25 +201,42 @@ def _is_from_system(place: _Place) -> bool:
 def _format(envelope: str, words: Sequence[str]) -> str:
     """FORMAT … ENCODE … for an envelope, with the encoding of a statement with these words if the two are a pair."""
     encode = next((after for word, after in pairwise(words) if word == "ENCODE"), "JSON")
-    if encode not in _PAIRS[envelope]:
+    is_of_sink = words[:2] == ["CREATE", "SINK"]
+    if encode not in (_PAIRS_OF_SINKS if is_of_sink else _PAIRS)[envelope]:
         encode = "JSON"
     return f"FORMAT {envelope} ENCODE {encode}{_SCHEMAS.get(encode, '')}"
 
 
 _PAIRS = {"DEBEZIUM": ("AVRO", "JSON"), "UPSERT": ("AVRO", "JSON", "PROTOBUF")}
+_PAIRS_OF_SINKS = {**_PAIRS, "DEBEZIUM": ("JSON",)}
 _SCHEMAS = {"AVRO": " (schema.registry = '…')", "PROTOBUF": " (message = '…', schema.registry = '…')"}
 
 
-def _keyed_table(before: Sequence[Token]) -> str:
+def _sink_into(kind: str, place: _Place) -> str:
+    """The hint for CREATE SINK … INTO KAFKA and the like; ``kind`` is the word after INTO."""
+    words = place.follows(len(place.after))
+    shared = f", connection = {place.name(words.index('CONNECTION') + 1)}" if "CONNECTION" in words else ""
+    pairs = dict(pairwise(words))
+    envelope, encode = pairs.get("ENVELOPE", ""), pairs.get("FORMAT", "")
+    encode = encode if encode in _ENCODINGS else "…"
+    if envelope not in ("DEBEZIUM", "UPSERT"):
+        format = f"FORMAT … ENCODE {encode}"
+    else:
+        format = _format(envelope, [*place.words[:2], "ENCODE", encode])
+    return f"write WITH (connector = '{kind.lower() or '…'}'{shared}, …) {format} instead of INTO …"
+
+
+def _keyed_table(before: Sequence[Token], *, has_key_schema: bool) -> str:
     """``CREATE TABLE name (first_column PRIMARY KEY) WITH (…) `` for the source or table that begins with these tokens;
-    empty if it has a primary key."""
+    empty if it has a primary key. With ``has_key_schema``, a schema may give the primary key."""
     words = [token.upper for token in before]
     if "PRIMARY" in words:
         return ""
     named = 5 if words[2:5] == ["IF", "NOT", "EXISTS"] else 2
     name = name_at(before, named, "a_table")
+    all_columns = f"CREATE TABLE {name} (*) WITH (…) " if has_key_schema else ""
     if words[named + 1 : named + 2] != ["("]:  # the columns are those of the schema
-        return f"CREATE TABLE {name} (*, PRIMARY KEY (id)) WITH (…) "
+        return all_columns or f"CREATE TABLE {name} (*, PRIMARY KEY (id)) WITH (…) "
     column: list[Token] = []
     depth = 0
     for token in before[named + 2 :]:
@@ -227,7 +246,7 @@ def _keyed_table(before: Sequence[Token]) -> str:
         column.append(token)
     more = ", …" if words[named + 2 + len(column) :][:1] == [","] else ""
     if spelled(column) == "*":
-        return f"CREATE TABLE {name} (*, PRIMARY KEY (id){more}) WITH (…) "
+        return (not more and all_columns) or f"CREATE TABLE {name} (*, PRIMARY KEY (id){more}) WITH (…) "
     kinds, is_free = [token.kind for token in column[:2]], all(token.upper != "NOT" for token in column)
     first = spelled(column) if kinds in ([WORD, WORD], [QUOTED, WORD]) and is_free else "id INT"
     return f"CREATE TABLE {name} ({first} PRIMARY KEY{more}) WITH (…) "
@@ -270,6 +289,9 @@ def _operations(place: _Place) -> str | ForeignForm | None:
     if token.kind == STRING and words[-2:] == ["BACK", "BY"]:
         return f"write INTERVAL before {token.text}"
     match words, token.upper:
+        case [], "SUBSCRIBE" | "TAIL":
+            view = place.name(1 if place.follows(1) == ["TO"] else 0, "a_view")
+            return f"SELECT * FROM {view} reads the rows; CREATE SINK … FROM {view} sends the changes"
         case ["ALTER", kind, _, "SET"], "(":
             return _to_alter(kind, place.before[2].text)
         case ["ALTER", "SOURCE", _, *_], "INJECT":
@@ -351,8 +373,14 @@ def _unquoted_split(place: _Place) -> ForeignForm | None:
     values = [at for at, other in enumerate(behind) if other.text in (",", ")")]
     given = behind[1 : values[0]] if values and behind[0].text == "=" else []
     is_value = [other.kind for other in given if other.text != "-"] in ([NUMBER], [STRING], [WORD]) and len(given) < 3
-    value = f" = {spelled(given)}" if is_value else ""
-    hint = f"write the split in quotes: {literal(spelled(parts))}{value}"
+    value, what = f" = {spelled(given)}" if is_value else "", "the split"
+    if [other.text for other in given[:-1]] == ["-"] and words[:3] == ["INJECT", "SOURCE", "OFFSETS"]:
+        back = f"INJECT SOURCE OFFSETS {place.before[3].text} TO SHIFT {spelled(given)} moves back by {given[1].text}"
+        hint = f"write {literal(spelled(parts))} = 42: an offset is 0 or more; {back}"
+        return ForeignForm(hint=hint, expected="a split in quotes")
+    if len(given) > 1 and not is_value and all(one.end == other.start for one, other in pairwise(given)):
+        value, what = f" = {literal(spelled(given))}", "both"
+    hint = f"write {what} in quotes: {literal(spelled(parts))}{value}"
     return ForeignForm(hint=hint, expected="a split in quotes")
 
 

@@ -89,7 +89,7 @@ def relations_before(text: str, at: int) -> list[str] | None:
     clauses = [(found, word) for word in _CLAUSES if (found := _before(tokens, here, word)) is not None]
     clause, word = max(clauses, default=(0, ""))
     select = _before(tokens, clause, "SELECT") if word in _AFTER_FROM else None
-    if select is None or (word in _OF_RESULT and _is_result_alone(tokens, select)):
+    if select is None or (word in _OF_RESULT and _result_alone(tokens, select) is not None):
         return None
     start = next((place for place, _ in _outside(tokens, select + 1, frozenset({"FROM"}))), clause)
     named, depth = [], 0
@@ -101,10 +101,27 @@ def relations_before(text: str, at: int) -> list[str] | None:
     return named or [""]
 
 
-def _is_result_alone(tokens: Sequence[Token], select: int) -> bool:
-    """True if clauses such as ORDER BY can name only columns of the result: after DISTINCT and after UNION."""
-    is_distinct = [token.upper for token in tokens[select + 1 : select + 2]] == ["DISTINCT"]
-    return is_distinct or any(_before(tokens, select, word) is not None for word in _SET_OPERATIONS)
+def result_clause(text: str, at: int) -> tuple[str, str] | None:
+    """The reason why the clause at position ``at`` can name only columns of the result, such as ``DISTINCT``, and the
+    clause, such as ``ORDER BY``. None in other clauses."""
+    try:
+        tokens = [token for token in scan(text) if token.kind != END]
+    except SqlError:
+        return None
+    here = next((place for place, token in enumerate(tokens) if token.start >= at), len(tokens))
+    clauses = [(found, word) for word in _CLAUSES if (found := _before(tokens, here, word)) is not None]
+    clause, word = max(clauses, default=(0, ""))
+    select = _before(tokens, clause, "SELECT") if word in _OF_RESULT else None
+    reason = _result_alone(tokens, select) if select is not None else None
+    return None if reason is None else (reason, f"{word} BY")
+
+
+def _result_alone(tokens: Sequence[Token], select: int) -> str | None:
+    """DISTINCT or a set operation, after which clauses such as ORDER BY can name only columns of the result; None in
+    other queries."""
+    if [token.upper for token in tokens[select + 1 : select + 2]] == ["DISTINCT"]:
+        return "DISTINCT"
+    return next((word for word in _SET_OPERATIONS if _before(tokens, select, word) is not None), None)
 
 
 def _name_at(tokens: Sequence[Token]) -> str:

@@ -113,7 +113,9 @@ def test_each_refusal_names_the_statement_that_is_right(recorded: Callable[[Path
     told.append(rendered(catalog_refusal(change, "rw_catalog.rw_sources").located("DROP VIEW rw_catalog.rw_sources")))
     for text, path, of in (
         ("DELETE FROM delta.`/w/data/2/1`", "/w/data/2/1", found_object(world.snapshot, "totals")),
+        ("TRUNCATE TABLE delta.`/w/data/1/1`", "/w/data/1/1", found_object(world.snapshot, "s")),
         ("VACUUM '/w/rw_catalog/operations'", "/w/rw_catalog/operations", None),
+        ("VACUUM '/w/rw_catalog/objects'", "/w/rw_catalog/objects", None),
     ):
         (change,) = changed_names(text)
         assert change.is_path

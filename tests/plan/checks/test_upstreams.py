@@ -26,13 +26,14 @@ OVER_CONNECTION = (
     "CREATE SOURCE s (id INT) WITH (connector = 'kafka', connection = c, topic = 'orders') FORMAT PLAIN ENCODE JSON"
 )
 SINK = "CREATE SINK k FROM m WITH (connector = 'kafka', topic = 'ordrs', properties.bootstrap.server = 'b:9092')"
+SINK_OVER_CONNECTION = "CREATE SINK k FROM m WITH (connector = 'kafka', connection = c, topic = 'orders')"
 CONNECTION = "CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = 'no-such-host.invalid:9092')"
 LOGIN = "CREATE CONNECTION c WITH (type = 'kafka', properties.sasl.password = SECRET s)"
 REFUSED = "127.0.0.1:9999/bootstrap: Connect to ipv4#127.0.0.1:9999 failed: Connection refused"
 REFUSED_ELSEWHERE = "127.0.0.1:9999/1: Connect to ipv4#127.0.0.1:9999 failed: Connection refused"
 """The reason if the bootstrap server answers, and names this address for broker 1."""
 PASSWORD = "properties.sasl.password"
-LINE_END, ON_ONE_LINE = f'property "{PASSWORD}" contains a line end', "ALTER SECRET … AS '…', on one line"
+LINE_END, ON_ONE_LINE = f'property "{PASSWORD}" contains a line end', "ALTER SECRET a_secret AS '…', on one line"
 """The error and hint for a value that Kafka's clients refuse before they ask a broker."""
 UNKNOWN_HOST = (
     "no-such-host.invalid:9092/bootstrap: Failed to resolve 'no-such-host.invalid:9092': Name or service not known"
@@ -70,7 +71,7 @@ def test_the_caret_points_at_the_fault(recorded: Callable[[Path, str], None]) ->
         (SINK, SinkLook(error=REFUSED_ELSEWHERE)),
         (OVER_CONNECTION, Upstream(error=LINE_END, refused_key=PASSWORD, hint=ON_ONE_LINE)),
         (LOGIN, Upstream(error=LINE_END, refused_key=PASSWORD, hint=ON_ONE_LINE)),
-        (SINK, SinkLook(error=LINE_END, refused_key=PASSWORD, hint=ON_ONE_LINE)),
+        (SINK_OVER_CONNECTION, SinkLook(error=LINE_END, refused_key=PASSWORD, hint=ON_ONE_LINE)),
         (CONNECTION, Upstream(error=UNKNOWN_HOST)),
     )
     told = [f"{text}\n\n{rendered(refusal(text, look))}" for text, look in looks]

@@ -138,6 +138,12 @@ FAULTS: tuple[tuple[str, str, str, dict[str, str]], ...] = (
         {"objectName": "`zz`", "proposal": "`customer`"},
     ),
     (
+        "SELECT DISTINCT customer FROM totals ORDER BY amout",
+        "UNRESOLVED_COLUMN.WITH_SUGGESTION",
+        "amout",
+        {"objectName": "`amout`", "proposal": "`customer`"},
+    ),
+    (
         "SELECT customer FROM (SELECT * FROM totals) ORDER BY zz",
         "UNRESOLVED_COLUMN.WITH_SUGGESTION",
         "zz",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rw_sql.syntax.query.clauses import having_hint, relations_before
+from rw_sql.syntax.query.clauses import having_hint, relations_before, result_clause
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,19 @@ def test_a_query_that_is_not_tokens_gets_a_general_hint() -> None:
 )
 def test_relations_whose_columns_a_clause_after_from_may_name(query: str, relations: list[str] | None) -> None:
     assert relations_before(query, query.index("zz")) == relations
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("SELECT DISTINCT a FROM t ORDER BY zz", ("DISTINCT", "ORDER BY")),
+        ("SELECT DISTINCT a FROM t SORT BY zz", ("DISTINCT", "SORT BY")),
+        ("SELECT a FROM t UNION ALL SELECT a FROM u ORDER BY zz", ("UNION", "ORDER BY")),
+        ("SELECT a FROM t ORDER BY zz", None),
+        ("SELECT DISTINCT zz FROM t ORDER BY a", None),
+        ("SELECT DISTINCT a FROM t GROUP BY a HAVING zz > 1", None),
+        ("SELECT 'a ORDER BY zz", None),
+    ],
+)
+def test_clauses_that_may_name_only_columns_of_the_result(query: str, found: tuple[str, str] | None) -> None:
+    assert result_clause(query, query.index("zz")) == found

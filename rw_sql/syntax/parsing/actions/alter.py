@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import INVALID_OPTION, SYNTAX_ERROR, SqlError
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import quoted, sql_name
 from rw_sql.syntax.parsing.actions.columns import one_of
 from rw_sql.syntax.parsing.actions.parts import read_switches, refuse_twice
 from rw_sql.syntax.statements.alter import (
@@ -28,7 +28,7 @@ from rw_sql.syntax.statements.alter import (
     AlterSourceReset,
     AlterSwap,
 )
-from rw_sql.syntax.statements.common import NumberValue, Statement, WordValue
+from rw_sql.syntax.statements.common import NumberValue, Statement, TextValue, WordValue
 from rw_sql.syntax.statements.materialized_view import AlterMaterializedViewQuery
 from rw_sql.syntax.statements.source import AlterSourceUnsafeSet
 from rw_sql.syntax.statements.table import AlterTableUnsafeSet
@@ -138,9 +138,7 @@ def _settable(kind: str, parameter: Token, values: tuple[ParameterValue, ...] | 
     except SqlError as error:
         if kind == "SOURCE" and not (error.hint or "").startswith("did you mean"):
             error.message = f'"{parameter.value}" is not a parameter of SET'
-            error.hint = _OTHER_CHANGES.get(
-                parameter.value.lower(), f"write UNSAFE SET ({parameter.text} = …) to change a property of WITH"
-            )
+            error.hint = _other_change(parameter, values)
         raise
     if known.endswith(("rate_limit", "interval_ms")) and values is not None:
         first = values[0]
@@ -164,10 +162,19 @@ def _settable(kind: str, parameter: Token, values: tuple[ParameterValue, ...] | 
     return known
 
 
-_OTHER_CHANGES = {
-    "name": "write RENAME TO another_name to change the name",
-    "owner": "objects have no owners here: grant rights on the warehouse's folders",
-}
+def _other_change(parameter: Token, values: tuple[ParameterValue, ...] | None) -> str:
+    match parameter.value.lower():
+        case "name":
+            given = values[0].text if values and isinstance(values[0], WordValue | TextValue) else ""
+            return f"write RENAME TO {sql_name(given) if given else 'another_name'} to change the name"
+        case "owner":
+            return "objects have no owners here: grant rights on the warehouse's folders"
+    return (
+        "SET takes SOURCE_RATE_LIMIT, BARRIER_INTERVAL_MS or RESOURCE_GROUP; to change a property of WITH, write "
+        f"UNSAFE SET ({parameter.text} = …)"
+    )
+
+
 """Hints for words that ALTER SOURCE does not accept after SET."""
 
 

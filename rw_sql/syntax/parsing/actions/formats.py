@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SYNTAX_ERROR, UNKNOWN_PROPERTY, SqlError, near_names
@@ -73,6 +74,11 @@ def require_format(
         )
 
 
+_FORMATS = (
+    "FORMAT PLAIN ENCODE JSON after WITH (…) reads rows; for changes, write UPSERT, DEBEZIUM, MAXWELL or CANAL instead "
+    "of PLAIN"
+)
+_PLAIN_WORD = re.compile(r"[\w.-]{1,40}")
 _FORMAT_KEYS = frozenset({"encode", "format", "value.format", "value_format"})
 """The properties that name the format in Flink SQL and ksqlDB."""
 
@@ -106,10 +112,15 @@ def _refuse_format_property(options: Iterable[Option], *, is_source: bool) -> No
             written = f"{option.key} = '{word}'" if word.lower() in _CLAUSES else option.key
             is_of_tables = is_source and format not in ("PLAIN", "…")
             more = "; this format needs CREATE TABLE with a PRIMARY KEY" if is_of_tables else ""
+            if encode == "BYTES":
+                more = "; this format needs a single column, of type BYTEA"
+            hint = f"omit {written}, and write FORMAT {format} ENCODE {encode} after WITH (…){more}"
+            if format == "…" and _PLAIN_WORD.fullmatch(word):
+                hint = f"omit {option.key}: no FORMAT reads {word}; {_FORMATS}"
             raise SqlError(
                 SYNTAX_ERROR,
                 "the format is a clause, not a property",
-                hint=f"omit {written}, and write FORMAT {format} ENCODE {encode} after WITH (…){more}",
+                hint=hint,
                 span=option.key_place,
             )
 
