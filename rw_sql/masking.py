@@ -7,14 +7,23 @@ expressions also find the secrets in prose, comments and strings.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from rw_sql.masking_lexemes import (
+    END,
+    QUOTES,
+    Lexeme,
+    is_stray,
+    lexemes_of,
+    quoted_spans,
+    without_comment_signs,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
 SECRET_WORDS = "passw|pwd|secret|token|credential|jaas|jwt|nkey|key[._]pem|(?:private|client|account|api)[._]?key"
 """A pattern for words in the names of properties and variables whose values may be secret."""
@@ -49,24 +58,6 @@ _NO_KEYS = frozenset({"CHECKPOINT", "OFFSETS", "FILE", "REASON", "TABLE"})
 
 _SECRET_KEYS = frozenset({"backend", "name", "path", "field", "auth_method", "mount", "addr", "namespace"})
 """The options of CREATE SECRET, whose values are not secret."""
-
-_COMMENT = r"(?P<comment>--[^\n]*+|(?P<block>/\*))"
-_OTHERS = r"`(?:[^`]|``)*+`?|(?P<dollar>\$(?:[^\W\d]\w*+)?\$)|(?P<space>\s++)|(?P<word>[\w$]++)|."
-_OURS = re.compile(
-    rf"""{_COMMENT}|(?P<string>[eE]'(?:[^'\\]|\\.|'')*+'?|'(?:[^']|'')*+'?|"(?:[^"]|"")*+"?)|{_OTHERS}""", re.DOTALL
-)
-_SPARKS = re.compile(
-    rf"""{_COMMENT}|(?P<string>[rR]'[^']*+'?|[rR]"[^"]*+"?|'(?:[^'\\]|\\.|'')*+'?|"(?:[^"\\]|\\.|"")*+"?)|{_OTHERS}""",
-    re.DOTALL,
-)
-_COMMENT_EDGE = re.compile(r"/\*|\*/")
-_BLANK = r"(?:[\s\ufeff]++|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)"
-_OF_SPARK = re.compile(
-    rf"""{_BLANK}*+(?:(?:SELECT|WITH|INSERT|UPDATE|DELETE|MERGE|VALUES|FROM|CACHE|ADD|LIST|CALL|DECLARE|EXECUTE)\b
-    |CREATE{_BLANK}++(?:OR{_BLANK}++REPLACE{_BLANK}++)?+(?:(?:GLOBAL|TEMP|TEMPORARY){_BLANK}++)*+(?:VIEW|FUNCTION)\b)""",
-    re.VERBOSE | re.IGNORECASE,
-)
-"""Matches the first words of statements to which the quoting rules of Spark apply."""
 
 _TELLING_KEY = re.compile(rf"{SECRET_WORDS}|\Aseed\Z", re.IGNORECASE)
 _VERBS = frozenset({"CREATE", "ALTER"})
@@ -109,74 +100,25 @@ _KEYWORDS = frozenset({
 })  # fmt: skip
 """Words of messages that are never replaced, even if a secret is the same word."""
 
+_SPLIT_WORDS = "|".join(r"[\s'\"`$*/-]{0,3}".join(word) for word in ("secret", "passw", "token"))
+_TAIL = re.compile(
+    rf"(?:{SECRET_WORDS}|{_SPLIT_WORDS})[\w.]*+(?:\s+(?:IF\s+NOT\s+EXISTS\s+)?[\w.]++(?=\s+(?:WITH|AS)\b))?+"
+    rf"(.*?)(?=;\s*\n\s*(?:{'|'.join(sorted(_STARTS - {'^'}))})\b|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Matches the part of a statement after a word that suggests a secret, and after the name in CREATE SECRET."""
+
+_RUN = re.compile(r"[\w.]++(?=[\"'`]?\s*=)|'(?:meta|env|file)'|(?P<run>[^\s,()=;]++)", re.IGNORECASE)
+_QUOTED_RUN = re.compile(r"(?<![^\s,()=;])(?P<run>(?=[eE]?['\"$])[^\s,()=;]++|[^\s,()=;]*['\"$](?!\w))")
+_ADDRESS = re.compile(r"//[^\s/:@]*(:[^\s/@]+)@")
+_BEFORE_QUOTES = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "INTERVAL", "IN", "LIKE"})
+"""Words that a string may follow without a space."""
+
+_DOLLAR_QUOTED = re.compile(r"\$(?P<tag>\w*)\$(?P<content>.*)\$(?P=tag)\$", re.DOTALL)
 _SHORTEST_CONTENT = 4
 _LONGEST_QUOTED = 40
 _KEPT = 4
 """The number of texts whose secrets are cached: many errors may refer to the same script."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Lexeme:
-    """A lexeme that is no space. ``gap`` is the text since the lexeme before it, with the comments."""
-
-    start: int
-    end: int
-    kind: str
-    text: str
-    upper: str
-    gap: str
-    is_open: bool = False
-    """True for a string without a closing quote."""
-
-    @property
-    def is_literal(self) -> bool:
-        return self.kind == "string"
-
-    @property
-    def begins_line(self) -> bool:
-        return "\n" in self.gap
-
-
-_END = _Lexeme(0, 0, "end", "", "", "")
-
-
-def _pattern_at(text: str, position: int) -> re.Pattern[str]:
-    return _SPARKS if _OF_SPARK.match(text, position) else _OURS
-
-
-def _end_of_comment(text: str, start: int) -> int:
-    """The end of a block comment. Comments nest; a comment without an end reaches the end of the text."""
-    depth = 0
-    for edge in _COMMENT_EDGE.finditer(text, start):
-        depth += 1 if edge[0] == "/*" else -1
-        if depth == 0:
-            return edge.end()
-    return len(text)
-
-
-def _lexemes(text: str) -> Iterator[_Lexeme]:
-    """The lexemes of a text, including comments. The first words of each statement decide which quoting rules apply."""
-    pattern, position, gap = _pattern_at(text, 0), 0, 0
-    while position < len(text):
-        match = pattern.match(text, position)
-        assert match is not None
-        end, kind = match.end(), match.lastgroup or "sign"
-        if match["block"]:
-            end, kind = _end_of_comment(text, position), "comment"
-        elif match["dollar"]:
-            close = text.find(match["dollar"], end)
-            end, kind = close + len(match["dollar"]) if close >= 0 else len(text), "string"
-        if kind != "space":
-            raw = text[position:end]
-            # A string without a closing quote would also contain what follows it.
-            longer = pattern.match(f"{raw} ") if kind == "string" and end == len(text) else None
-            is_open = longer is not None and longer.end() > len(raw)
-            upper = raw.upper() if kind == "word" else raw
-            yield _Lexeme(position, end, kind, raw, upper, text[gap:position], is_open)
-            gap = gap if kind == "comment" else end
-        if match[0] == ";":
-            pattern = _pattern_at(text, end)
-        position = end
 
 
 @lru_cache(maxsize=1024)
@@ -184,52 +126,115 @@ def _is_near(word: str, known: tuple[str, ...]) -> bool:
     return bool(get_close_matches(word, known, n=1, cutoff=0.75))
 
 
+def _tails(text: str, start: int, runs: re.Pattern[str]) -> list[tuple[int, int]]:
+    """The spans after a word that suggests a secret, without keywords and the names of options."""
+    spans = [found.span(1) for found in _ADDRESS.finditer(text, start)]
+    for tail in _TAIL.finditer(text, start):
+        found = runs.finditer(text, *tail.span(1))
+        spans += [run.span() for run in found if run["run"] and run["run"].upper() not in _KEYWORDS]
+    return spans
+
+
 class _Finder:
     """Finds the secrets of a text. The result is in ``spans``. ``told`` are the spans whose contents messages about the
-    text must not show: without those in queries, and without values that are not secret."""
+    text must not show: without those in queries, and without values that are not secret. ``compared`` are the literals
+    in queries, which messages must not show in quotes. ``tails`` are spans that may be secrets, because the quotes are
+    not sure. With ``is_comment``, the text is that of a comment, and the tails are not among the spans."""
 
-    def __init__(self, text: str, plain: Collection[str] | None) -> None:
+    def __init__(self, text: str, plain: Collection[str] | None, *, is_comment: bool = False) -> None:
         self.spans: list[tuple[int, int]] = []
         self.told: list[tuple[int, int]] = []
+        self.compared: list[tuple[int, int]] = []
+        self.tails: list[tuple[int, int]] = []
         self._plain = plain
-        every = list(_lexemes(text))
-        quoted = [lexeme for lexeme in every if lexeme.kind in ("comment", "string")]
-        self._lexemes: Sequence[_Lexeme] = [lexeme for lexeme in every if lexeme.kind != "comment"]
+        every = list(lexemes_of(text))
+        comments = [lexeme for lexeme in every if lexeme.kind == "comment"]
+        self._lexemes: Sequence[Lexeme] = [lexeme for lexeme in every if lexeme.kind != "comment"]
         if plain is not None:
-            for comment in (lexeme for lexeme in every if lexeme.kind == "comment"):
+            for comment in comments:
                 for found in _ANY.finditer(comment.text):
                     self.spans.append((comment.start + found.start(2), comment.start + found.end(2)))
         self._read()
-        is_sure = self._are_quotes_sure()
+        unsure = self._unsure()
+        if is_comment:
+            if unsure is not None:
+                self.tails = _tails(text, 0, _QUOTED_RUN)
+            return
+        self._match(without_comment_signs(text, comments, 0, len(text)), quoted_spans(every), is_sure=unsure is None)
+        self._read_comments(text, every)
+        if unsure is not None and unsure >= 0:
+            self.tails = _tails(text, unsure, _RUN)
+            self.spans += self.tails
+            self.told += [span for span in self.tails if QUOTES.search(text, *span)]
+        stray = [lexeme for before, lexeme in pairwise([END, *every]) if is_stray(before, lexeme)]
+        if stray:
+            ends = {position for one in stray if one.text == "/" for position in (one.start - 1, one.start)}
+            signs = (" " if at in ends or sign == "`" else sign for at, sign in enumerate(text))
+            other = _Finder("".join(signs), plain)
+            self.spans += other.spans
+            self.told += other.told
+            self.compared += other.compared
+        self._lexemes = ()
+
+    def _match(self, text: str, quoted: Sequence[tuple[int, int]], *, is_sure: bool) -> None:
+        """Finds the secrets in comments and strings or, without ``is_sure``, in the whole text."""
         done = 0
-        for lexeme in quoted:
-            for begun in _STATEMENT.finditer(text, lexeme.start, lexeme.end):
-                content = _CONTENT.match(text, begun.start(), lexeme.end if is_sure else len(text))
+        for start, end in quoted:
+            for begun in _STATEMENT.finditer(text, start, end):
+                content = _CONTENT.match(text, begun.start(), end if is_sure else len(text))
                 if begun.start() >= done and content is not None:
                     self.spans.append(content.span(2))
                     self.told.append(content.span(2))
                     done = content.end()
-        parts = [(lexeme.start, lexeme.end) for lexeme in quoted] if is_sure else [(0, len(text))]
         for pattern in (_TELLING, _EMBEDDED):
-            self.spans += [found.span(2) for part in parts for found in pattern.finditer(text, *part)]
+            for part in quoted if is_sure else [(0, len(text))]:
+                self.spans += [found.span(2) for found in pattern.finditer(text, *part)]
 
-    def _are_quotes_sure(self) -> bool:
-        """False if a string has no closing quote, or touches a word.
+    def _read_comments(self, text: str, every: Sequence[Lexeme]) -> None:
+        """Reads the statements whose comments contain quotes or have no end once more, as if these comments were parts
+        of the statements: a sign in the wrong place may have made them comments."""
+        ends = [at for at, lexeme in enumerate(every) if lexeme.text == ";"]
+        for first, last in pairwise([0, *(end + 1 for end in ends), len(every)]):
+            lexemes = every[first:last]
+            comments = [one for one in lexemes if one.kind == "comment" and (one.is_open or QUOTES.search(one.text))]
+            if not comments:
+                continue
+            start, end = lexemes[0].start, lexemes[-1].end
+            other = _Finder(without_comment_signs(text, comments, start, end), None, is_comment=True)
+            strings = {(lexeme.start, lexeme.end) for lexeme in lexemes if lexeme.is_literal}
+            spans = [(begin + start, stop + start) for begin, stop in other.spans]
+            tails = [(begin + start, stop + start) for begin, stop in other.tails]
+            self.spans += [span for span in spans if span in strings]
+            for begin, stop in spans + tails:
+                for comment in comments:
+                    if begin < comment.end and stop > comment.start:
+                        self.spans.append((max(begin, comment.start), min(stop, comment.end)))
 
-        In this case, the quotes are probably not those that the text's first words promise, or the text is prose with
-        an apostrophe, and a secret may extend over several lexemes.
+    def _unsure(self) -> int | None:
+        """The position of the first statement whose quotes are not sure; None if all are sure.
+
+        A string without a closing quote, a string next to a word, and quotes in a name in backquotes are not sure. In
+        these cases, the quotes are probably not those that the text's first words promise, or the text is prose with an
+        apostrophe, and a secret may extend over several lexemes. -1 stands for quotes that only look unusual.
         """
-        for before, lexeme in pairwise([*self._lexemes, _END]):
+        start, result = 0, None
+        for before, lexeme in pairwise([*self._lexemes, END]):
             opens = lexeme.text[:1] == "'" and before.kind == "word" and len(before.text) > 1
             closes = before.is_literal and lexeme.kind == "word"
-            if before.is_open or ((opens or closes) and not lexeme.gap):
-                return False
-        return True
+            has_quotes = before.kind == "name" and QUOTES.search(before.text) is not None
+            is_usual = opens and before.upper in _BEFORE_QUOTES
+            if before.is_open or has_quotes or ((opens or closes) and not lexeme.gap):
+                if before.is_open or not is_usual:
+                    return start
+                result = -1
+            if before.text == ";":
+                start = before.end
+        return result
 
-    def _at(self, at: int) -> _Lexeme:
-        return self._lexemes[at] if 0 <= at < len(self._lexemes) else _END
+    def _at(self, at: int) -> Lexeme:
+        return self._lexemes[at] if 0 <= at < len(self._lexemes) else END
 
-    def _hide(self, lexeme: _Lexeme, *, is_told: bool = True) -> None:
+    def _hide(self, lexeme: Lexeme, *, is_told: bool = True) -> None:
         self.spans.append((lexeme.start, lexeme.end))
         if is_told:
             self.told.append((lexeme.start, lexeme.end))
@@ -262,7 +267,7 @@ class _Finder:
     def _key(self, at: int) -> str:
         """The dotted name that ends with the lexeme ``at``, without quotes."""
         parts = [self._at(at).text]
-        while self._at(at - 1).text == "." and self._at(at - 2).kind in ("word", "string"):
+        while self._at(at - 1).text == "." and self._at(at - 2).kind in ("word", "string", "name"):
             parts[:0] = [self._at(at - 2).text, "."]
             at -= 2
         return "".join(parts).replace('"', "").replace("`", "")
@@ -293,7 +298,8 @@ class _Finder:
             return at
         name = self._key(signs - 1).lower()
         is_file = name.endswith("client_key") and _KEY_FILE.match(self._at(at).text) is not None
-        is_told = not (in_query or name in _SHOWN_KEYS or is_file)
+        is_secret = not (name in _SHOWN_KEYS or is_file)
+        is_told = is_secret and not in_query
         if has_sign and not in_query and self._at(at).upper not in _HARMLESS:
             return self._option_value(at, is_told=is_told)
         first = at
@@ -301,6 +307,8 @@ class _Finder:
             at > first and not self._at(at).gap and self._at(at).text not in (",", ")", ";", "")
         ):
             self._hide(self._at(at), is_told=is_told)
+            if is_secret and in_query:
+                self.compared.append(self.spans[-1])
             at += 1
         return at
 
@@ -324,7 +332,7 @@ class _Finder:
         if verb.kind != "word":
             return None
         if verb.upper not in _VERBS:
-            is_first = before is _END or verb.begins_line or before.upper in (";", "EXPLAIN")
+            is_first = before is END or verb.begins_line or before.upper in (";", "EXPLAIN")
             if not is_first or not (verb.upper in _MORE_VERBS or _is_near(verb.upper, ("ALTER", "CREATE"))):
                 return None
         for other in range(at + 1, at + 1 + _MOST_BETWEEN):
@@ -345,11 +353,11 @@ class _Finder:
         position of the statement's end."""
         if not self._at(at).is_literal or self._at(at).text[:1] == '"':
             at += 1
-            while self._at(at).text == "." and self._at(at + 1) is not _END:
+            while self._at(at).text == "." and self._at(at + 1) is not END:
                 at += 2
         after = self._at(at)
         is_last = self._at(at + 1).text in ("", ";") and after.upper not in ("SCHEMA",)
-        is_statement = after.is_literal or after.upper in _AFTER_NAME or after is _END or is_last
+        is_statement = after.is_literal or after.upper in _AFTER_NAME or after is END or is_last
         is_content, options = is_last and after.upper not in _AFTER_NAME, 0
         is_other = after.upper in _OTHER_CHANGES or (after.upper == "SET" and self._at(at + 1).upper == "SCHEMA")
         first = at
@@ -391,7 +399,7 @@ def masked(text: str, *, plain: Collection[str] | None = None) -> str:
 @lru_cache(maxsize=_KEPT)
 def _masked(text: str, plain: frozenset[str] | None) -> str:
     pieces, position = [], 0
-    for start, end in sorted(_secrets_in(text, plain)[0]):
+    for start, end in sorted(_secrets_in(text, plain).spans):
         if end > position:
             begin = max(start, position)
             pieces += [text[position:begin], _stars(text[begin:end])]
@@ -400,12 +408,8 @@ def _masked(text: str, plain: frozenset[str] | None) -> str:
 
 
 @lru_cache(maxsize=_KEPT)
-def _secrets_in(
-    text: str, plain: frozenset[str] | None
-) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
-    """The ``spans`` and the ``told`` of a text."""
-    found = _Finder(text, plain)
-    return tuple(found.spans), tuple(found.told)
+def _secrets_in(text: str, plain: frozenset[str] | None) -> _Finder:
+    return _Finder(text, plain)
 
 
 def contains_password(value: str) -> bool:
@@ -438,17 +442,25 @@ def without_secrets_of(statement: str, message: str) -> str:
 def _told_secrets(statement: str) -> re.Pattern[str] | None:
     """Matches the secrets of a statement in messages about the statement; None if the statement has no secret."""
     patterns: dict[str, str] = {}
-    for start, end in _secrets_in(statement, None)[1]:
+    found = _secrets_in(statement, None)
+    for start, end in found.told:
         raw = statement[start:end]
         if len(raw) < 2 or not any(character.isalnum() for character in raw):
             continue
-        content = raw.strip("'\"")
+        content = raw.strip("'\"`$;")
         # Messages may show an unquoted word in lower case.
         flags = "i" if content == raw else ""
         for form in (raw, raw.partition("\n")[0][:_LONGEST_QUOTED]):
             patterns[form] = _word(form, flags)
         if content != raw and len(content) >= _SHORTEST_CONTENT:
-            patterns |= {form: _word(form) for form in (content, content.replace("''", "'"))}
+            tagged = _DOLLAR_QUOTED.fullmatch(raw)
+            forms = (content, content.replace("''", "'"), tagged["content"] if tagged else "")
+            patterns |= {form: _word(form) for form in forms if len(form) >= _SHORTEST_CONTENT}
+    for start, end in found.compared:
+        # A name of a column may equal the content by chance.
+        content = statement[start:end].strip("'\"")
+        if content:
+            patterns |= {form: re.escape(form) for form in (statement[start:end], f"'{content}'")}
     longest_first = sorted(patterns, key=len, reverse=True)
     return re.compile("|".join(patterns[form] for form in longest_first)) if patterns else None
 

@@ -244,6 +244,116 @@ def test_the_secrets_of_a_script_are_searched_once_for_all_its_errors(monkeypatc
     assert made == [text]
 
 
+_BACKQUOTED = [
+    "CREATE TABLE t (`a INT) WITH (connector = 'postgres-cdc', password = 'hunter2');",
+    "CREATE SOURCE `orders (id INT) WITH (connector = 'kafka', properties.sasl.password = 'hunter2');",
+    "CREATE SOURCE orders` (id INT) WITH (connector = 'kafka', properties.sasl.password = 'hunter2');",
+    "SELECT `a FROM t WHERE password = 'hunter2'",
+    "CREATE TABLE `t USING jdbc OPTIONS (url 'jdbc:postgresql://u:hunter2@h/d', password 'hunter2')",
+    "CREATE SOURCE a` (id INT) WITH (password = 'hunter2') FORMAT PLAIN ENCODE `JSON`",
+    "CREATE SECRET `pw WITH (backend = 'meta') AS 'hunter2';",
+    "CREATE SECRET pw WITH (backend = `meta) AS 'hunter2';",
+    "CREATE SECRET pw AS `hunter2`",
+    "CREATE SECRET pw AS `hunter2",
+]
+
+
+@pytest.mark.parametrize("text", _BACKQUOTED)
+def test_a_stray_backquote_reveals_no_secret(text: str) -> None:
+    assert "hunter2" not in masked(text)
+    assert "hunter2" not in hiding([])(text)
+    with pytest.raises(SqlError) as caught:
+        parse_statement(text)
+    assert "hunter2" not in caught.value.located(text).render()
+
+
+def test_names_in_backquotes_stay_legible() -> None:
+    text = (
+        "SELECT `count(1)`, `a = b`, `order date`, \"x\" FROM t WHERE token = `b` AND d > DATE'2026-01-01' AND e = 'f'"
+    )
+    assert masked(text) == text
+
+
+def test_a_comment_with_an_apostrophe_leaves_the_statement_legible() -> None:
+    first = "CREATE MATERIALIZED VIEW v AS SELECT `token`, 'a' AS b FROM s "
+    last = "\nWHERE x = 'y' AND token = z"
+    shown = masked(f"{first}-- it's the customer's token{last}")
+    assert shown.startswith(first)
+    assert shown.endswith(last)
+    assert masked(f"-- CREATE SECRET pw first, it's needed\n{first}").endswith(first)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-- CREATE SECRET pw WITH (backend = 'meta')\n--   AS 'hunter2';\nSELECT 1",
+        "SELECT 1 -- CREATE SECRET pw AS\n--\n-- 'hunter2';\nFROM t",
+        "CREATE SOURCE s WITH (\n-- properties.sasl.password =\n--  'hunter2'\ntopic = 'o')",
+        "-- CREATE SECRET pw WITH (backend = 'meta')\n  AS 'hunter2'",
+        "CREATE SECRET pw -- WITH (backend = 'meta') AS 'hunter2'",
+        "CREATE /* SECRET pw AS 'hunter2'",
+    ],
+)
+def test_a_statement_in_comments_shows_no_secret(text: str) -> None:
+    assert "hunter2" not in masked(text)
+
+
+def test_a_message_does_not_quote_what_a_query_compares_with_a_secret() -> None:
+    for literal in ("'sk_live'", '"sk_live"'):
+        text = f"SELECT * FROM accounts WHERE api_key = {literal}"
+        told = without_secrets_of(text, "The value 'sk_live' of the type STRING cannot be cast")
+        assert told == "The value '*******' of the type STRING cannot be cast"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE SECRET pw WITH (backend = 'meta') AS $\n$hunter2$$;",
+        "CREATE SECRET pw WITH (backend =$$ 'meta') AS $$hunter2$$;",
+        "CREATE SECRET pw WITH (backend = 'meta) AS 'hunter2';",
+    ],
+)
+def test_an_error_about_quotes_shows_no_secret(text: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        parse_statement(text)
+    assert "hunter2" not in caught.value.located(text).render()
+
+
+def test_a_message_does_not_show_the_content_of_a_dollar_quoted_secret() -> None:
+    for value in ("$$hunter2$$", "$x$hunter2$x$"):
+        assert "hunter2" not in without_secrets_of(f"ALTER SECRET pw AS {value}", "refused: hunter2")
+
+
+_BROKEN = [
+    "CREATE SECRET pw WITH ( backend = 'meta' ) AS 'hunter2' ;",
+    "ALTER SECRET pw AS $$hunter2$$ ;",
+    "CREATE SOURCE orders ( id INT ) WITH ( connector = 'kafka' , properties.sasl.password = 'hunter2' , x = 'y' ) ;",
+    "SELECT a FROM t WHERE password = 'hunter2' ;",
+    "CREATE TABLE t USING jdbc OPTIONS ( url 'jdbc:postgresql://u:hunter2@h/d' , password 'hunter2' ) ;",
+]
+
+
+@given(
+    words=st.sampled_from(_BROKEN).map(str.split),
+    sign=st.sampled_from(["'", '"', "`", "``", "/*", "*/", "--", "$$", "\n", " -- it's\n", "/* ' */"]),
+    place=st.integers(0, 30),
+)
+def test_a_sign_between_two_tokens_reveals_no_secret(words: list[str], sign: str, place: int) -> None:
+    place %= len(words) + 1
+    text = " ".join([*words[:place], sign, *words[place:]])
+    shown = masked(text)
+    assert "hunter2" not in shown
+    assert len(shown) == len(text)
+
+
+@given(words=st.sampled_from(_BROKEN).map(str.split), places=st.tuples(st.integers(0, 30), st.integers(0, 30)))
+def test_two_backquotes_between_tokens_reveal_no_secret(words: list[str], places: tuple[int, int]) -> None:
+    for place in places:
+        words = [*words[: place % len(words)], "`", *words[place % len(words) :]]
+    assert "hunter2" not in masked(" ".join(words))
+    assert "hunter2" not in masked("".join(word if word == "`" else f" {word}" for word in words))
+
+
 _GAPS = st.sampled_from(
     [" ", "\n", " -- it's\n", ' /* it\'s; a "b" */ ', "/**/", " /* /* nested ' */ ; */ ", " -- $$ ` \n"]
 )

@@ -29,8 +29,13 @@ _SHORTEST_WORD = 4
 _BEFORE_SECRET = rf"((?i:{SECRET_WORDS})\w*['\"]?\s*[=:]\s*b?['\"]?|//[^\s/:@]*:(?=[^\s/@]+@))"
 """Matches what precedes the value of a secret in a message: the name of a property, or the user in an address."""
 
-_USERS_KEY = re.compile(r"(?:^|[._])(?:user|username|access|access[._]key|access_key_id|account_name|client_id)$")
+_USERS_KEY = re.compile(
+    r"(?:^|(?<!secret)[._])(?:user|username|access|access[._]key|access_key_id|account_name|client_id)$"
+)
 """Properties whose values are no secret, even if a statement reads them from a SECRET object."""
+
+_BORDER = r"(?:(?<!\w)|(?<=\\[nrt0])|(?<=\\x[0-9a-f]{2})|(?<=\\u[0-9a-f]{4})|(?<=%[0-9A-Fa-f]{2}))"
+"""Matches before a word: after the beginning, a character that is no part of a word, or an escaped character."""
 
 _known: set[str] = set()
 _lock = threading.Lock()
@@ -105,6 +110,6 @@ def _patterns(secret: str, shown: Collection[str]) -> dict[str, str]:
         for form in (repr(text)[1:-1], repr(text.encode())[2:-1], quote(text, safe=""), quote_plus(text)):
             patterns[form] = f"(){re.escape(form)}"
         is_word = len(text) >= _SHORTEST_WORD and text not in shown
-        before = _BEFORE_SECRET if not is_word else r"()(?<!\w)" if text[:1].isalnum() else "()"
+        before = _BEFORE_SECRET if not is_word else f"(){_BORDER}" if text[:1].isalnum() else "()"
         patterns[text] = before + re.escape(text) + (r"(?!\w)" if text[-1:].isalnum() else "")
     return {form: pattern for form, pattern in patterns.items() if form}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import tomllib
+from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 import pytest
 
 from rw_sql.connectors.support.messages import (
+    HIDDEN,
     remember_secrets,
     without_known_secrets,
     without_password,
@@ -49,6 +52,27 @@ def test_a_secret_is_found_in_every_form(value: str) -> None:
 def test_a_refused_header_is_not_shown(message: str) -> None:
     told = without_secrets(message, {})
     assert told.endswith("header value: a credential contains a line break, or a blank at its beginning")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        r"b'user\x00hunter2'", r"a\nhunter2", r"a\thunter2", r"a\u00fchunter2", "postgres%3A%2F%2Fu%3Ahunter2%40h",
+        "hunter2",
+    ],
+)  # fmt: skip
+def test_a_secret_is_found_after_an_escaped_character(form: str) -> None:
+    told = without_secrets(form, {"password": SecretText("hunter2")})
+    assert told == form.replace("hunter2", "[secret]")
+    assert without_secrets("xhunter2", {"password": SecretText("hunter2")}) == "xhunter2"
+
+
+def test_no_secret_option_is_taken_for_a_user_name() -> None:
+    for file in (Path(__file__).parents[3] / "sources").glob("*.toml"):
+        for key, option in tomllib.loads(file.read_text(encoding="utf-8"))["options"].items():
+            for name in [key, *option.get("also", [])] if option.get("secret") else []:
+                remember_secrets({name: SecretText(f"value-of-{file.stem}-{name}")})
+                assert without_known_secrets(f"value-of-{file.stem}-{name}") == HIDDEN, name
 
 
 def test_the_secrets_that_were_read_are_in_no_message(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,132 @@
+"""The lexemes of statements whose secrets are masked: comments, strings, names, words and signs.
+
+Any text has lexemes, also prose and statements with typing errors.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_COMMENT = r"(?P<comment>--[^\n]*+|(?P<block>/\*))"
+_OTHERS = r"(?P<name>`(?:[^`]|``)*+`?)|(?P<dollar>\$(?:[^\W\d]\w*+)?\$)|(?P<space>\s++)|(?P<word>[\w$]++)|."
+_OURS = re.compile(
+    rf"""{_COMMENT}|(?P<string>[eE]'(?:[^'\\]|\\.|'')*+'?|'(?:[^']|'')*+'?|"(?:[^"]|"")*+"?)|{_OTHERS}""", re.DOTALL
+)
+_SPARKS = re.compile(
+    rf"""{_COMMENT}|(?P<string>[rR]'[^']*+'?|[rR]"[^"]*+"?|'(?:[^'\\]|\\.|'')*+'?|"(?:[^"\\]|\\.|"")*+"?)|{_OTHERS}""",
+    re.DOTALL,
+)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_COMMENT_SIGN = re.compile(r"/\*|\*/|--")
+QUOTES = re.compile(r"['\"$]")
+_PLAIN_NAME = re.compile(r"`(?!(?:CREATE|ALTER|SECRET)`)\w+`", re.IGNORECASE)
+"""Matches a name in backquotes whose backquotes are surely no typing errors."""
+
+_BLANK = r"(?:[\s\ufeff]++|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)"
+_OF_SPARK = re.compile(
+    rf"""{_BLANK}*+(?:(?:SELECT|WITH|INSERT|UPDATE|DELETE|MERGE|VALUES|FROM|CACHE|ADD|LIST|CALL|DECLARE|EXECUTE)\b
+    |CREATE{_BLANK}++(?:OR{_BLANK}++REPLACE{_BLANK}++)?+(?:(?:GLOBAL|TEMP|TEMPORARY){_BLANK}++)*+(?:VIEW|FUNCTION)\b)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Matches the first words of statements to which the quoting rules of Spark apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lexeme:
+    """A lexeme that is no space. ``gap`` is the text since the lexeme before it, with the comments."""
+
+    start: int
+    end: int
+    kind: str
+    text: str
+    upper: str
+    gap: str
+    is_open: bool = False
+    """True for a string, a name in backquotes, or a block comment that has no end."""
+
+    @property
+    def is_literal(self) -> bool:
+        return self.kind == "string"
+
+    @property
+    def begins_line(self) -> bool:
+        return "\n" in self.gap
+
+
+END = Lexeme(0, 0, "end", "", "", "")
+
+
+def _pattern_at(text: str, position: int) -> re.Pattern[str]:
+    return _SPARKS if _OF_SPARK.match(text, position) else _OURS
+
+
+def _end_of_comment(text: str, start: int) -> int:
+    """The end of a block comment. Comments nest; a comment without an end reaches the end of the text."""
+    depth = 0
+    for edge in _COMMENT_EDGE.finditer(text, start):
+        depth += 1 if edge[0] == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    return len(text)
+
+
+def lexemes_of(text: str) -> Iterator[Lexeme]:
+    """The lexemes of a text, including comments. The first words of each statement decide which quoting rules apply."""
+    pattern, position, gap = _pattern_at(text, 0), 0, 0
+    while position < len(text):
+        match = pattern.match(text, position)
+        assert match is not None
+        end, kind, is_open = match.end(), match.lastgroup or "sign", False
+        if match["block"]:
+            end, kind = _end_of_comment(text, position), "comment"
+        elif match["dollar"]:
+            close = text.find(match["dollar"], end)
+            end, kind, is_open = close + len(match["dollar"]) if close >= 0 else len(text), "string", close < 0
+        if kind != "space":
+            raw = text[position:end]
+            if end == len(text) and match["block"]:
+                is_open = _end_of_comment(f"{raw} ", 0) > len(raw)
+            elif end == len(text) and kind in ("string", "name") and not is_open:
+                # Without a closing quote, it would also contain what follows it.
+                longer = pattern.match(f"{raw} ")
+                is_open = longer is not None and longer.end() > len(raw)
+            upper = raw.upper() if kind == "word" else raw
+            yield Lexeme(position, end, kind, raw, upper, text[gap:position], is_open)
+            gap = gap if kind == "comment" else end
+        if match[0] == ";":
+            pattern = _pattern_at(text, end)
+        position = end
+
+
+def is_stray(before: Lexeme, lexeme: Lexeme) -> bool:
+    """True for a name in backquotes that may be a typing error, and for the end of a comment without a beginning."""
+    if lexeme.kind == "name":
+        return _PLAIN_NAME.fullmatch(lexeme.text) is None
+    return before.text == "*" and lexeme.text == "/" and not lexeme.gap
+
+
+def quoted_spans(lexemes: Sequence[Lexeme]) -> list[tuple[int, int]]:
+    """The spans of the comments, strings and names in backquotes. Comments of adjacent lines are one span."""
+    spans: list[tuple[int, int]] = []
+    for before, lexeme in pairwise([END, *lexemes]):
+        if lexeme.kind == before.kind == "comment" and lexeme.text[0] == before.text[0] == "-":
+            spans[-1] = (spans[-1][0], lexeme.end)
+        elif lexeme.kind in ("comment", "string", "name"):
+            spans.append((lexeme.start, lexeme.end))
+    return spans
+
+
+def without_comment_signs(text: str, comments: Sequence[Lexeme], start: int, end: int) -> str:
+    """The text from ``start`` to ``end`` with blanks in place of the signs in ``comments`` that begin and end comments.
+    The length does not change."""
+    pieces = []
+    for comment in comments:
+        pieces += [text[start : comment.start], _COMMENT_SIGN.sub("  ", comment.text)]
+        start = comment.end
+    return "".join([*pieces, text[start:end]])
