@@ -207,7 +207,7 @@ def password(reader: Reader) -> None:
         set_scram_password(reader.broker.bootstrap, "reader-1", "the second password")
 
     reader.before[1] = log_in
-    reader.before[4] = lambda: set_scram_password(reader.broker.bootstrap, "reader-2", "the second password")
+    reader.before[4] = lambda: set_scram_password(reader.broker.bootstrap, "reader-2", "the password of reader-2")
 
 
 def connector(reader: Reader) -> None:
