@@ -22,9 +22,7 @@ _NAMES = (WORD, QUOTED, BACKQUOTED)
 
 def having_hint(text: str, at: int, name: str) -> str:
     """The hint for the aggregate ``name`` at position ``at`` of ``text``, in the condition of a WHERE clause."""
-    try:
-        tokens = [token for token in scan(text) if token.kind != END]
-    except SqlError:
+    if (tokens := _tokens(text)) is None:
         return _general(name)
     here = next((place for place, token in enumerate(tokens) if token.start == at), None)
     where = None if here is None else _before(tokens, here, "WHERE")
@@ -77,17 +75,28 @@ def _outside(tokens: Sequence[Token], start: int, words: frozenset[str]) -> Iter
             yield at, tokens[at]
 
 
+def _tokens(text: str) -> list[Token] | None:
+    """The tokens of a query; None if it cannot be divided into tokens."""
+    try:
+        return [token for token in scan(text) if token.kind != END]
+    except SqlError:
+        return None
+
+
+def _clause_at(tokens: Sequence[Token], at: int) -> tuple[int, str]:
+    """The clause that contains the position ``at`` of the text: the place of its first token, and its word."""
+    here = next((place for place, token in enumerate(tokens) if token.start >= at), len(tokens))
+    clauses = [(found, word) for word in _CLAUSES if (found := _before(tokens, here, word)) is not None]
+    return max(clauses, default=(0, ""))
+
+
 def relations_before(text: str, at: int) -> list[str] | None:
     """The relations in FROM, as written, of the query that has the position ``at`` in a clause after its SELECT list
     and FROM, such as ORDER BY. None if the position is in another clause; ``""`` stands for a relation without a
     name."""
-    try:
-        tokens = [token for token in scan(text) if token.kind != END]
-    except SqlError:
+    if (tokens := _tokens(text)) is None:
         return None
-    here = next((place for place, token in enumerate(tokens) if token.start >= at), len(tokens))
-    clauses = [(found, word) for word in _CLAUSES if (found := _before(tokens, here, word)) is not None]
-    clause, word = max(clauses, default=(0, ""))
+    clause, word = _clause_at(tokens, at)
     select = _before(tokens, clause, "SELECT") if word in _AFTER_FROM else None
     if select is None or (word in _OF_RESULT and _result_alone(tokens, select) is not None):
         return None
@@ -104,13 +113,9 @@ def relations_before(text: str, at: int) -> list[str] | None:
 def result_clause(text: str, at: int) -> tuple[str, str] | None:
     """The reason why the clause at position ``at`` can name only columns of the result, such as ``DISTINCT``, and the
     clause, such as ``ORDER BY``. None in other clauses."""
-    try:
-        tokens = [token for token in scan(text) if token.kind != END]
-    except SqlError:
+    if (tokens := _tokens(text)) is None:
         return None
-    here = next((place for place, token in enumerate(tokens) if token.start >= at), len(tokens))
-    clauses = [(found, word) for word in _CLAUSES if (found := _before(tokens, here, word)) is not None]
-    clause, word = max(clauses, default=(0, ""))
+    clause, word = _clause_at(tokens, at)
     select = _before(tokens, clause, "SELECT") if word in _OF_RESULT else None
     reason = _result_alone(tokens, select) if select is not None else None
     return None if reason is None else (reason, f"{word} BY")
