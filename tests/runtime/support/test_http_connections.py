@@ -16,6 +16,7 @@ from rw_sql.runtime.observe.metrics_server import serve_metrics
 from rw_sql.runtime.status.http_server import StatusServer
 from rw_sql.runtime.support import http_connections
 from rw_sql.runtime.support.http_connections import MOST_CONNECTIONS
+from tests.support.waits import LAST_RESORT_SECONDS
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
@@ -72,15 +73,18 @@ def test_requests_that_do_not_arrive_block_no_other(port: int, count: int) -> No
         assert [status_of(port) for _ in range(3)] == [200, 200, 200]
 
 
-def test_a_new_connection_replaces_the_oldest_whose_request_has_not_arrived(port: int) -> None:
+def test_a_new_connection_replaces_the_oldest_whose_request_has_not_arrived(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_connections, "HEAD_SECONDS", 2 * LAST_RESORT_SECONDS)
     with ExitStack() as stack:
         first, *_, last = opened(port, stack, MOST_CONNECTIONS)
-        time.sleep(0.2)  # until the server has accepted all
+        # The server accepts connections in their order, so it has accepted all of these before this one.
         assert status_of(port) == 200
-        first.settimeout(2)
+        first.settimeout(LAST_RESORT_SECONDS)
         assert first.recv(1) == b""
         last.sendall(b"TP/1.0\r\nHost: localhost\r\n\r\n")
-        last.settimeout(2)
+        last.settimeout(LAST_RESORT_SECONDS)
         assert last.recv(8) == b"HTTP/1.0"
 
 
