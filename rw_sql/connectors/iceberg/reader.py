@@ -63,6 +63,24 @@ def appended(table: Table, found: Sequence[TableSnapshot], columns: Sequence[str
     return _parts(table, plans, columns)
 
 
+def whole_table_count(table: Table, end: int) -> int | None:
+    """The number of rows of the newest snapshot before ``end`` according to its manifests; None if some of these rows
+    are deleted by delete files."""
+    snapshot = snapshot_before(table, end)
+    if snapshot is None:
+        return 0
+    tasks = _tasks(table, snapshot.id, snapshot.parent, is_whole=True)
+    if any(task.delete_files for task in tasks):
+        return None
+    return sum(task.file.record_count for task in tasks)
+
+
+def appended_count(table: Table, found: Sequence[TableSnapshot]) -> int:
+    """The number of rows that these snapshots appended according to their manifests."""
+    plans = [_plan(table, each, offset=each.sequence, is_whole=False) for each in found]
+    return sum(count for plan in plans for _, _, count in plan.files)
+
+
 def _plan(table: Table, snapshot: TableSnapshot, *, offset: int, is_whole: bool) -> _Planned:
     tasks = _tasks(table, snapshot.id, snapshot.parent, is_whole=is_whole)
     files = tuple((task.file.file_path, task.file.file_size_in_bytes, task.file.record_count) for task in tasks)

@@ -130,6 +130,15 @@ class IcebergConnector(RangedConnector):
         skips = (options.get(SKIP_CHANGES) or "false").strip().lower() == "true"
         return tuple(each for each in found if not (skips and each.changes))
 
+    def _appends(self, table: Table, options: Mapping[str, str], start: int, end: int) -> list[TableSnapshot]:
+        """The snapshots with sequence numbers in ``[start, end)`` that appended rows. Raises SqlError if a snapshot
+        changes existing rows."""
+        found = self._snapshots(table, options, start, end)
+        bad = next((each for each in found if each.changes), None)
+        if bad is not None:
+            raise _refused(catalog.table_name(options), bad)
+        return [each for each in found if each.operation == history.APPEND]
+
     def offsets_at(
         self,
         options: Mapping[str, str],
@@ -171,6 +180,19 @@ class IcebergConnector(RangedConnector):
         """Returns the only topic, because an offset is a snapshot and does not count records."""
         return {"": "offsets are snapshots of the table"}
 
+    def logged_records(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int | None:
+        """The number of rows that the snapshots in the range appended, according to their manifests; for a range that
+        begins at 0, the number of rows of the table. None if delete files remove some of these rows."""
+        from rw_sql.connectors.iceberg import reader
+
+        if not ranges:
+            return None
+        table = self._table(options)
+        (start, end) = next(iter(ranges.values()))
+        if start == 0:
+            return reader.whole_table_count(table, end)
+        return reader.appended_count(table, self._appends(table, options, start, end))
+
     def read_batch(
         self,
         spark: SparkSession,
@@ -201,12 +223,7 @@ class IcebergConnector(RangedConnector):
         if start == 0:
             parts, rows = reader.whole_table(table, end, wanted)
         else:
-            found = self._snapshots(table, options, start, end)
-            bad = next((each for each in found if each.changes), None)
-            if bad is not None:
-                raise _refused(name, bad)
-            appends = [each for each in found if each.operation == history.APPEND]
-            parts, rows = reader.appended(table, appends, wanted)
+            parts, rows = reader.appended(table, self._appends(table, options, start, end), wanted)
         from pyspark.sql import functions as f
 
         return typed_records(_frame(spark, table, parts, rows, wanted), name, row, f.col(reader.OFFSET))

@@ -360,7 +360,7 @@ class BackfillReader:
         try:
             rows, save = self._from_upstream(spark, options, chunk, decoder if limit is None else None)
             lives = {portion.split: self._life(portion.split) for portion in chunk}
-            self._append(table, rows, chunk, lives, limit, self._expected(chunk), save)
+            self._append(table, rows, chunk, lives, limit, self._expected(chunk, options), save)
         except (PySparkException, Py4JError):
             # The client's error is unspecific. The present state of the upstream shows whether the records still exist.
             if not self.backfill.stopping.is_set():
@@ -392,10 +392,11 @@ class BackfillReader:
             is_small = has_small_batches(self.kind) and self._unit == 1
             table.append(rows, chunk, lives, is_small=is_small, expected=expected, save=save)
 
-    def _expected(self, chunk: tuple[BackfillChunk, ...]) -> Expected:
-        """The number of rows to expect from a chunk's offsets."""
+    def _expected(self, chunk: tuple[BackfillChunk, ...], options: Mapping[str, str] | None = None) -> Expected:
+        """The number of rows to expect from a chunk's offsets; with the source's ``options``, from the upstream's log,
+        if it has one."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
-        return expected_of(self.kind, ranges, is_row_by_row=not has_changes(definition_of(self.source)))
+        return expected_of(self.kind, ranges, options, is_row_by_row=not has_changes(definition_of(self.source)))
 
     @property
     def _unit(self) -> int:

@@ -94,6 +94,22 @@ def test_snapshots_that_change_rows(lake: Lake) -> None:
     assert read(reader.whole_table(lake.table(), 6, ["id"])[0]) == [(0, 0), (0, 2), (0, 4)]
 
 
+def test_manifests_have_the_numbers_of_rows(lake: Lake) -> None:
+    for rows in (3, 2, 4):
+        lake.append(*((number, "a") for number in range(rows)))
+    assert ICEBERG.logged_records(lake.options, {NAME: (0, 4)}) == 9
+    assert ICEBERG.logged_records(lake.options, {NAME: (0, 2)}) == 3
+    assert ICEBERG.logged_records(lake.options, {NAME: (1, 4)}) == 9
+    assert ICEBERG.logged_records(lake.options, {NAME: (2, 3)}) == 2
+    assert ICEBERG.logged_records(lake.options, {}) is None
+    lake.table().delete("id = 1")  # 4
+    lake.append((9, "b"))  # 5
+    assert ICEBERG.logged_records({**lake.options, SKIP_CHANGES: "true"}, {NAME: (3, 6)}) == 5
+    assert ICEBERG.logged_records(lake.options, {NAME: (0, 6)}) == 7
+    with pytest.raises(SqlError, match="changes existing rows"):
+        ICEBERG.logged_records(lake.options, {NAME: (3, 6)})
+
+
 def test_snapshots_that_were_expired(lake: Lake) -> None:
     for number in range(5):
         lake.append((number, "a"))
