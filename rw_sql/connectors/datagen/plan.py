@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 LONGEST_ARRAY = 1000
+MOST_ROWS = 2**62
+"""The greatest number of rows of a source. A longer sequence ends here, because an offset has 64 bits."""
+
 _KINDS = {
     **dict.fromkeys(INTEGER_LIMITS, "INTEGER"),
     "REAL": "REAL",
@@ -57,6 +60,17 @@ def plan_rows(spec: ConnectorSpec, options: Mapping[str, str], columns: Mapping[
     )
 
 
+def check_total(spec: ConnectorSpec, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
+    """Raises OptionError if a column's type ends a sequence before ``datagen.rows.total``.
+
+    Without the columns, the options then name more rows than the source can generate.
+    """
+    key = "datagen.rows.total"
+    named, made = plan_rows(spec, options, None).total, plan_rows(spec, options, columns).total
+    if key in options and named is not None and made is not None and made < named:
+        raise _wrong(key, f"must be at most {made}, because the type of a sequence's column has no more values")
+
+
 def split_count(spec: ConnectorSpec, options: Mapping[str, str]) -> int:
     """The number of splits, from ``datagen.split.num``."""
     return int(spec.value(options, "datagen.split.num") or 1)
@@ -87,7 +101,7 @@ def _total(options: Mapping[str, str], fields: tuple[FieldPlan, ...]) -> int | N
     ends = [int(options["datagen.rows.total"])] if "datagen.rows.total" in options else []
     for field in fields:
         if field.is_sequence and field.high is not None:
-            ends.append(max(0, int((field.high - field.low) // 10**field.scale) + 1))
+            ends.append(min(max(0, int((field.high - field.low) // 10**field.scale) + 1), MOST_ROWS))
         ends += [inner for inner in [_total({}, field.fields)] if inner is not None]
     return min(ends, default=None)
 

@@ -48,6 +48,8 @@ class DatagenConnector(PlainConnector):
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         datagen_plan.plan_rows(self.spec, options, columns)
+        if columns:
+            datagen_plan.check_total(self.spec, options, columns)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
         """All splits, each from 0 to its end. If the source has a rate, its splits are endless (see

@@ -156,7 +156,8 @@ def verdict(
         return counted(duplicates, gaps, is_exact=not why, why=why)
     if old is not None:
         moved = new.offset - old.offset
-        is_read = split in positions.read_splits
+        # If another incarnation of the split was read, nothing was read from this one.
+        is_read = split in positions.read_splits and not positions.lives.get(split)
         return counted(-moved if is_read else 0, moved, is_exact=not why, why=why)
     if not positions.read_splits:
         return Verdict(text="NONE")

@@ -4,8 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
+from rw_sql.model.job_ids import sink_job, view_job
+from rw_sql.runtime.delta.delta_log import table_id
+from rw_sql.runtime.positions.progress import newest_planned
+from rw_sql.runtime.positions.table_consumers import needed_version, planned_versions_of
+
 if TYPE_CHECKING:
+    from rw_sql.metastore.facts import PointDependent, RewindPoint
     from rw_sql.runtime.jobs.context import Context
+
+FOLDER = "checkpoints"
+"""The folder below the warehouse that contains the copies of checkpoints. The original checkpoints are in the same
+folder, so that copies and originals are deleted with their source."""
+
+
+def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
+    """The folder with the copy of a dependent's checkpoint."""
+    root = f"{context.warehouse.uri}/{FOLDER}/{point.folder}"
+    for job in (view_job(object_id), sink_job(object_id)):
+        if context.warehouse.list_names(f"{root}/{job}"):
+            return f"{root}/{job}"
+    return f"{root}/{view_job(object_id)}"
 
 
 def least_needed_version(context: Context, object_id: int) -> int | None:
@@ -22,8 +42,23 @@ def least_needed_version(context: Context, object_id: int) -> int | None:
             needed.append(point.log_version)
         for found in point.dependents:
             needed += [found.version] if found.id == object_id else []
-            # After a rewind, a reader also continues in inputs that were not rewound, at the versions in ``reads``. A
-            # reader that has completed only its first batch also requests the previous version (see table_consumers).
-            is_first = found.batch == 0
-            needed += [max(0, version - is_first) for id_, version in found.reads if id_ == object_id]
+            needed += [needed_of_input(context, point, found, id_) for id_, _ in found.reads if id_ == object_id]
     return min(needed, default=None)
+
+
+def needed_of_input(context: Context, point: RewindPoint, dependent: PointDependent, input_id: int) -> int:
+    """The first version of an input's table that a dependent needs when it continues from the copy of its checkpoint.
+
+    After a rewind, a dependent also continues in inputs that were not rewound, at the versions in ``reads``. Its query
+    then requests the last batch of the copy again, which begins at an earlier version (see table_consumers).
+    """
+    unread = dict(dependent.reads)[input_id]
+    snapshot, warehouse = context.metastore.snapshot(), context.warehouse
+    record = snapshot.get(dependent.id)
+    if dependent.batch < 0 or not isinstance(record, MaterializedViewRecord | SinkRecord):
+        return unread
+    copy = copies_of(context, point, dependent.id)
+    table = warehouse.data(input_id, getattr(snapshot.get(input_id), "generation", 1))
+    versions = planned_versions_of(warehouse, copy, table_id(warehouse, table))
+    first = needed_version(versions, record, input_id, is_first=newest_planned(warehouse, copy) == 0)
+    return unread if first is None else min(unread, first)

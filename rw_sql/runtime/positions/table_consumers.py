@@ -73,7 +73,7 @@ def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: 
         if versions:
             # If the time of an existing version is unknown, its commit was cleaned up: 0 is older than any limit.
             since = None if versions[-1] > newest else commit_time_ms(warehouse, table, versions[-1]) or 0
-        needs = _needs(versions, record, object_id, is_first=newest_planned(warehouse, checkpoint) == 0)
+        needs = needed_version(versions, record, object_id, is_first=newest_planned(warehouse, checkpoint) == 0)
         reader = Reader(
             name=record.name, kind=record.kind, needs=needs, waits_since_ms=since, group=record.resource_group
         )
@@ -81,7 +81,7 @@ def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: 
     return found
 
 
-def _needs(
+def needed_version(
     versions: list[int],
     reader: MaterializedViewRecord | SinkRecord | ViewSpec | SinkSpec,
     input_id: int,
@@ -176,7 +176,7 @@ def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: st
             _require_whole_log(context, spec, given)
             continue
         versions = planned_versions_of(warehouse, checkpoint, table_id(warehouse, path))
-        needs = _needs(versions, spec, given.id, is_first=newest_planned(warehouse, checkpoint) == 0)
+        needs = needed_version(versions, spec, given.id, is_first=newest_planned(warehouse, checkpoint) == 0)
         oldest = min(commit_versions(warehouse, path), default=0)
         if needs is not None and needs < oldest and needs <= newest:
             how_long = "for longer than log.max_hold, so" if given.kind == "source" else "for so long that"

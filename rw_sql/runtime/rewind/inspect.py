@@ -9,8 +9,8 @@ from deltalake.exceptions import DeltaError
 
 from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.plan.ports.rewinds import RewindLook, TableBack
-from rw_sql.runtime.delta.delta_log import commits, has_new_data, last_batch
-from rw_sql.runtime.rewind.points import copies_of
+from rw_sql.runtime.delta.delta_log import commit_versions, commits, has_new_data, last_batch
+from rw_sql.runtime.positions.pins import copies_of, needed_of_input
 from rw_sql.runtime.rewind.restore import read_on_from
 
 if TYPE_CHECKING:
@@ -68,8 +68,12 @@ def _lost(
         if id_ in back or other is None:
             continue
         table = context.warehouse.data(id_, getattr(other, "generation", 1))
-        if read_on_from(context.warehouse, table, version) is None:
+        further = read_on_from(context.warehouse, table, version)
+        if further is None:
             return f"reads {other.name} too, which has been rewound since"
+        oldest = min(commit_versions(context.warehouse, table), default=0)
+        if further == version and dependent.batch >= 0 and needed_of_input(context, point, dependent, id_) < oldest:
+            return f"reads {other.name} too, whose log has dropped commits that the query needs to continue from there"
     return None
 
 

@@ -30,6 +30,7 @@ from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, job_commit, latest_version, takes_data
 from rw_sql.runtime.jobs.statuses import run_mark
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
+from rw_sql.runtime.positions.pins import FOLDER
 from rw_sql.runtime.positions.progress import committed_versions, newest_planned
 from rw_sql.runtime.positions.shared import read_positions_before
 from rw_sql.runtime.support.faults import fault
@@ -45,10 +46,6 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 logger = logging.getLogger(__name__)
-
-FOLDER = "checkpoints"
-"""The folder below the warehouse that contains the copies of checkpoints. The original checkpoints are in the same
-folder, so that copies and originals are deleted with their source."""
 
 _LOOK_SECONDS = 0.05
 _COPIES = 3
@@ -418,15 +415,6 @@ def _is_later(name: str, batch: int) -> bool:
         return version is not None and int(version[1]) > batch + 1
     number = file.removeprefix(".").removesuffix(".crc")
     return folder in ("offsets", "commits") and (not number.isdecimal() or int(number) > batch)
-
-
-def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
-    """The folder with the copy of a dependent's checkpoint."""
-    root = f"{context.warehouse.uri}/{FOLDER}/{point.folder}"
-    for job in (view_job(object_id), sink_job(object_id)):
-        if context.warehouse.list_names(f"{root}/{job}"):
-            return f"{root}/{job}"
-    return f"{root}/{view_job(object_id)}"
 
 
 def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:

@@ -28,7 +28,8 @@ from rw_sql.runtime.delta.delta_log import commits, has_new_data, job_commit, re
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.delta.rejected_rows import carry_over
 from rw_sql.runtime.positions.notes import note_positions
-from rw_sql.runtime.rewind.points import copies_of, copy_checkpoint, files_in
+from rw_sql.runtime.positions.pins import copies_of
+from rw_sql.runtime.rewind.points import copy_checkpoint, files_in
 from rw_sql.runtime.support.faults import fault
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.datagen.plan import plan_rows
+from rw_sql.connectors.datagen.reader import DatagenStreamReader, ReadMaxRows
 from rw_sql.connectors.datagen.rows import RowPlan, SplitRange, make_batch, make_batches, row_plan
 from rw_sql.connectors.datagen.source import ENDLESS, DatagenConnector
 from rw_sql.connectors.spec import load_spec
@@ -275,3 +276,23 @@ print(end, sum(batch.num_rows for batch in rows))
     sent = subprocess.run([sys.executable, "-c", sender], capture_output=True, check=True).stdout
     done = subprocess.run([sys.executable, "-c", receiver], input=sent, capture_output=True, check=False)
     assert done.stdout.decode().strip() == "{'1-0': 4} 3", done.stderr.decode()
+
+
+@pytest.mark.parametrize("kind", ["BIGINT", "INT"])
+def test_a_sequence_from_zero_ends_within_64_bits(kind: str) -> None:
+    made = plan({"fields.id.kind": "sequence"}, {"id": kind})
+    assert (made.total or 0) <= 2**62
+    (split,) = DATAGEN.look({"fields.id.kind": "sequence"}).splits.values()
+    assert split.end == ENDLESS
+    given = {"plan": made.to_json(), "positions": '{"1-0": 0}', "rate": "", "maxrows": "10", "tasks": "1"}
+    reader = DatagenStreamReader(given)
+    assert reader.latestOffset({"1-0": 0}, ReadMaxRows(1000))["1-0"] in range(1001)
+
+
+def test_more_rows_than_a_sequence_of_the_type_has_are_refused() -> None:
+    options = {"fields.id.kind": "sequence", "datagen.rows.total": "50000"}
+    with pytest.raises(SqlError, match="must be at most 32768, because the type of a sequence's column has no more"):
+        DATAGEN.check_columns(options, {"id": "SMALLINT"})
+    for fits in ({**options, "datagen.rows.total": "32768"}, {**options, "fields.id.end": "100"}):
+        DATAGEN.check_columns(fits, {"id": "SMALLINT"})
+    DATAGEN.check_columns(options, {"id": "INT"})

@@ -187,6 +187,15 @@ def test_an_upstream_without_identity_is_the_one_that_the_position_belongs_to() 
     assert verdicts.verdict(connector("kafka"), "t:0", moved, upstream, positions, {"t"}).text == "GAP 50"
 
 
+def test_another_incarnation_of_a_split_was_never_read() -> None:
+    lives = (ReadIncarnation(spans=((0, 90),), reached=90, cluster="c", incarnation="A"),)
+    position = SplitState(split="t:0", offset=60, cluster="c", incarnation="B")
+    upstream = Upstream(splits={"t:0": UpstreamSplit(split="t:0", start=0, end=60, cluster="c", incarnation="B")})
+    positions = Positions(states={"t:0": position}, read_splits=frozenset({"t:0"}), lives={"t:0": lives})
+    moved = replace(position, offset=0)
+    assert verdicts.verdict(connector("kafka"), "t:0", moved, upstream, positions, {"t"}).text == "NONE"
+
+
 def test_views_and_sinks_that_take_rows_twice_are_named() -> None:
     world = paused_world()
     world.put_topic("out", (0, 0))

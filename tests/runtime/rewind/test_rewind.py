@@ -14,8 +14,10 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.model.backfill_ranges import History, SplitHistory
+from rw_sql.runtime.delta.delta_log import table_id
 from rw_sql.runtime.delta.job_output import FencedError
-from rw_sql.runtime.positions.pins import least_needed_version
+from rw_sql.runtime.positions.pins import copies_of, least_needed_version, needed_of_input
+from rw_sql.runtime.positions.table_consumers import planned_versions_of
 from rw_sql.runtime.rewind.points import copy_checkpoint, prune_points
 from rw_sql.runtime.rewind.restore import CannotRewindError, carry_out
 from rw_sql.runtime.support import faults
@@ -386,6 +388,25 @@ def test_operations_on_the_same_rows_share_a_copy_and_old_points_go(tmp_path: Pa
         mini.run(f"REWIND SOURCE s TO OPERATION {first}")
     assert caught.value.code == "RW334"
     assert f"rewind points of s: operation {second}, {third}" in (caught.value.hint or "")
+
+
+def test_a_point_keeps_the_versions_that_a_copied_checkpoint_requests_again(tmp_path: Path) -> None:
+    mini = made(tmp_path / "warehouse")
+    for rows in (4, 6):
+        mini.ingest(rows)
+        mini.read_views()
+    inject(mini, 6)
+    mini.settle()
+    snapshot, (point,) = mini.context.metastore.snapshot(), mini.context.metastore.jobs.rewind_points(mini.source.id)
+    ids = {record.name: record.id for record in snapshot.all("materialized_view")}
+    dependent = next(found for found in point.dependents if found.id == ids["plain_top"])
+    unread = dict(dependent.reads)[ids["plain"]]
+    table = mini.context.warehouse.data(ids["plain"], 1)
+    copy = copies_of(mini.context, point, dependent.id)
+    versions = planned_versions_of(mini.context.warehouse, copy, table_id(mini.context.warehouse, table))
+    assert min(versions) < unread
+    assert needed_of_input(mini.context, point, dependent, ids["plain"]) <= min(versions)
+    assert (least_needed_version(mini.context, ids["plain"]) or 0) <= min(versions)
 
 
 def test_a_view_that_has_not_read_all_leaves_the_operation_without_a_point(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def _file(inspector: Inspector, target: InjectFromFile, context: InjectContext) 
         if entry.bound is not None:
             id_ = context.kind.resolve_split(visible(context.options), entry.split)
             _require_bounds((id_,), target.span, context)
-            state = _bound(context, id_, entry.bound)
+            state = _bound(context, id_, entry.bound, target.span)
         entries.append(RequestedOffset(split=SplitId(id=entry.split, span=target.span), state=state, span=target.span))
     missing = _unnamed((entry.split for entry in written.entries), context)
     said = f"the file has no offset for {shorten(missing)}, where the source keeps its position"
@@ -331,8 +331,16 @@ def _require_bounds(splits: Iterable[str], span: Span, context: InjectContext) -
         )
 
 
-def _bound(context: InjectContext, split: str, where: str) -> int:
+def _bound(context: InjectContext, split: str, where: str, span: Span) -> int:
     seen = context.upstream.splits[split]
+    if where == LATEST and seen.is_endless:
+        name = sql_name(context.source.name)
+        raise SqlError(
+            INVALID_SPLIT_STATE,
+            f'split "{split}" has no end, because its records are generated as they are read',
+            span=span,
+            hint=f"INJECT SOURCE OFFSETS {name} TO TIMESTAMP '…', or INJECT SOURCE OFFSETS {name} TO EARLIEST",
+        )
     return {EARLIEST: seen.start, LATEST: seen.end}[where]
 
 
@@ -346,7 +354,7 @@ def _ends(context: InjectContext) -> dict[str, int]:
 
 def _bounds(where: str, span: Span, context: InjectContext) -> ResolvedTarget:
     _require_bounds(context.chosen, span, context)
-    return _resolved({split: _bound(context, split, where) for split in context.chosen}, span)
+    return _resolved({split: _bound(context, split, where, span) for split in context.chosen}, span)
 
 
 def _time(inspector: Inspector, milliseconds: int, span: Span, context: InjectContext) -> ResolvedTarget:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import has_wide_offsets
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
 from rw_sql.metastore.codec import before_from_json
-from rw_sql.metastore.records import REWIND
+from rw_sql.metastore.records import DISCOVERY, REWIND
 from rw_sql.model.object_lookup import find_source
 from rw_sql.model.offset_ranges import covered, reads_of, uncovered, with_read
 from rw_sql.model.source_readers import readers_of
@@ -208,6 +208,7 @@ def _rows_of(
     commits = inspector.positions.committed_ranges(source_id, fragment)
     observed, between = stretches(commits, [record.epoch for record in records])
     back = taken_back(records)
+    again = _found_again(all_records, [record.epoch for record in records], fragment)
     rows: list[tuple[object, ...]] = []
     for at, record in enumerate(records):
         later = [found.epoch for found in records[at + 1 :]]
@@ -216,6 +217,8 @@ def _rows_of(
         came = {split for epoch, split in observed if epoch == record.epoch}
         for split in sorted(predicted.keys() | came, key=split_order):
             said_of, came_of = predicted.get(split), observed.get((record.epoch, split))
+            if said_of is not None and said_of.new is None and (record.epoch, split) in again:
+                came_of = None
             row = _row(record, split, said_of, came_of, bool(later))
             rows.append((*row[:-1], TAKEN_BACK, fragment) if record.epoch in back else (*row, fragment))
     for split in sorted(between, key=split_order):
@@ -236,6 +239,22 @@ def taken_back(records: Iterable[OperationRecord]) -> frozenset[int]:
             if isinstance(statement, RewindSource):
                 found |= {other.epoch for other in listed if statement.operation <= other.epoch < record.epoch}
     return frozenset(found)
+
+
+def _found_again(
+    all_records: Iterable[OperationRecord], epochs: Sequence[int], fragment: str
+) -> frozenset[tuple[int, str]]:
+    """Pairs (epoch, split): a split that was discovered after the operation at this epoch and before the next one.
+
+    ``epochs`` ascend. If the operation discarded the split, the records that the source reads from it were found later
+    and are no effect of the operation.
+    """
+    return frozenset(
+        (max((at for at in epochs if at < record.epoch), default=0), split)
+        for record in all_records
+        if record.kind == DISCOVERY
+        for split in before_from_json(record.before).states.get(fragment, {})
+    )
 
 
 def _sets_states(record: OperationRecord, fragment: str) -> bool:
@@ -274,14 +293,16 @@ def _status(said: PredictedSplit | None, came: Observed | None, is_closed: bool)
         return DIFFERS
     if is_moved and said.is_exact and came.first_after != said.new:
         return DIFFERS
-    if said.is_unknown:
+    if said.is_unknown or not came.is_known:
         return AS_PREDICTED
-    if came.gaps > said.gaps or came.duplicates > said.duplicates:
+    # A prediction contains no count above this one.
+    duplicates, gaps = (min(count, MOST_COUNTED - 1) for count in (came.duplicates, came.gaps))
+    if gaps > said.gaps or duplicates > said.duplicates:
         return DIFFERS
     if not said.is_exact:
         return AS_PREDICTED
-    if came.gaps < said.gaps:
+    if gaps < said.gaps:
         return DIFFERS
-    if came.duplicates < said.duplicates:
+    if duplicates < said.duplicates:
         return CUT_SHORT if is_closed else PENDING
     return AS_PREDICTED

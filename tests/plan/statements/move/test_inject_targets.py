@@ -320,3 +320,12 @@ def test_intervals(text: str, milliseconds: int) -> None:
 def test_what_is_no_interval(text: str) -> None:
     with pytest.raises(SqlError, match="is not an interval"):
         interval_milliseconds(text, SPAN)
+
+
+@pytest.mark.parametrize("options", ["", ", fields.id.kind = 'sequence'"])
+def test_a_generated_split_has_no_latest_offset(options: str) -> None:
+    world = CannedWorld()
+    world.run(f"CREATE SOURCE g (id BIGINT) WITH (connector = 'datagen'{options})", "PAUSE SOURCE g")
+    with pytest.raises(SqlError, match='split "1-0" has no end, because its records are generated') as refused:
+        world.plan("INJECT SOURCE OFFSETS g TO LATEST ALLOW GAPS")
+    assert "INJECT SOURCE OFFSETS g TO EARLIEST" in (refused.value.hint or "")

@@ -6,7 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
+from rw_sql.metastore.records import DISCOVERY, Operation
 from rw_sql.plan.ports.positions import CommittedRanges
+from rw_sql.plan.result.prediction import PredictedSplit
+from rw_sql.plan.statements.common import take_up_new_topics
+from rw_sql.plan.statements.show.continuity import AS_PREDICTED, Observed, _status
 from tests.plan.canned import HERE, CannedWorld, create_source, moved_world
 
 LIFE = ("cluster", "first")
@@ -143,3 +148,38 @@ def test_a_name_given_later_changes_nothing(changes: tuple[str, ...], name: str)
     listed = world.plan(f"SHOW UNSAFE OPERATIONS FOR {name}").table
     assert listed is not None
     assert injected in [row[0] for row in listed.rows]
+
+
+def test_a_move_in_single_statements_is_as_predicted() -> None:
+    world = read_world()
+    world.run(
+        "ALTER SOURCE s UNSAFE SET (topic = 'new')",
+        "RESET SOURCE SPLITS s",
+        "INJECT SOURCE OFFSETS s VALUES ('new:0' = 2) ALLOW GAPS",
+        "RESUME SOURCE s",
+    )
+    read(world, new_0=(2, 5))
+    rows = {row[1]: row for row in shown(world) if row[0] == "INJECT SOURCE OFFSETS"}
+    assert rows["new:0"] == ("INJECT SOURCE OFFSETS", "new:0", "GAP 2", None, None, None, 2, "AS PREDICTED")
+
+
+def test_a_split_that_is_found_again_after_it_was_discarded_is_as_predicted() -> None:
+    world = read_world()
+    world.put_topic("old", (0, 60))
+    world.run("RESET SOURCE SPLITS s", "RESUME SOURCE s")
+    before = {row[1]: row for row in shown(world) if row[0] == "RESET SOURCE SPLITS"}
+    assert before["old:1"] == ("RESET SOURCE SPLITS", "old:1", "ORPHAN", None, None, None, None, "AS PREDICTED")
+    world.put_topic("old", (0, 60), (0, 10))
+    (source,) = world.snapshot.all("source")
+    changes, _ = take_up_new_topics(world.snapshot, world.inspector, source)
+    world.commit(Operation(kind=DISCOVERY, statement="-- discovered", objects=("s",), changes=changes))
+    read(world, old_1=(0, 10))
+    after = {row[1]: row for row in shown(world) if row[0] == "RESET SOURCE SPLITS"}
+    assert after["old:1"] == before["old:1"]
+
+
+def test_counts_beyond_64_bits_are_equal_to_the_greatest_predicted_count() -> None:
+    far = 10**40
+    said = PredictedSplit(split="0", old=far, new=0, verdict="DUPLICATES", duplicates=MOST_COUNTED - 1, is_exact=False)
+    came = Observed(duplicates=far, gaps=0, last_before=far - 1, first_after=0, is_known=True)
+    assert _status(said, came, is_closed=False) == AS_PREDICTED
