@@ -132,16 +132,22 @@ def run_statements(
                 raise
 
 
-def run_dry(spark: SparkSession, texts: Sequence[str]) -> None:
+def run_dry(spark: SparkSession, texts: Sequence[str]) -> tuple[Question, ...]:
     """Plans rw_sql's statements one by one, each on the catalog that the preceding statements would produce. Raises the
     SqlError that the statement itself would raise, located in the statement. A missing confirmation does not raise an
-    error."""
+    error: the requests to confirm the unsafe statements are returned.
+
+    A request's token confirms the statement itself only if no preceding statement changes the objects that it affects.
+    """
     dry = _attached(spark).dry_run()
+    found: list[Question] = []
     for text in texts:
         try:
-            dry.explain(parse_statement(text))
+            question = dry.explain(parse_statement(text)).question
+            found += [question] if question is not None else []
         except SqlError as error:
             raise error.located(text) from error.__cause__
+    return tuple(found)
 
 
 def interrupted_at(done: int, total: int, place: str, why: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rw_sql.cli.checking.folder_on_catalog import errors_of_changes, without_objects
-from rw_sql.cli.script.environments import environment, environment_above, given_variables
+from rw_sql.cli.script.environments import environment_above, environment_of_folder, given_variables
 from rw_sql.cli.script.loading import read_assignments
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text
@@ -79,7 +79,7 @@ def read_groups(
         is_folder = Path(path).is_dir()
         values: Mapping[str, str]
         if is_folder:
-            values = {**environment(path, env), **given_variables(variables)}
+            values = {**environment_of_folder(path, env), **given_variables(variables)}
         else:
             values = {**environment_above(path, env), **known}
         found: list[CheckedFile] = []

@@ -24,7 +24,7 @@ from rw_sql.cli.interface.options import (
     output_option,
     require_output,
 )
-from rw_sql.cli.script.environments import environment, given_variables
+from rw_sql.cli.script.environments import environment_of_folder, given_variables
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text, write_text
 from rw_sql.errors import (
@@ -290,7 +290,7 @@ def _compared(
                 f'--allow takes GAPS and DUPLICATES, found: "{word}"',
                 hint="name the predicted effects that you accept, separated by commas",
             )
-    variables = {**environment(folder, env), **given_variables(var or ())}
+    variables = {**environment_of_folder(folder, env), **given_variables(var or ())}
     objects = read_folder([(file, read_text(file)) for file in folder_files(folder)], variables)
     location, snapshot = catalog_of(warehouse) if catalog is None else _stored_catalog(catalog)
     return location, snapshot, possible_changes(snapshot, objects, words)

@@ -4,9 +4,10 @@ runs."""
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import SqlError
+from rw_sql.errors import NOT_APPLIED_YET, Span, SqlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,10 +43,12 @@ class StatementRunner:
         self, console: Console, location: Warehouse, *, is_confirmed: bool, tokens: frozenset[str] = frozenset()
     ) -> None:
         from rw_sql.cli.script.running import RunStatus
-        from rw_sql.cli.terminal.question import choose_answer
+        from rw_sql.cli.terminal.question import can_confirm, choose_answer
         from rw_sql.cli.terminal.transcript import Transcript
 
         self.location = location
+        self.can_confirm = partial(can_confirm, console, is_confirmed=is_confirmed, tokens=tokens)
+        """Tells whether a :class:`Question` may be confirmed, without asking it."""
         self._transcript = Transcript(console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens))
         self._status = RunStatus(is_quiet=False)
 
@@ -100,8 +103,11 @@ def carry_out(
     ``plan_file`` is the file from which the plan was read, if any.
 
     All statements are planned before the first statement runs, so that nothing is changed if one of the statements
-    would be refused. If there is only one statement, it is not planned beforehand, because a refused statement changes
-    nothing.
+    would be refused, or needs a confirmation that nobody can give. If there is only one statement, it is not planned
+    beforehand, because a refused statement changes nothing.
+
+    A change that rebuilds a view is complete when queries read the new rows. Raises SqlError NOT_APPLIED_YET if the
+    view's job is stalled, or no process runs it.
     """
     from rw_sql.cli.terminal.output import print_error
     from rw_sql.plan.deploy.plan_file import require_current, require_still_there
@@ -113,8 +119,8 @@ def carry_out(
 
         # The plan is checked again, because the catalog may have changed while the user answered and Spark started.
         require_current(catalog_of(uri)[1], plan, uri, again)
-        if sum(len(change.statements) for change in changes) > 1:
-            _require_possible(spark, changes)
+        if changes and len(first) + sum(len(change.statements) for change in changes) > 1:
+            _require_possible(spark, runner, changes, plan_file)
         is_outdated = False
         try:
             for text in first:
@@ -125,22 +131,49 @@ def carry_out(
                 for text in change.texts:
                     runner.run(spark, text)
                     is_outdated = True
+                _require_rebuilt(catalog_of(uri)[1], change, again)
                 made.append(change)
         except (SqlError, KeyboardInterrupt) as error:
             if isinstance(error, UnconfirmedError):
+                # The statement's own token is valid now, since the statements before it have run.
                 error.hint = hint_for_a_command(error.question, plan_file=plan_file, is_outdated=is_outdated)
             if changes:
                 print_error(f"{len(made)} of {len(changes)} changes were applied; to continue, {again}")
             raise
 
 
-def _require_possible(spark: SparkSession, changes: Sequence[DeployChange]) -> None:
-    """Raises SqlError if a statement would be refused on the catalog that the preceding statements produce."""
+def _require_possible(
+    spark: SparkSession, runner: StatementRunner, changes: Sequence[DeployChange], plan_file: str | None
+) -> None:
+    """Raises SqlError if a statement would be refused on the catalog that the preceding statements produce, or if it
+    needs a confirmation that nobody can give."""
     from rw_sql.cli.terminal.output import print_error
+    from rw_sql.plan.result.confirmation import UnconfirmedError, hint_beforehand
     from rw_sql.session.scripts import run_dry
 
     try:
-        run_dry(spark, [text for change in changes for text in change.texts])
+        for question in run_dry(spark, [text for change in changes for text in change.texts]):
+            if not runner.can_confirm(question):
+                raise UnconfirmedError(
+                    question,
+                    "an operation of this plan needs a confirmation, but this session is not interactive",
+                    span=Span(start=0, end=len(question.statement), line=1, column=1),
+                    hint=hint_beforehand(question, plan_file=plan_file),
+                ).located(question.statement)
     except SqlError:
         print_error(f"0 of {len(changes)} changes were applied: a statement would be refused")
         raise
+
+
+def _require_rebuilt(snapshot: Snapshot, change: DeployChange, again: str) -> None:
+    """Raises SqlError NOT_APPLIED_YET if a change waits for the rebuild of a view that has not ended."""
+    from rw_sql.model.object_lookup import object_name
+    from rw_sql.syntax.statements import Wait
+
+    waited = {object_name(each.name) for each in change.statements if isinstance(each, Wait) and each.name is not None}
+    if left := sorted(rebuild.name for rebuild in snapshot.all("rebuild") if rebuild.name in waited):
+        raise SqlError(
+            NOT_APPLIED_YET,
+            f'materialized view "{left[0]}" is still being rebuilt, and queries read its previous rows',
+            hint=f"SHOW JOBS shows why the rebuild does not end; then {again}",
+        )

@@ -14,20 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-def environment(folder: str, env: str | None) -> dict[str, str]:
-    """The variables of an environment, from its file in the folder; empty if ``env`` is None. Raises SqlError."""
-    from rw_sql.plan.deploy.folder import read_variables
-    from rw_sql.syntax.variables.references import ENVIRONMENT, require_fit
+def environment_of_folder(folder: str, env: str | None) -> dict[str, str]:
+    """The variables of an environment for a folder: from the folder itself or, if it does not have the environment,
+    from the nearest parent folder that has it.
 
-    if env is None:
-        return {}
-    require_fit(ENVIRONMENT, env)
-    path = Path(folder) / f"{env}.env"
-    if not path.is_file():
-        raise SqlError(
-            FILE_UNREADABLE, f'folder "{folder}" has no file {env}.env', hint=_other_environments(env, [Path(folder)])
-        )
-    return {ENVIRONMENT: env, **read_variables(read_text(str(path)), str(path))}
+    Empty if ``env`` is None. Raises SqlError if no folder has the environment's file.
+    """
+    return _nearest(Path(folder), env, f'neither folder "{folder}" nor a folder above has a file')
 
 
 def environment_above(file: str, env: str | None) -> dict[str, str]:
@@ -38,18 +31,23 @@ def environment_above(file: str, env: str | None) -> dict[str, str]:
 
     Raises SqlError if no folder has the environment's file.
     """
+    folder = Path(file).parent if file != "-" else Path()
+    return _nearest(folder, env, f'no folder of "{file}" has a file')
+
+
+def _nearest(folder: Path, env: str | None, missing: str) -> dict[str, str]:
+    from rw_sql.plan.deploy.folder import read_variables
+    from rw_sql.syntax.variables.references import ENVIRONMENT, require_fit
+
     if env is None:
         return {}
-    folder = Path(file).parent if file != "-" else Path()
+    require_fit(ENVIRONMENT, env)
     above = [folder, *(folder / Path(*[".."] * up) for up in range(1, len(folder.resolve().parts)))]
     for each in above:
-        if (each / f"{env}.env").is_file():
-            return environment(str(each), env)
-    raise SqlError(
-        FILE_UNREADABLE,
-        f'no folder of "{file}" has a file {env}.env',
-        hint=_other_environments(env, above),
-    )
+        path = each / f"{env}.env"
+        if path.is_file():
+            return {ENVIRONMENT: env, **read_variables(read_text(str(path)), str(path))}
+    raise SqlError(FILE_UNREADABLE, f"{missing} {env}.env", hint=_other_environments(env, above))
 
 
 def _other_environments(env: str, folders: Sequence[Path]) -> str:

@@ -43,6 +43,13 @@ def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str
     return answer
 
 
+def can_confirm(console: Console, question: Question, *, is_confirmed: bool, tokens: frozenset[str]) -> bool:
+    """True if the function of :func:`choose_answer` may confirm this question: by ``--yes``, by any token, or by asking
+    the user."""
+    can_ask = console.is_terminal and sys.stdin.isatty()
+    return can_ask or bool(tokens) or (is_confirmed and question.takes_yes_beforehand)
+
+
 def ask_at_terminal(console: Console, question: Question) -> bool:
     """Shows the preview and waits for a yes. Any other answer, including the end of input, counts as no."""
     show_preview(console, question)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.syntax.statements import Name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Sequence, Set
 
     from rw_sql.metastore.records import ObjectRecord
     from rw_sql.plan.deploy.folder import FolderObject
@@ -29,9 +29,27 @@ def renames(
     the old name equals the folder's definition of the renamed object, and differs from the folder's definition under
     the old name.
     """
+    candidates = [wanted for wanted in folder if wanted.was is not None and find(wanted.kind, wanted.was) is not None]
+    coming = {(wanted.kind, wanted.name) for wanted in candidates}
+    # An object whose comment has no effect takes no name. Without it, others may keep theirs.
+    while True:
+        done = _in_order(folder, candidates, coming, find, is_same)
+        renamed = {(wanted.kind, wanted.name) for wanted in done}
+        if renamed >= coming:
+            return done
+        coming &= renamed
+
+
+def _in_order(
+    folder: Sequence[FolderObject],
+    candidates: Sequence[FolderObject],
+    coming: Set[tuple[str, str]],
+    find: Callable[[str, str], ObjectRecord | None],
+    is_same: Callable[[ObjectRecord, FolderObject], bool],
+) -> tuple[FolderObject, ...]:
+    """The objects to rename in order, if the objects in ``coming`` get their names."""
     by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
-    left = [wanted for wanted in folder if wanted.was is not None and find(wanted.kind, wanted.was) is not None]
-    coming = {(wanted.kind, wanted.name) for wanted in left}
+    left = list(candidates)
     freed: set[tuple[str, str]] = set()
     done: list[FolderObject] = []
     while True:

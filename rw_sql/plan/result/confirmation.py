@@ -199,6 +199,23 @@ def _allowing(plan: Plan) -> str:
     return f"{allow} in the statement"
 
 
+def hint_beforehand(question: Question, *, plan_file: str | None = None) -> str:
+    """The hint for a command that runs several statements and was refused before the first one, because nobody can
+    confirm one of them.
+
+    No token is named, because the statements before change the token.
+    """
+    if not question.unallowed:
+        return "nothing was changed; add --yes to the same command"
+    allow = f"--allow {','.join(word.lower() for word in question.unallowed)}"
+    if plan_file is not None:
+        return (
+            "nothing was changed; to accept the predicted effects, make the plan again: rw-sql diff FOLDER "
+            f"{allow} --file {plan_file}; and apply it with --yes"
+        )
+    return f"nothing was changed; to accept the predicted effects, add --yes {allow} to the same command"
+
+
 def hint_for_a_command(question: Question, *, plan_file: str | None = None, is_outdated: bool = False) -> str:
     """The hint for a command such as ``rw-sql source``, which builds the statement itself: there is no session in which
     to type CONFIRM, and no statement text to change.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rw_sql.model.object_lookup import is_schema, object_name
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.lower import lower
-from rw_sql.plan.result.confirmation import require_switch
+from rw_sql.plan.result.confirmation import question_of, require_switch
 from rw_sql.plan.result.explain import explain_lines
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.plan.result.confirmation import Question
     from rw_sql.plan.result.plan import Plan
     from rw_sql.runtime.jobs.context import Context
 
@@ -36,11 +37,16 @@ if TYPE_CHECKING:
 class Foreseen:
     """The predicted effect of one statement, as the lines of EXPLAIN.
 
-    ``needs_confirmation``: the statement is unsafe and must be confirmed.
+    ``question`` is the request to confirm the statement, if it is unsafe.
     """
 
     lines: tuple[str, ...]
-    needs_confirmation: bool = False
+    question: Question | None = None
+
+    @property
+    def needs_confirmation(self) -> bool:
+        """True if the statement is unsafe and must be confirmed."""
+        return self.question is not None
 
 
 class DryRun:
@@ -100,7 +106,7 @@ class DryRun:
     def _explain(self, statement: ast.Statement) -> Foreseen:
         match statement:
             case ast.Explain(statement=inner):
-                return _foreseen(self._plan(inner))
+                return _foreseen(self._then, self._plan(inner))
             case ast.BeginUnsafe(reason=reason) if self._block is None:
                 require_switch(self._then, statement.span)
                 self._block, self._reason = [], reason
@@ -124,13 +130,14 @@ class DryRun:
                 self._parameters.pop(name, None)
             else:
                 self._parameters[name] = value
+        foreseen = _foreseen(self._then, plan)
         if plan.operation is not None:
             if plan.is_unsafe:
                 require_switch(self._then, statement.span)
             self._then = after(self._then, plan.operation.changes)
         if isinstance(statement, ast.Wait):
             self._then = _waited(self._then, statement)
-        return _foreseen(plan)
+        return foreseen
 
     def _collected(self, statement: ast.Statement, block: list[ast.Statement]) -> Foreseen:
         """Explains a statement inside a block, on the catalog that results from the statements before it."""
@@ -144,7 +151,7 @@ class DryRun:
         plan = lower_inside(tuple(block), statement, self._then, self._inspector, lower_one)
         if not is_shown:
             block.append(statement)
-        return _foreseen(plan, is_collected=not is_shown)
+        return _foreseen(self._then, plan, is_collected=not is_shown)
 
     def _plan(self, statement: ast.Statement) -> Plan:
         if isinstance(statement, ast.CreateMaterializedView | ast.CreateTable):
@@ -176,9 +183,9 @@ class DryRun:
         return self._parameter("query_dialect")
 
 
-def _foreseen(plan: Plan, *, is_collected: bool = False) -> Foreseen:
+def _foreseen(snapshot: Snapshot, plan: Plan, *, is_collected: bool = False) -> Foreseen:
     needs = plan.is_unsafe and plan.operation is not None and not is_collected
-    return Foreseen(lines=tuple(explain_lines(plan)), needs_confirmation=needs)
+    return Foreseen(lines=tuple(explain_lines(plan)), question=question_of(snapshot, plan) if needs else None)
 
 
 def _waited(snapshot: Snapshot, statement: ast.Wait) -> Snapshot:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.1
 _OWN_LOOK_SECONDS = 1.0
 _LEAST_SECONDS = 0.01
+_RESTART_MS = 30_000
+"""The time in milliseconds, since the last heartbeat of a group's owner, within which WAIT expects another owner, for
+example because the process that runs the jobs is restarted."""
+
 _WAIT = "WAIT waits for it"
 _ANEW = "it is being rebuilt"
 
@@ -54,8 +58,8 @@ def wait_until_made(
     process runs. Gives up after ``seconds`` without any progress.
 
     ``tell`` is a function that is called with the progress of each view. With ``gives_up``, a timeout raises SqlError
-    NOT_APPLIED_YET instead of being reported in the result, and the function waits for a job that has just stalled, as
-    FLUSH does.
+    NOT_APPLIED_YET instead of being reported in the result. The function then also waits for a job that has just
+    stalled, as FLUSH does, and for half a minute for another owner of the jobs.
     """
     changed = threading.Event()
     limit = StallTimeout(seconds)
@@ -120,7 +124,7 @@ def _look(
         said = progress_of(progress) if isinstance(view, TableRecord) else progress_text(progress)
         if tell is not None:
             tell(progress)
-        if group_of(snapshot, progress.object_id) not in owned:
+        if stalls.is_unowned(group_of(snapshot, progress.object_id), owned):
             why = f"no process runs the jobs of this warehouse; {said}"
         elif reason := stalls.reason(progress.job, progress.object_id):
             why = reason
@@ -136,7 +140,8 @@ def _look(
     for group in groups:
         if jobs is not None and not any(view_job(rebuild.view_id) in jobs for rebuild in group):
             continue
-        said = "" if group_of(snapshot, group[0].view_id) in owned else "no process runs the jobs of this warehouse"
+        is_unowned = stalls.is_unowned(group_of(snapshot, group[0].view_id), owned)
+        said = "no process runs the jobs of this warehouse" if is_unowned else ""
         said = said or _held_up(snapshot, group, stalls)
         if not said and limit.is_over:
             said = _WAIT
@@ -208,6 +213,14 @@ class _Stalls:
             return ""
         is_over = status.state == STALLED if self.grace is None else self.grace.is_over(status, now_ms())
         return f"{STALLED}: {status.reason}" if is_over else ""
+
+    def is_unowned(self, group: str, owned: Collection[str]) -> bool:
+        """True if no process runs the jobs of a group. A statement that waits for stalled jobs also waits for the next
+        owner of a group that had one until now."""
+        if group in owned:
+            return False
+        lease = self.leases.get(group)
+        return self.grace is None or lease is None or now_ms() - lease.heartbeat_ms > _RESTART_MS
 
     def _is_applied(self, job: str, view_id: int, *ids: int) -> bool:
         """True if the job's owner has applied the last change to the view, its inputs and its refresh."""

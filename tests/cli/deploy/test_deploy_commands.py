@@ -157,7 +157,7 @@ def test_json_names_the_error_and_what_was_made(
 
     monkeypatch.setattr("rw_sql.cli.spark_start.spark_for", starting)
     monkeypatch.setattr("rw_sql.session.scripts.run_statements", one)
-    monkeypatch.setattr("rw_sql.session.scripts.run_dry", lambda *_: None)
+    monkeypatch.setattr("rw_sql.session.scripts.run_dry", lambda *_: ())
     words = (str(folder), "-w", str(warehouse), "--env", "prod")
     assert run("diff", *words)[1].splitlines()[-1] == "1 to create, 1 unsafe"
     report = json.loads(CliRunner().invoke(app, ["apply", *words, "-o", "json"]).stdout)
@@ -275,7 +275,7 @@ def test_a_statement_that_waits_is_told_about(folder: Path, tmp_path: Path, monk
         wait_until(lambda: "running for" in shown.getvalue(), "the status line")
 
     monkeypatch.setattr("rw_sql.session.scripts.run_statements", run_slowly)
-    monkeypatch.setattr("rw_sql.session.scripts.run_dry", lambda *_: None)
+    monkeypatch.setattr("rw_sql.session.scripts.run_dry", lambda *_: ())
     monkeypatch.setattr("rw_sql.session.attach.attached_to", lambda _: None)
     monkeypatch.setattr("rw_sql.cli.script.running.own_stderr", lambda: shown)
     assert run("apply", str(folder), "-w", str(tmp_path / "w"), "--env", "prod", "--yes")[0] == 0

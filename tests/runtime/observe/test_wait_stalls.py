@@ -103,6 +103,20 @@ def test_a_stall_of_before_a_statement_that_is_not_applied_yet_ends_no_wait(
         assert wait_until_made(made.context, ["mv-2"], 0.05, gives_up=True)
 
 
+@pytest.mark.parametrize("job", [BACKFILL, REBUILD])
+def test_a_wait_goes_on_while_the_process_that_runs_the_jobs_is_restarted(tmp_path: Path, job: str) -> None:
+    made = owned(tmp_path, job)
+    made.context.owning.clear()
+    (lease,) = made.metastore.jobs.leases().values()
+    gone = replace(lease, is_released=True, heartbeat_ms=now_ms())
+    assert made.metastore.jobs.take_lease(gone, replacing=lease)
+    with pytest.raises(SqlError, match="WAIT gave up: no progress for"):
+        wait_until_made(made.context, ["mv-2"], 0.05, gives_up=True)
+    assert made.metastore.jobs.take_lease(replace(gone, heartbeat_ms=now_ms() - 60_000), replacing=gone)
+    (notice,) = wait_until_made(made.context, ["mv-2"], WAIT_SECONDS, gives_up=True)
+    assert "no process runs the jobs of this warehouse" in notice.detail
+
+
 def test_a_view_is_complete_as_soon_as_its_rebuilt_table_serves(tmp_path: Path) -> None:
     """Its own job does not run the new table yet, and its status is still that of the old one."""
     made = owned(tmp_path, REBUILD)
