@@ -9,12 +9,12 @@ an earlier run then fails, because this commit is based on an older snapshot (Ic
 from __future__ import annotations
 
 import json
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.iceberg import catalog
+from rw_sql.connectors.iceberg.key_deletes import delete_keys
 from rw_sql.connectors.sink import (
     DELETE,
     UPSERT,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     import pyarrow.compute as pc
-    from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table, Transaction
 
     from rw_sql.connectors.sink import SinkShape
@@ -49,8 +48,6 @@ _ATTEMPTS = 20
 _INDEX = "_rw_index"
 _RETRIES = "commit.retry.num-retries"
 _METRICS = "write.metadata.metrics.column."
-_GREATEST = 3.4028234663852886e38
-"""The greatest finite floating-point number of 32 bits."""
 
 
 class IcebergSink:
@@ -177,7 +174,7 @@ class IcebergWriter:
         changed, gone = split_by_op(last_per_key(rows, self._shape.keys), DELETE)
         self._unbounded = frozenset(name for name in changed.column_names if not _is_readable(changed.column(name)))
         appended = self._fitted(changed)
-        keys = pa.concat_tables([changed, gone]).select(list(self._shape.keys)) if self._shape.type == UPSERT else None
+        keys = self._keys_of(changed, gone) if self._shape.type == UPSERT else None
 
         def marks() -> dict[str, int]:
             if self._is_cancelled:
@@ -193,11 +190,8 @@ class IcebergWriter:
             return {"run": self._run, "generation": self._generation, "batch": batch}
 
         def act(transaction: Transaction, summary: dict[str, str]) -> None:
-            if keys is not None and keys.num_rows and self._table.current_snapshot() is not None:
-                with warnings.catch_warnings():
-                    # It is normal that no row has these keys, so the warning is suppressed.
-                    warnings.simplefilter("ignore")
-                    transaction.delete(_rows_with(keys), summary)
+            if keys is not None and keys.num_rows:
+                delete_keys(transaction, self._table, keys, summary)
             transaction.append(appended, summary)
 
         self._commit(marks, act)
@@ -291,6 +285,12 @@ class IcebergWriter:
         required = self._required()
         wanted = pa.schema([field.with_nullable(field.name not in required) for field in _wanted(self._shape)])
         return rows.select(wanted.names).cast(wanted)
+
+    def _keys_of(self, changed: pa.Table, gone: pa.Table) -> pa.Table:
+        """The keys of the rows, with the table's types."""
+        keys, wanted = list(self._shape.keys), _wanted(self._shape)
+        rows = pa.concat_tables([changed.select(keys), gone.select(keys)])
+        return rows.cast(pa.schema([wanted.field(name) for name in keys]))
 
     def _required(self) -> list[str]:
         """The sink's columns that are NOT NULL in the table."""
@@ -394,51 +394,3 @@ def _types_of(table: Table) -> dict[str, pa.DataType]:
 
     fields = schema_to_pyarrow(table.schema(), include_field_ids=False)
     return {field.name: plain(field.type) for field in fields}
-
-
-def _rows_with(keys: pa.Table) -> BooleanExpression:
-    """The condition that selects rows with one of these keys; null matches null.
-
-    The condition is true or false for every row, never NULL. pyiceberg keeps the rows for which the opposite of the
-    condition is true, so it would delete a row for which the condition is NULL.
-    """
-    from functools import reduce
-    from math import inf
-
-    from pyiceberg import expressions
-    from pyiceberg.expressions import AlwaysFalse, And, Or
-
-    make: Any = expressions  # Typed as Any: names are documented as arguments, but not declared as such.
-    names = keys.column_names
-
-    singles = {name for name in names if keys.schema.field(name).type == pa.float32()}
-
-    def is_plain(name: str, value: Any) -> bool:
-        return value is not None and value == value and not (name in singles and abs(value) == inf)
-
-    def has(name: str, value: Any) -> BooleanExpression:
-        if value is None:
-            return make.IsNull(name)  # type: ignore[no-any-return]
-        return And(make.NotNull(name), equals(name, value))
-
-    def equals(name: str, value: Any) -> BooleanExpression:
-        if is_plain(name, value):
-            return make.EqualTo(name, value)  # type: ignore[no-any-return]
-        if value != value:
-            return make.IsNaN(name)  # type: ignore[no-any-return]
-        # pyiceberg does not accept an infinity as a value to compare with.
-        return make.GreaterThan(name, _GREATEST) if value > 0 else make.LessThan(name, -_GREATEST)  # type: ignore[no-any-return]
-
-    rows = {tuple(row.values()) for row in keys.to_pylist()}
-    if len(names) == 1:
-        values = [row[0] for row in rows if is_plain(names[0], row[0])]
-        plain: BooleanExpression = make.In(names[0], values) if values else AlwaysFalse()
-        others = [has(names[0], row[0]) for row in rows if not is_plain(names[0], row[0])]
-        return reduce(Or, others, plain)
-    parts = [reduce(And, [has(*pair) for pair in zip(names, row, strict=True)]) for row in rows]
-    # Combines the conditions pairwise, because pyiceberg could not visit a condition that is nested thousands of levels
-    # deep.
-    while len(parts) > 1:
-        paired = [Or(*pair) for pair in zip(parts[::2], parts[1::2], strict=False)]
-        parts = paired + (parts[-1:] if len(parts) % 2 else [])
-    return parts[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,16 @@ class Fault(Enum):
     ROW = "the server refuses a row of the batch"
     TABLE = "the table or the user's privileges have changed"
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowConflict(Refusal):
+    """The refusal of a row because of other rows of the table. The table may accept the row after other rows of the
+    batch are written."""
+
+
+_CONFLICTS = ("23503", "23505", "23P01")
+"""The SQLSTATE codes for violations of a FOREIGN KEY, UNIQUE or EXCLUDE constraint, in this order. Added rows can end
+only a violation of a FOREIGN KEY."""
 
 _AWAY_CLASSES = ("08", "0B", "25", "26", "28", "2D", "34", "3B", "3D", "40", "53", "57", "58", "72", "F0", "HV", "XX")
 """SQLSTATE classes (PostgreSQL, appendix A) of the connection, the transaction, the server and its resources."""
@@ -72,15 +83,22 @@ def fault_of(error: psycopg.Error) -> Fault:
 
 
 def refusal_of(
-    error: psycopg.Error, connection: psycopg.Connection[Any], table: str, columns: Sequence[str]
+    error: psycopg.Error,
+    connection: psycopg.Connection[Any],
+    table: str,
+    columns: Sequence[str],
+    *,
+    is_append_only: bool,
 ) -> Refusal:
     """The refusal of a single row with these columns. ``table`` is the quoted name, used to query details of a violated
-    constraint."""
+    constraint. With ``is_append_only``, the batch changes no row of the table."""
     said = error.diag
     reason = said.message_primary or " ".join(str(error).split())
-    if said.message_detail and error.sqlstate in ("23503", "23505", "23P01"):
+    is_conflict = error.sqlstate in _CONFLICTS
+    if said.message_detail and is_conflict:
         reason += f" ({said.message_detail.rstrip('.')})"
-    return Refusal(index=0, column=said.column_name or _column(error, connection, table, columns), reason=reason)
+    make = RowConflict if error.sqlstate in (_CONFLICTS[:1] if is_append_only else _CONFLICTS) else Refusal
+    return make(index=0, column=said.column_name or _column(error, connection, table, columns), reason=reason)
 
 
 def _column(

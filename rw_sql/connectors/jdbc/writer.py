@@ -1,9 +1,10 @@
 """Writes batches to a PostgreSQL table, one transaction each, and finds the rows that the table refuses.
 
 COPY loads the rows into a temporary table; ``INSERT … ON CONFLICT DO UPDATE`` merges them into the target. If the
-server refuses a batch, bisection finds the refused rows, in a transaction that is rolled back. All attempts of this
-transaction share the temporary tables: each creation of a table locks several objects until the transaction ends, and
-the server has a limited number of locks for all of its clients.
+server refuses a batch, another transaction writes the rows in parts: bisection finds the refused rows, and rows that
+conflict with other rows are tried again after these other rows. If the server refuses some rows for good, this
+transaction is rolled back. All its attempts share the temporary tables: each creation of a table locks several objects
+until the transaction ends, and the server has a limited number of locks for all of its clients.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.jdbc.refusals import Fault, fault_of, refusal_of
+from rw_sql.connectors.jdbc.refusals import Fault, RowConflict, fault_of, refusal_of
 from rw_sql.connectors.jdbc.url import QUERY_TIMEOUT, query_seconds
+from rw_sql.connectors.jdbc.write_order import holders_first, unique_columns
 from rw_sql.connectors.sink import (
     DELETE,
     ON_ERROR,
@@ -50,6 +53,10 @@ _REPLACEMENT = "\ufffd"
 _INDEX = "_rw_index"
 _CHANGED, _GONE = "rw_sql_batch", "rw_sql_deletes"
 """The temporary tables of an upsert: the rows of a batch to insert or update, and the keys to delete."""
+
+_MOST_CONFLICTS = 1000
+"""The maximum number of rows that are tried again because they conflict with other rows, if the refused rows are not
+all needed."""
 
 _MOST_SECONDS = 86400
 _CANCEL_SECONDS = 2.0
@@ -103,12 +110,12 @@ class JdbcWriter:
                 self._has_equal_keys = True
                 self._transact(rows)
         except psycopg.Error as error:
-            self._refuse(rows, error)
+            self._write_in_parts(rows, error)
         except RefusedRowsError as error:
             # The refused indexes refer to the rows that last_per_key keeps, so the refused rows are searched again
             # among all rows.
-            found = self._find_refusals(rows)
-            raise RefusedRowsError(found) if found else SinkError(str(error)) from error
+            if found := self._find_refusals(rows):
+                raise RefusedRowsError(found) from error
 
     def _transact(self, rows: pa.Table) -> None:
         with self._connection.transaction():
@@ -117,8 +124,9 @@ class JdbcWriter:
             if self._is_cancelled:
                 raise SinkError("stopped")
 
-    def _refuse(self, rows: pa.Table, error: psycopg.Error) -> None:
-        """Raises the subclass of SinkError that matches a database error."""
+    def _write_in_parts(self, rows: pa.Table, error: psycopg.Error) -> None:
+        """Writes a batch that failed with ``error``, if a row caused the error and the table now accepts all rows.
+        Otherwise raises the subclass of SinkError that matches the error."""
         if self._is_cancelled:
             raise SinkError("stopped") from error
         fault, text = fault_of(error), without_password(error, self._options)
@@ -126,9 +134,8 @@ class JdbcWriter:
             raise SinkError(text + self._remedy_of(error)) from error
         if fault is Fault.TABLE:
             raise TargetUnfitError(text) from error
-        found = self._find_refusals(rows)
-        # If the table refuses the batch but none of its rows, the batch conflicts with another writer.
-        raise RefusedRowsError(found) if found else SinkError(text) from error
+        if found := self._find_refusals(rows):
+            raise RefusedRowsError(found) from error
 
     def _remedy_of(self, error: psycopg.Error) -> str:
         """A hint about the option to change, if a statement took longer than its timeout; otherwise empty."""
@@ -140,8 +147,8 @@ class JdbcWriter:
         return f": ALTER SINK … CONNECTOR WITH ({QUERY_TIMEOUT} = '{seconds}') gives a batch more time"
 
     def _find_refusals(self, rows: pa.Table) -> list[Refusal]:
-        """The rows that the table refuses; nothing is written. Raises SinkError if the refused rows cannot be
-        determined."""
+        """The rows that the table refuses. If there are any, nothing is written; otherwise all rows are written. Raises
+        SinkError if the refused rows cannot be determined."""
         import psycopg
 
         try:
@@ -150,27 +157,86 @@ class JdbcWriter:
             raise SinkError("stopped" if self._is_cancelled else without_password(error, self._options)) from error
 
     def _refusals(self, rows: pa.Table) -> list[Refusal]:
+        import psycopg
+
         numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
         kept = last_per_key(numbered, self._shape.keys)
         is_gone = pc.equal(kept.column(OP), DELETE)
         # Deletes come first, as in a real write.
         ordered = pa.concat_tables([kept.filter(is_gone), kept.filter(pc.invert(is_gone))])
-        indexes = ordered.column(_INDEX).to_pylist()
-        with self._connection.transaction(force_rollback=True):
+        with self._connection.transaction() as transaction:
             self._batch_tables = set()
             if self._shape.type == UPSERT:
                 self._batch_table(_CHANGED, list(self._shape.columns))
                 self._batch_table(_GONE, list(self._shape.keys))
             # A deferred constraint would be checked only at the end, without naming a row.
             self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
-            found = refused_rows(ordered.drop_columns([_INDEX]), self._attempt, only_first=not self._finds_all)
-        return sorted(
-            (
-                Refusal(index=indexes[each.index], column=each.column, reason=each.reason, hint=each.hint)
-                for each in found
-            ),
-            key=lambda each: each.index,
-        )
+            found = self._refused_in_rounds(ordered)
+            if self._is_cancelled:
+                raise SinkError("stopped")
+            if found:
+                raise psycopg.Rollback(transaction)
+        return sorted(found, key=lambda each: each.index)
+
+    def _refused_in_rounds(self, rows: pa.Table) -> list[Refusal]:
+        """Writes the rows that the table accepts, and returns the refusals of the others. The column _INDEX has the
+        index of each row.
+
+        The table may refuse a row because of another row that the batch changes too. For example, the other row has a
+        value that must be unique, and gives it up in this batch. Such rows are tried again after the others, until the
+        table refuses all of them. Unless all refused rows are needed, the search ends at the first row that the table
+        refuses for another reason.
+        """
+        final: list[Refusal] = []
+        found: list[Refusal] = []
+
+        def is_over() -> bool:
+            return not self._finds_all and (bool(final) or len(found) > _MOST_CONFLICTS)
+
+        def attempt(part: pa.Table) -> Refusal | None:
+            if is_over():
+                return None
+            told = self._attempt(part.drop_columns([_INDEX]))
+            if told is not None and part.num_rows == 1:
+                numbered = replace(told, index=part.column(_INDEX)[0].as_py())
+                (found if isinstance(told, RowConflict) else final).append(numbered)
+            return told
+
+        while True:
+            found.clear()
+            rows = self._holders_first(rows)
+            refused = refused_rows(rows, attempt)
+            if is_over():
+                return [*final, *found][:1]
+            if len(found) in (0, rows.num_rows):
+                return [*final, *found] if self._finds_all else found[:1]
+            rows = rows.take(pa.array([each.index for each in refused if isinstance(each, RowConflict)], pa.int64()))
+
+    def _holders_first(self, rows: pa.Table) -> pa.Table:
+        """The rows, sorted so that a row that takes a unique value comes after the row that gives it up, if possible.
+        Deletes come first."""
+        import psycopg
+
+        keys, columns = list(self._shape.keys), list(self._shape.columns)
+        if self._shape.type != UPSERT:
+            return rows
+        unique = unique_columns(self._connection, self._target, keys=keys, columns=columns)
+        if not unique:
+            return rows
+        is_gone = pc.equal(rows.column(OP), DELETE)
+        changed = rows.filter(pc.invert(is_gone))
+        try:
+            with self._connection.transaction():
+                batch = self._batch_table(_CHANGED, columns)
+                self._copy(changed, batch, columns)
+                order = holders_first(self._connection, self._target, batch, keys=keys, unique=unique)
+        except RefusedRowsError:
+            return rows
+        except psycopg.Error as error:
+            if fault_of(error) is not Fault.ROW:
+                raise
+            return rows  # The table's columns do not accept a value of the batch.
+        return pa.concat_tables([rows.filter(is_gone), changed.take(pa.array(order, pa.int64()))])
 
     def _attempt(self, rows: pa.Table) -> Refusal | None:
         """Writes rows; returns the refusal if the table refuses one of them."""
@@ -193,7 +259,13 @@ class JdbcWriter:
                     index=0, column=column, reason="PostgreSQL's text cannot contain the character NUL (U+0000)"
                 )
             target = self._target.as_string(self._connection)
-            return refusal_of(error, self._connection, target, list(self._shape.columns))
+            return refusal_of(
+                error,
+                self._connection,
+                target,
+                list(self._shape.columns),
+                is_append_only=self._shape.type != UPSERT,
+            )
         return None
 
     def _apply(self, rows: pa.Table) -> None:

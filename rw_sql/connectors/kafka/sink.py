@@ -20,7 +20,9 @@ from rw_sql.connectors.sink import (
     APPEND_ONLY,
     DEBEZIUM,
     DELETE,
+    INSERT,
     OP,
+    UPDATE,
     UPDATE_BEFORE,
     Refusal,
     RefusedRowsError,
@@ -30,7 +32,13 @@ from rw_sql.connectors.sink import (
 )
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec, load_spec
 from rw_sql.connectors.support.debezium_json import change_record
-from rw_sql.connectors.support.sink_values import json_rows, plain_keys, to_json, without_deleted_values
+from rw_sql.connectors.support.sink_values import (
+    json_rows,
+    plain_keys,
+    to_json,
+    without_deleted_values,
+    without_unreadable_old_values,
+)
 from rw_sql.errors import INVALID_PROPERTY
 
 if TYPE_CHECKING:
@@ -194,7 +202,7 @@ def numbered_records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterat
     else:
         keys = (to_json(key) if shape.keys else None for key in json_rows(rows, shape.keys))
     if shape.type == DEBEZIUM:
-        yield from _debezium(shape, operations, json_rows(rows, columns), now_ms)
+        yield from _debezium(shape, rows, now_ms)
         return
     values = json_rows(without_deleted_values(rows, shape.keys), columns)
     for index, (operation, key, value) in enumerate(zip(operations, keys, values, strict=True)):
@@ -203,16 +211,25 @@ def numbered_records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterat
         yield index, (key, None if operation == DELETE else to_json(value))
 
 
-def _debezium(
-    shape: SinkShape, operations: list[str], values: Iterator[dict[str, Any]], now_ms: int
-) -> Iterator[tuple[int, _Record]]:
+def _debezium(shape: SinkShape, rows: pa.Table, now_ms: int) -> Iterator[tuple[int, _Record]]:
+    unreadable: frozenset[int] = frozenset()
+    try:
+        values = list(json_rows(rows, list(shape.columns)))
+    except RefusedRowsError:
+        # The topic lacks these old rows, because the sink has refused them.
+        rows, unreadable = without_unreadable_old_values(rows, shape.keys)
+        values = list(json_rows(rows, list(shape.columns)))
     before: dict[str, dict[str, Any]] = {}
-    for index, (operation, value) in enumerate(zip(operations, values, strict=True)):
+    for index, (operation, value) in enumerate(zip(rows.column(OP).to_pylist(), values, strict=True)):
+        if operation == UPDATE_BEFORE and index in unreadable:
+            continue
         identity = json.dumps([value[key] for key in shape.keys])
         if operation == UPDATE_BEFORE:
             before[identity] = value
             continue
-        key, record = change_record(shape, operation, before.pop(identity, None), value, now_ms)
+        old = before.pop(identity, None)
+        op = INSERT if operation == UPDATE and old is None else operation
+        key, record = change_record(shape, op, old, value, now_ms)
         yield index, (to_json(key), to_json(record))
         if operation == DELETE:
             yield index, (to_json(key), None)

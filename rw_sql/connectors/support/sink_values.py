@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.sink import DELETE, OP, Refusal, RefusedRowsError
+from rw_sql.connectors.sink import DELETE, OP, UPDATE_BEFORE, Refusal, RefusedRowsError
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
@@ -180,17 +180,48 @@ def _key_text(key: Any) -> str:
 
 
 def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The last row per key, in the original order. Null is treated as an ordinary key value; 0.0 and -0.0 are equal."""
+    """The last row per key, in the original order. Null is treated as an ordinary key value; 0.0 and -0.0 are equal,
+    except within nested keys."""
     if rows.num_rows < 2 or not keys:
         return rows
     at = "__at"
-    numbered = rows.select(list(keys)).append_column(at, pa.array(range(rows.num_rows), pa.int64()))
-    for number, key in enumerate(keys):
-        if pa.types.is_floating(kind := numbered.schema.field(key).type):
-            numbered = numbered.set_column(number, key, pc.add(numbered.column(key), pa.scalar(0.0, kind)))
+    columns = {key: comparable(rows.column(key)) for key in keys}
+    numbered = pa.table({**columns, at: pa.array(range(rows.num_rows), pa.int64())})
     # Finds the last row by the maximum index, because several threads add the rows to their groups in any order.
     last = numbered.group_by(list(keys)).aggregate([(at, "max")]).column(f"{at}_max")
     return rows if len(last) == rows.num_rows else rows.take(last.take(pc.sort_indices(last)))
+
+
+def comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values in a form by which Arrow can group. Nested values become texts: equal values have equal texts. Of
+    numbers with a point, 0.0 and -0.0 become equal, and all NaN values become equal."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, kind), pc.add(values, pa.scalar(0.0, kind)))
+    if not pa.types.is_nested(kind):
+        return values
+    try:
+        texts = [repr(value) for value in values.to_pylist()]
+    except (ValueError, OverflowError):  # See python_values.
+        texts = [repr(_exact_parts(value)) for value in values]
+    return pa.chunked_array([pa.array(texts, pa.string())])
+
+
+def _exact_parts(value: pa.Scalar[Any]) -> Any:
+    """The value, with numbers in place of dates and times, and bytes in place of strings. In contrast to ``as_py``, the
+    function accepts every value."""
+    kind = value.type
+    if not value.is_valid:
+        return None
+    if pa.types.is_struct(kind):
+        return {name: _exact_parts(part) for name, part in value.items()}
+    if pa.types.is_map(kind):
+        return [(_exact_parts(entry["key"]), _exact_parts(entry["value"])) for entry in value.values]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [_exact_parts(part) for part in value.values]
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return value.as_buffer().to_pybytes()
+    return value.value if pa.types.is_temporal(kind) else value.as_py()
 
 
 def without_deleted_values(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -205,6 +236,27 @@ def without_deleted_values(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
             values = pc.if_else(is_gone, pa.scalar(None, field.type), rows.column(at))
             rows = rows.set_column(at, field.with_nullable(True), values)
     return rows
+
+
+def without_unreadable_old_values(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, frozenset[int]]:
+    """The rows with NULL in place of the values of old rows that Python cannot represent, and the indexes of these old
+    rows. The old rows are deleted rows, whose values in the columns ``keys`` stay, and rows before an update."""
+    is_deleted = pc.equal(rows.column(OP), DELETE)
+    is_before = pc.equal(rows.column(OP), UPDATE_BEFORE)
+    at = pa.array(range(rows.num_rows), pa.int64())
+    found: set[int] = set()
+    for number, name in enumerate(rows.column_names):
+        is_old = is_before if name in keys else pc.or_(is_before, is_deleted)
+        column = rows.column(name)
+        try:
+            python_values(column, name)
+        except RefusedRowsError as error:
+            refused = pc.is_in(at, value_set=pa.array([each.index for each in error.refusals], pa.int64()))
+            is_replaced = pc.and_(refused, is_old)
+            found.update(at.filter(is_replaced).to_pylist())
+            field = rows.schema.field(number).with_nullable(True)
+            rows = rows.set_column(number, field, pc.if_else(is_replaced, pa.scalar(None, field.type), column))
+    return rows, frozenset(found)
 
 
 def split_by_op(rows: pa.Table, op: str) -> tuple[pa.Table, pa.Table]:

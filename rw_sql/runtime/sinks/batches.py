@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rw_sql.connectors.sink import APPEND_ONLY, DEBEZIUM, DELETE, INSERT, OP, UPDATE, UPDATE_BEFORE
+from rw_sql.connectors.sink import APPEND_ONLY, DEBEZIUM, DELETE, INSERT, OP, UPDATE, UPDATE_BEFORE, UPSERT
+from rw_sql.connectors.support.sink_values import comparable
 from rw_sql.runtime.decoding.decoder import BATCH, OFFSET, RUN, SPLIT
 from rw_sql.runtime.jobs.inputs import CHANGE, VERSION
 
@@ -44,7 +45,10 @@ def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
     known = dict(_OPERATIONS)
     if not keys_move:
         rows = _without_equal(rows, list(shape.columns))
-    if keys_move and shape.type != DEBEZIUM:
+    if shape.type == UPSERT:
+        if not keys_move:
+            rows = rows.filter(pc.not_equal(rows[CHANGE], "update_preimage"))
+        rows = _without_replaced(rows, shape.keys)
         known["update_preimage"] = DELETE
     if keys_move and shape.type == DEBEZIUM:
         rows = _without_moves(rows, shape.keys)
@@ -62,12 +66,27 @@ def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
     return _sorted(given.append_column("__after", is_after), (VERSION, "__after"))
 
 
+def _without_replaced(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Removes the old row of each key that also has a new row in the same commit, because the new row replaces the old
+    row in the target. If the target refused the new row, deleting the old row would leave the target without a row of
+    this key."""
+    is_new = pc.is_in(rows[CHANGE], value_set=pa.array(["insert", "update_postimage"]))
+    if pc.all(is_new).as_py():
+        return rows
+    columns = {name: comparable(rows[name]) for name in (*keys, VERSION)}
+    numbered = pa.table({**columns, "__new": is_new, "__at": pa.array(range(rows.num_rows), pa.int64())})
+    found = numbered.group_by([*keys, VERSION], use_threads=False).aggregate([("__new", "max"), ("__at", "list")])
+    replaced = found.filter(found["__new_max"])["__at_list"]
+    is_replaced = pc.is_in(numbered["__at"], value_set=pc.list_flatten(replaced.combine_chunks()))
+    return rows.filter(pc.or_(is_new, pc.invert(is_replaced)))
+
+
 def _without_moves(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Represents each update that changes a key as Debezium does: as a delete of the old key and an insert of the new
     one. Another row of the same commit may have had the new key before."""
     changes = rows[CHANGE]
     is_old, is_new = (pc.equal(changes, f"update_{image}image") for image in ("pre", "post"))
-    columns = {name: _comparable(rows[name]) for name in (*keys, VERSION)}
+    columns = {name: comparable(rows[name]) for name in (*keys, VERSION)}
     numbered = pa.table({**columns, "__new": pc.cast(is_new, pa.int8()), "__at": pa.array(range(rows.num_rows))})
     images = numbered.filter(pc.or_(is_old, is_new))
     found = images.group_by([*keys, VERSION], use_threads=False).aggregate(
@@ -80,13 +99,6 @@ def _without_moves(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     changes = pc.if_else(pc.and_(is_moved, is_old), "delete", changes)
     changes = pc.if_else(pc.and_(is_moved, is_new), "insert", changes)
     return rows.set_column(rows.column_names.index(CHANGE), CHANGE, changes)
-
-
-def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values, or their texts if Arrow cannot group by the values because they are nested."""
-    if not pa.types.is_nested(values.type):
-        return values
-    return pa.chunked_array([pa.array([repr(value) for value in values.to_pylist()], pa.string())])
 
 
 def _without_equal(rows: pa.Table, columns: Sequence[str]) -> pa.Table:

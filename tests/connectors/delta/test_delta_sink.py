@@ -234,6 +234,38 @@ def test_zero_and_negative_zero_are_one_key(tmp_path: Path) -> None:
     assert rows(tmp_path / "t") == [(0.0, "b1")]
 
 
+@pytest.mark.parametrize(
+    ("kind", "arrow", "keys"),
+    [
+        ({"type": "array", "elementType": "string", "containsNull": True}, pa.list_(pa.string()), [["a"], [None], []]),
+        (
+            {"type": "struct", "fields": [{"name": "x", "type": "integer", "nullable": True, "metadata": {}}]},
+            pa.struct([("x", pa.int32())]),
+            [{"x": 1}, {"x": None}, {"x": 2}],
+        ),
+        (
+            {"type": "map", "keyType": "string", "valueType": "integer", "valueContainsNull": True},
+            pa.map_(pa.string(), pa.int32()),
+            [[("a", 1)], [("a", 2)], []],
+        ),
+    ],
+    ids=["array", "struct", "map"],
+)
+def test_keys_that_are_nested(tmp_path: Path, kind: object, arrow: pa.DataType, keys: list[object]) -> None:
+    fields = json.loads(shape().schema)["fields"]
+    fields[0]["type"] = kind
+    of = replace(shape("upsert", "id"), schema=json.dumps({"type": "struct", "fields": fields}))
+    writer, _ = opened(tmp_path / "t", of, 1)
+    given = [*keys, None, keys[0], None]
+    for number in range(2):
+        words = [f"{at}{number}" for at in range(len(given))]
+        writer.write(pa.table({"id": pa.array(given, arrow), "word": words, OP: [UPDATE] * len(given)}), number)
+        found = DeltaTable(str(tmp_path / "t")).to_pyarrow_table()
+        assert sorted(found["word"].to_pylist()) == [f"{at}{number}" for at in (1, 2, 4, 5)]
+    writer.write(pa.table({"id": pa.array([None, keys[0]], arrow), "word": ["", ""], OP: [DELETE] * 2}), 2)
+    assert sorted(DeltaTable(str(tmp_path / "t")).to_pyarrow_table()["word"].to_pylist()) == ["11", "21"]
+
+
 def test_a_table_that_becomes_append_only_is_unfit_for_an_upsert(tmp_path: Path) -> None:
     options = {"location": str(tmp_path / "t")}
     writer, _ = opened(tmp_path / "t", shape("upsert", "id"), 1)

@@ -13,7 +13,7 @@ import pytest
 from rw_sql.connectors.kafka.schema_registry_records import RegisteredRecords
 from rw_sql.connectors.kafka.sink import records
 from rw_sql.connectors.schemas.client import RegistryClient
-from rw_sql.connectors.sink import DELETE, OP, UPDATE, UPDATE_BEFORE, RefusedRowsError
+from rw_sql.connectors.sink import DELETE, INSERT, OP, UPDATE, UPDATE_BEFORE, RefusedRowsError
 from rw_sql.connectors.support.sink_values import json_rows, last_per_key, to_json, without_deleted_values
 from tests.support.sink_batches import batch, shape
 
@@ -105,6 +105,43 @@ def test_the_last_row_of_every_key_stays_in_order() -> None:
     assert last_per_key(rows, []).equals(rows)
 
 
+NESTED_KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "list": (pa.list_(pa.string()), [["a"], ["b"], None, ["a"], [None], [], None]),
+    "struct": (pa.struct([("x", pa.int32())]), [{"x": 1}, {"x": 2}, None, {"x": 1}, {"x": None}, {"x": 3}, None]),
+    "map": (pa.map_(pa.string(), pa.int32()), [[("a", 1)], [("b", 1)], None, [("a", 1)], [("a", 2)], [], None]),
+}
+
+
+@pytest.mark.parametrize("name", NESTED_KEYS)
+def test_the_last_row_of_every_nested_key(name: str) -> None:
+    kind, keys = NESTED_KEYS[name]
+    rows = pa.table({"k": pa.array(keys, kind), "n": range(len(keys))})
+    assert last_per_key(rows, ["k"])["n"].to_pylist() == [1, 3, 4, 5, 6]
+    assert last_per_key(rows.append_column("m", pa.array([1, 1, 2, 1, 1, 1, 1])), ["m", "k"])["n"].to_pylist() == [
+        1, 2, 3, 4, 5, 6
+    ]  # fmt: skip
+
+
+def test_the_last_row_of_nested_keys_for_which_python_has_no_value() -> None:
+    days = pa.array([3_000_000, 19_000, 3_000_000, 3_000_001], pa.int32()).cast(pa.date32())
+    words = pa.array([b"\xff", b"a", b"\xff", b"\xff"]).view(pa.string())
+    offsets = pa.array([0, 1, 2, 3, 4], pa.int32())
+    nested = (
+        pa.ListArray.from_arrays(offsets, days),
+        pa.StructArray.from_arrays([days, words], ["day", "word"]),
+        pa.MapArray.from_arrays(offsets, words, days),
+    )
+    for keys in nested:
+        rows = pa.table({"k": keys, "n": range(4)})
+        assert last_per_key(rows, ["k"])["n"].to_pylist() == [1, 2, 3]
+
+
+def test_numbers_that_are_equal_keys() -> None:
+    numbers = [0.0, -0.0, float("nan"), float("nan"), None, float("inf"), 1.5]
+    rows = pa.table({"k": pa.array(numbers, pa.float32()), "n": range(len(numbers))})
+    assert last_per_key(rows, ["k"])["n"].to_pylist() == [1, 3, 4, 5, 6]
+
+
 def test_a_text_that_is_not_utf_8_is_a_refused_row() -> None:
     rows = pa.table({"word": pa.array([b"good", b"\xff\xfe", None]).view(pa.string())})
     with pytest.raises(RefusedRowsError) as caught:
@@ -129,6 +166,39 @@ def test_a_deletion_is_a_record_although_python_has_no_value_for_the_deleted_row
     with pytest.raises(RefusedRowsError) as refused:
         list(records(rows, shape("upsert", "word"), now_ms=0))
     assert [each.index for each in refused.value.refusals] == [1, 2]
+
+
+def odd(*rows: tuple[int, bool, str]) -> pa.Table:
+    """Rows (id, whether Python has no value for the word, operation)."""
+    words = pa.array([b"\xff" if is_odd else b"good" for _, is_odd, _ in rows]).view(pa.string())
+    return pa.table({"id": pa.array([row[0] for row in rows], pa.int32()), "word": words, OP: [row[2] for row in rows]})
+
+
+def payloads(rows: pa.Table, *keys: str) -> list[tuple[Any, ...]]:
+    found = decoded(list(records(rows, shape("debezium", *keys), now_ms=0)))
+    return [
+        tuple(value and value["payload"][part] for part in ("op", "before", "after"))
+        for _, value in found
+        if value is not None
+    ]
+
+
+def test_a_debezium_update_of_a_row_that_was_refused_creates_the_row() -> None:
+    """The old row is not refused again, because it is not written."""
+    good = {"id": 1, "word": "good"}
+    assert payloads(odd((1, True, UPDATE_BEFORE), (1, False, UPDATE)), "id") == [("c", None, good)]
+    # The sink has skipped the update between the two: the topic has the row before it.
+    skipped = odd((1, False, UPDATE_BEFORE), (1, True, UPDATE_BEFORE), (1, False, UPDATE))
+    assert payloads(skipped, "id") == [("u", good, good)]
+    assert payloads(odd((1, True, DELETE)), "id") == [("d", {"id": 1, "word": None}, None)]
+
+
+def test_a_debezium_row_that_cannot_be_written_is_refused_once() -> None:
+    rows = odd((1, True, UPDATE_BEFORE), (1, True, UPDATE), (2, True, DELETE), (3, True, INSERT))
+    for keys, refused_rows in ((("id",), [1, 3]), (("word",), [1, 2, 3])):
+        with pytest.raises(RefusedRowsError) as refused:
+            payloads(rows, *keys)
+        assert [each.index for each in refused.value.refusals] == refused_rows
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF", "JSON"])

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
-from rw_sql.connectors.sink import OP
+from rw_sql.connectors.delta.sink import DeltaSink
+from rw_sql.connectors.sink import OP, RefusedRowsError
+from rw_sql.runtime.delta.rejected_rows import RejectedRows
 from rw_sql.runtime.sinks.batches import _without_equal, arranged
-from tests.support.sink_batches import shape
+from tests.support.sink_batches import batch, shape
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FEED = pa.schema(
     [("id", pa.int32()), ("word", pa.string()), ("_change_type", pa.string()), ("_commit_version", pa.int64())]
@@ -84,13 +92,66 @@ def test_an_update_that_changes_a_key_deletes_the_old_one() -> None:
     ]
     old = [(1, "a"), (2, "b"), (7, "g"), (8, "i"), (9, "j")]
     new = [(2, "a"), (3, "b"), (7, "h"), (None, "i")]
+    # An upsert needs no delete of a key that has a new row.
     assert [row[:2] for row in told(arranged(rows, shape("upsert", "id"), keys_move=True)) if row[2] == "delete"] == [
-        *old,
+        (1, "a"),
+        (8, "i"),
+        (9, "j"),
         (2, "a"),
     ]
     # Both columns together are another key.
     pairs = told(arranged(rows, shape("debezium", "id", "word"), keys_move=True))
     assert pairs[:9] == [(*row, "delete") for row in old] + [(*row, "insert") for row in new]
+
+
+REPLACED = [
+    # Version 5: 1 changes its word, 2 is deleted and inserted again, 3 becomes 4, 5 is deleted.
+    (1, "a", "update_preimage", 5),
+    (1, "b", "update_postimage", 5),
+    (2, "a", "delete", 5),
+    (2, "b", "insert", 5),
+    (3, "c", "update_preimage", 5),
+    (4, "c", "update_postimage", 5),
+    (5, "d", "delete", 5),
+    # Version 6: 5 is inserted again.
+    (5, "e", "insert", 6),
+]
+
+
+@pytest.mark.parametrize("keys_move", [False, True])
+@pytest.mark.parametrize("type_", ["upsert", "debezium"])
+def test_a_change_feed_without_rows(type_: str, keys_move: bool) -> None:
+    assert told(arranged(FEED.empty_table(), shape(type_, "id"), keys_move=keys_move)) == []
+
+
+@pytest.mark.parametrize("nested", [None, "struct", "list"])
+def test_an_upsert_deletes_only_keys_without_a_new_row_in_the_same_commit(nested: str | None) -> None:
+    """If the target refuses the new row, and the sink skips it, the target keeps the old row."""
+    rows = pa.Table.from_pylist([dict(zip(FEED.names, row, strict=True)) for row in REPLACED], FEED)
+    if nested:
+        keys = [[id_] if nested == "list" else {"a": id_} for id_ in rows["id"].to_pylist()]
+        rows = rows.set_column(0, "id", pa.array(keys))
+    ids = {str(key): id_ for key, (id_, *_) in zip(rows["id"].to_pylist(), REPLACED, strict=True)}
+    found = told(arranged(rows, shape("upsert", "id"), keys_move=True))
+    assert [(ids[str(key)], word, op) for key, word, op in found] == [
+        (3, "c", "delete"),
+        (5, "d", "delete"),
+        (1, "b", "update"),
+        (2, "b", "insert"),
+        (4, "c", "update"),
+        (5, "e", "insert"),
+    ]
+
+
+def test_a_view_s_upsert_keeps_the_row_of_a_key_that_is_deleted_and_inserted_in_one_commit() -> None:
+    kept = [row for row in REPLACED if row[0] not in (3, 4)]
+    rows = pa.Table.from_pylist([dict(zip(FEED.names, row, strict=True)) for row in kept], FEED)
+    assert told(arranged(rows, shape("upsert", "id"))) == [
+        (5, "d", "delete"),
+        (1, "b", "update"),
+        (2, "b", "insert"),
+        (5, "e", "insert"),
+    ]
 
 
 @pytest.mark.parametrize("is_list", [False, True], ids=["struct", "list"])
@@ -103,6 +164,30 @@ def test_an_update_that_changes_a_nested_key_deletes_the_old_one(is_list: bool) 
     keys = pa.array([nested(id_) for id_ in rows["id"].to_pylist()])
     found = told(arranged(rows.set_column(0, "id", keys), shape("debezium", "id"), keys_move=True))
     assert found == [(nested(id_), *rest) for id_, *rest in plain]
+
+
+def test_an_update_that_the_target_refuses_leaves_its_row(tmp_path: Path) -> None:
+    """Here the user's table has the update of row 1 and the move of row 2 to 3, and the sink skips both."""
+    of = shape("upsert", "id")
+    writer = DeltaSink().open({"location": str(tmp_path / "t")}, of, "me")
+    writer.fence(1, 1)
+    writer.write(batch((1, "a"), (2, "b")), 0)
+    DeltaTable(str(tmp_path / "t")).alter.add_constraint({"known": "word <> 'bad'"})
+    changes = [
+        (1, "a", "update_preimage", 5),
+        (1, "bad", "update_postimage", 5),
+        (2, "b", "update_preimage", 5),
+        (3, "bad", "update_postimage", 5),
+    ]
+    rows = pa.Table.from_pylist([dict(zip(FEED.names, row, strict=True)) for row in changes], FEED)
+    left = arranged(rows, of, keys_move=True)
+    with pytest.raises(RefusedRowsError) as refused:
+        writer.write(left, 1)
+    rejected = RejectedRows.open(str(tmp_path / "rejected"), of)
+    rejected.begin()
+    writer.write(rejected.put(left, refused.value.refusals, 1), 1)
+    assert rejected.total == 2
+    assert DeltaTable(str(tmp_path / "t")).to_pyarrow_table().to_pylist() == [{"id": 1, "word": "a"}]
 
 
 def test_rows_by_force_leave_deletions_out() -> None:

@@ -1,0 +1,94 @@
+"""Sorts the rows of an upsert so that a row that takes a unique value comes after the row that gives it up.
+
+The rows of a batch have no order, but PostgreSQL checks a UNIQUE constraint after each row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from psycopg import Connection, sql
+
+_UNIQUE = """
+SELECT array_agg(a.attname::text)
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indexprs IS NULL
+GROUP BY i.indexrelid
+"""
+
+_NUMBER = "_rw_index"
+
+
+def unique_columns(
+    connection: Connection[Any], target: sql.Identifier, *, keys: Sequence[str], columns: Sequence[str]
+) -> list[list[str]]:
+    """The sets of columns, out of ``columns``, whose values must be unique in the table ``target``, except the key.
+    Raises psycopg.Error."""
+    found = connection.execute(_UNIQUE, [target.as_string(connection)]).fetchall()
+    return [unique for (unique,) in found if set(unique) != set(keys) and set(unique) <= set(columns)]
+
+
+def holders_first(
+    connection: Connection[Any],
+    target: sql.Identifier,
+    batch: sql.Identifier,
+    *,
+    keys: Sequence[str],
+    unique: Iterable[Sequence[str]],
+) -> list[int]:
+    """The numbers of the rows of ``batch``, in an order in which each row follows the rows whose values it takes.
+
+    ``batch`` is a table that was filled by one COPY; its rows are numbered from 0. ``unique`` are sets of columns with
+    unique values. Rows that wait for each other, such as two rows that swap their values, come last. Raises
+    psycopg.Error.
+    """
+    from psycopg import sql
+
+    counted = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(batch)).fetchone()
+    edges: set[tuple[int, int]] = set()
+    for columns in unique:
+        # In a table that is filled only by COPY, ctid follows the order of the rows.
+        query = sql.SQL(
+            "WITH batch AS (SELECT {columns}, row_number() OVER (ORDER BY ctid) - 1 AS {number} FROM {batch}) "
+            "SELECT holder.{number}, taker.{number} FROM batch taker JOIN {target} held ON {same_value} "
+            "JOIN batch holder ON {same_key} WHERE holder.{number} <> taker.{number}"
+        ).format(
+            columns=sql.SQL(", ").join(map(sql.Identifier, dict.fromkeys([*keys, *columns]))),
+            number=sql.Identifier(_NUMBER),
+            batch=batch,
+            target=target,
+            same_value=_equal("held", "taker", columns),
+            same_key=_equal("held", "holder", keys),
+        )
+        edges.update((holder, taker) for holder, taker in connection.execute(query).fetchall())
+    return list(_sorted(int(counted[0]) if counted else 0, edges))
+
+
+def _equal(one: str, other: str, columns: Iterable[str]) -> sql.Composed:
+    from psycopg import sql
+
+    parts = (sql.SQL("{0}.{2} = {1}.{2}").format(*map(sql.Identifier, (one, other, name))) for name in columns)
+    return sql.SQL(" AND ").join(parts)
+
+
+def _sorted(count: int, edges: Iterable[tuple[int, int]]) -> Iterator[int]:
+    """The numbers below ``count``, each after the numbers that precede it in an edge. Numbers in a cycle of edges, and
+    the numbers after them, come last."""
+    waits: Counter[int] = Counter()
+    followers: dict[int, list[int]] = defaultdict(list)
+    for holder, taker in edges:
+        waits[taker] += 1
+        followers[holder].append(taker)
+    ready = [number for number in range(count) if not waits[number]]
+    for number in ready:
+        yield number
+        for taker in followers[number]:
+            waits[taker] -= 1
+            if not waits[taker]:
+                ready.append(taker)
+    yield from (number for number in range(count) if waits[number])
