@@ -137,12 +137,12 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
     source = snapshot.get(table.source_id) if table.source_id is not None else None
     if table.live_from is not None:
         of = snapshot.get(table.inputs[0])
-        given = of.name if of is not None else "its source"
+        given, written = (of.name, sql_name(of.name)) if of is not None else ("its source", "a_source")
         raise SqlError(
             INVALID_DEFINITION,
             f'table "{table.name}" has no connector: it is a table of source "{given}"',
             span=name.span,
-            hint=f"ALTER SOURCE {given} … changes the source; ALTER TABLE … ADD COLUMN, DROP COLUMN or RENAME COLUMN "
+            hint=f"ALTER SOURCE {written} … changes the source; ALTER TABLE … ADD COLUMN, DROP COLUMN or RENAME COLUMN "
             "changes the columns",
         )
     if not isinstance(source, SourceRecord):

@@ -165,7 +165,7 @@ def _require_always_logged(
     """
     for each in stores:
         if each.persistence != "p":
-            partition = each.name  # quoted, where necessary, by the server
+            partition = each.statement_name
             raise CaptureError(
                 UPSTREAM_MISSING,
                 f"partition {partition} of table {progress.table} is UNLOGGED: its changes are not in the server's log",
@@ -185,8 +185,8 @@ def _require_always_logged(
         if has_same_method and each.has_other_toast(progress.traits) and not each.is_empty:
             raise CaptureError(
                 UPSTREAM_MISSING,
-                f"the rows of {each.name} were rewritten by ALTER TABLE: if it was UNLOGGED for a time, changes of "
-                f"table {progress.table} are missing",
+                f"the rows of {each.statement_name} were rewritten by ALTER TABLE: if it was UNLOGGED for a time, "
+                f"changes of table {progress.table} are missing",
                 hint=AGAIN,
             )
 
@@ -387,7 +387,7 @@ def _has_rows_before(
 
     The age of a row that was written more than 2^31 transactions ago is negative.
     """
-    source = f"ONLY {storage.name}" if storage.is_readable else table.quoted
+    source = f"ONLY {storage.statement_name}" if storage.is_readable else table.quoted
     older = "age(p.xmin) > age(%(xid)s::xid) OR age(p.xmin) < 0 OR " if is_older else ""
     row = connection.execute(
         f"SELECT EXISTS (SELECT 1 FROM {source} p WHERE p.tableoid = %(oid)s::oid AND ({older}"

@@ -67,16 +67,16 @@ partition from the row of a system column in the catalog, because no later comma
 class Storage:
     """The files of a table or a partition.
 
-    ``altered`` is the transaction that last changed the relation's row in the catalog; ``rewritten`` is the oldest such
-    transaction of the relation, its TOAST table and the index of its primary key. All commands that rewrite the rows
-    change these three rows, and few later commands change all of them. ``others`` are the TOAST table, the file of the
-    index, and the access method. ``alter`` is the transaction that created the TOAST table, if this transaction also
-    wrote the index. ``is_empty``: the file has no rows. ``is_empty`` is also False before :func:`with_sizes` reads the
-    size, or if the relation is locked.
+    ``statement_name`` is the name in the server's quotes. ``altered`` is the transaction that last changed the
+    relation's row in the catalog; ``rewritten`` is the oldest such transaction of the relation, its TOAST table and the
+    index of its primary key. All commands that rewrite the rows change these three rows, and few later commands change
+    all of them. ``others`` are the TOAST table, the file of the index, and the access method. ``alter`` is the
+    transaction that created the TOAST table, if this transaction also wrote the index. ``is_empty``: the file has no
+    rows. ``is_empty`` is also False before :func:`with_sizes` reads the size, or if the relation is locked.
     """
 
     oid: int
-    name: str
+    statement_name: str
     persistence: str
     file: str
     altered: str
@@ -116,7 +116,7 @@ class Partition:
     @property
     def name(self) -> str:
         """The partition's name, for SQL."""
-        return self.storage.name
+        return self.storage.statement_name
 
     @property
     def key(self) -> str:

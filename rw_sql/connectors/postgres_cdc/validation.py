@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError, Lack, unread_column
-from rw_sql.connectors.postgres_cdc.connection import connect, quoted, unreachable
-from rw_sql.connectors.postgres_cdc.server import check_slot, may_create_publication, read_facts
+from rw_sql.connectors.postgres_cdc.connection import connect, literal, quoted, unreachable
+from rw_sql.connectors.postgres_cdc.server import check_slot, is_lost, may_create_publication, read_facts
 from rw_sql.connectors.postgres_cdc.tables import (
     PARTITIONED,
     PLAIN,
@@ -65,7 +65,7 @@ def find_lacks(
         with connect(options, timeout) as connection:
             lacks = list(_server(connection, options))
             if not lacks:
-                lacks += _slot(options, timeout)
+                lacks += _slot(options, timeout, is_new=not tables)
             publication = _publication_of(connection, options)
             lacks += _publication(connection, options, publication)
             for table, columns in tables.items():
@@ -121,7 +121,9 @@ def _server(connection: Connection[Any], options: Mapping[str, str]) -> Iterator
         )
 
 
-def _slot(options: Mapping[str, str], timeout: float) -> Iterator[Lack]:
+def _slot(options: Mapping[str, str], timeout: float, *, is_new: bool) -> Iterator[Lack]:
+    """The unmet requirements on the slot. ``is_new``: the source does not exist yet, so that it cannot read its tables
+    again."""
     try:
         facts = read_facts(options, timeout)
     except CaptureError as error:
@@ -138,7 +140,10 @@ def _slot(options: Mapping[str, str], timeout: float) -> Iterator[Lack]:
     try:
         check_slot(facts, options)
     except CaptureError as error:
-        yield Lack(check="slot", message=error.message, hint=error.hint or "")
+        drop = f"SELECT pg_drop_replication_slot({literal(facts.slot.name)})"
+        is_to_be_made = is_new and is_lost(facts.slot)
+        hint = f"give another slot.name, or drop the slot: {drop}" if is_to_be_made else error.hint or ""
+        yield Lack(check="slot", message=error.message, hint=hint)
 
 
 def _publication_of(connection: Connection[Any], options: Mapping[str, str]) -> Mapping[str, Any] | None:

@@ -18,6 +18,7 @@ from rw_sql.plan.checks.schemas import (
     row_of_envelope,
     with_stored_schema,
 )
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import CreateSource, CreateTable
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def schema_change(
             message,
             span=span,
             hint=f"only a {kind} with ENCODE … (schema.registry = …) has a schema that can be read again; SHOW CREATE "
-            f"{kind.upper()} {name} shows the definition",
+            f"{kind.upper()} {sql_name(name)} shows the definition",
         )
     source = definition if isinstance(definition, CreateSource) else source_of_table(definition)
     try:

@@ -186,7 +186,7 @@ def _check_cdc(statement: CreateSource) -> None:
                 NOT_SUPPORTED,
                 f"{clause} is not supported in CREATE SOURCE of a change data capture connector",
                 span=parts[0].span,
-                hint=f"CREATE TABLE t (*) INCLUDE timestamp FROM {statement.name.key} TABLE 'schema.table'"
+                hint=f"CREATE TABLE t (*) INCLUDE timestamp FROM {sql_name(statement.name.key)} TABLE 'schema.table'"
                 if clause == "INCLUDE"
                 else "omit it: the rows of the source's tables change",
             )

@@ -16,27 +16,40 @@ from rw_sql.errors import (
     first_names,
     near_names,
 )
-from rw_sql.model.definitions import option_text
+from rw_sql.model.definitions import definition_of, option_text, sink_definition
 from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import ConnectionValue, SecretValue, TextValue
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from rw_sql.connectors.base import Upstream
     from rw_sql.connectors.sink import SinkLook
+    from rw_sql.metastore.records import SinkRecord, SourceRecord
     from rw_sql.syntax.statements import Option
 
 
-_ADDRESS = re.compile(r"(?:^|\.)(?:bootstrap\.servers?|url|hostname|host|endpoint|path|location)$")
-"""Properties that contain the address of an upstream or target."""
+_ADDRESS = re.compile(
+    r"^(?!.*(?:\bssl\.|\boauth|_pem_|schema\.location))(?:.*[._])?"
+    r"(?:bootstrap\.servers?|schema\.registry|url|uri|hostname|host|endpoint|path|location|root)$"
+)
+"""Properties that contain the address of an upstream or target, but not those of certificates or a server of OAuth."""
 
-_USER = re.compile(r"(?:^|\.)(?:user|username|password|access\.key|secret\.key)$")
+_IN_FILES = ("path", "location", "root")
+"""The ends of the names of properties that contain a path."""
+
+_USER = re.compile(
+    r"^(?!.*\bssl\.)(?:.*\.)?(?:user|username|password|jwt|nkey|token|principal|keytab|client_cert|client_key|"
+    r"(?:access|secret)\.key|oauth\.\w+\.url|credentials?(?:\..+)?)$"
+)
+"""Properties that contain a part of the login to an upstream or target."""
+
 _PROTOCOL_KEY = "properties.security.protocol"
 _PROTOCOL = re.compile(r"^properties\.security\.protocol$")
 _WRONG_PROTOCOL = f"does {_PROTOCOL_KEY} fit?"
 _LOGIN = re.compile(
-    r"authentication|password|\blogin\b|access denied|access key|forbidden|not authorized|invalid credentials",
+    r"authentication|authorization|unauthorized|not authorized|password|\blogin\b|access denied|access key|forbidden|"
+    r"invalid credentials",
     re.IGNORECASE,
 )
 _UNKNOWN_HOST = re.compile(r"Failed to resolve|not known|no address associated", re.IGNORECASE)
@@ -58,20 +71,24 @@ def require_upstream(
     kind: str = "source",
     options: tuple[Option, ...] = (),
     stored: str = "",
+    is_new: bool = False,
+    definition: tuple[Option, ...] = (),
 ) -> None:
     """Raises SqlError if the upstream does not respond, or lacks an object named in the definition, or if the client
     refuses a property.
 
-    ``kind`` is the kind of the defined object.
+    ``kind`` is the kind of the defined object. ``is_new``: the statement creates this object, so that no hint may refer
+    to it.
 
     ``options`` are the options in the statement; the error points at the one that is wrong. ``stored`` is STORED or
-    STORED_IN_LIST if the statement accepts VALIDATE.
+    STORED_IN_LIST if the statement accepts VALIDATE. ``definition`` are the options that the catalog has, whose
+    positions are not in the statement.
     """
     require_usable(upstream, f'the upstream of {kind} "{name}"', span, options)
     if upstream.error is not None:
         raise no_answer(
             f'the upstream of {kind} "{name}"', upstream.error, span, options=options, stored=stored,
-            otherwise=f"SHOW CREATE {kind.upper()} {sql_name(name)}",
+            otherwise="" if is_new else f"SHOW CREATE {kind.upper()} {sql_name(name)}", definition=definition,
         )  # fmt: skip
     if upstream.missing:
         topics = ", ".join(f'"{topic}"' for topic in upstream.missing)
@@ -82,6 +99,14 @@ def require_upstream(
             span=value_place(options, upstream.missing[0]) or span,
             hint=_missing_hint(upstream, named).replace("HOST:PORT", _bootstrap(options)),
         )
+
+
+def require_upstream_of(
+    source: SourceRecord, upstream: Upstream, span: Span, *, options: tuple[Option, ...] = (), stored: str = ""
+) -> None:
+    """Like :func:`require_upstream`, for a source of the catalog."""
+    definition = definition_of(source).options if upstream.error is not None else ()
+    require_upstream(upstream, source.name, span, options=options, stored=stored, definition=definition)
 
 
 def require_usable(
@@ -142,14 +167,18 @@ def no_answer(
     options: tuple[Option, ...] = (),
     stored: str = "",
     otherwise: str = "",
+    definition: tuple[Option, ...] = (),
 ) -> SqlError:
     """The error for a server that cannot be used, with the reason that the client reports.
 
     ``what`` is the upstream or target. ``options`` are the options in the statement. If the options do not contain the
-    address, the hint names ``otherwise``, which is a statement that shows the address.
+    address or the login, the hint names the connection of the statement or of ``definition``, the options that the
+    catalog has; without a connection, it names ``otherwise``, a statement that shows the options. ``otherwise`` is
+    empty if the statement creates the object.
     """
     more = f"; {stored}" if stored else ""
-    if (advertised := _advertised(reason, options)) is not None:
+    connection = _connection((*options, *definition))
+    if (advertised := _advertised(reason, (*options, *definition))) is not None:
         message, hint = advertised
         return SqlError(
             UPSTREAM_UNREACHABLE, f"{what} {message}", span=address_place(options) or span, hint=hint + more
@@ -157,13 +186,16 @@ def no_answer(
     if _WRONG_PROTOCOL in reason:
         return _wrong_protocol(what, reason, span, options)
     if _LOGIN.search(reason):
-        hint = (
-            f"correct the user or password in {_keys(options, _USER) or 'the properties that ' + otherwise + ' shows'}"
-        )
-        message, place = f"{what} refuses the login: {unreachable(reason)}", _place(options, _USER)
+        login = [option for option in options if _is_of_login(option)]
+        hint = _login_hint(login, connection, otherwise)
+        message, place = f"{what} refuses the login: {unreachable(reason)}", next((o.value_place for o in login), None)
     else:
-        hint = address_hint(options, otherwise, is_known=_UNKNOWN_HOST.search(reason) is None)
-        message, place = f"{what} does not answer: {unreachable(reason)}", None
+        address = _address(options, reason)
+        hint = _address_hint(
+            address, (*options, *definition), connection, otherwise, is_known=_UNKNOWN_HOST.search(reason) is None
+        )
+        message = f"{what} does not answer: {unreachable(reason)}"
+        place = None if address is None else address.value.span
     place = place or address_place(options) or span
     return SqlError(UPSTREAM_UNREACHABLE, message, span=place, hint=hint + more)
 
@@ -210,42 +242,88 @@ def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | Non
     return message, f"start the broker at {address}, or correct its advertised.listeners"
 
 
-def address_hint(options: Iterable[Option], otherwise: str, *, is_known: bool = True) -> str:
+def _address(options: Iterable[Option], reason: str) -> Option | None:
+    """The property with the address that does not respond: the one whose host the reason names, otherwise the first
+    one that is not a path."""
+    listed = [option for option in options if _ADDRESS.search(option.key)]
+    hosts = {option.key: _hosts(option_text(option.value)) for option in listed}
+    named = [option for option in listed if any(host in reason for host in hosts[option.key])]
+    servers = [option for option in listed if not option.key.endswith(_IN_FILES)]
+    return next(iter([*named, *servers, *listed]), None)
+
+
+def _hosts(address: str) -> list[str]:
+    """The hosts of an address or of a list of addresses, with their ports."""
+    servers = (part.rpartition("//")[2].partition("/")[0].rpartition("@")[2] for part in re.split(r"[\s,]+", address))
+    return [server for server in servers if server]
+
+
+def _address_hint(
+    address: Option | None,
+    options: Iterable[Option],
+    connection: ConnectionValue | None,
+    otherwise: str,
+    *,
+    is_known: bool,
+) -> str:
     """The hint for a server that does not respond. ``is_known`` is False if the host name does not exist."""
-    listed = tuple(options)
-    for option in listed:
-        if _ADDRESS.search(option.key) and isinstance(option.value, TextValue) and "@" not in option.value.text:
-            given = f"{option.key} = '…'"
-            if option.key.endswith(("path", "location")):
-                return f"correct {given}, or give this process the right to read and write there"
-            if not is_known:
-                return f"correct the host: {given}"
-            return f"start the server at {option.value.text}, or correct the address: {given}"
-    shared = _connection(listed)
-    if shared is not None:
-        is_of_kafka = any(option.key == "connector" and option_text(option.value) == "kafka" for option in listed)
+    if address is not None:
+        given = f"{address.key} = '…'"
+        if address.key.endswith(_IN_FILES):
+            return f"correct {given}, or give this process the right to read and write there"
+        if not is_known:
+            return f"correct the host: {given}"
+        is_shown = isinstance(address.value, TextValue) and "@" not in address.value.text
+        server = f"at {option_text(address.value)}" if is_shown else f"that {address.key} names"
+        return f"start the server {server}, or correct the address: {given}"
+    if connection is not None:
+        is_of_kafka = any(option.key == "connector" and option_text(option.value) == "kafka" for option in options)
         key = "properties.bootstrap.server = '…'" if is_of_kafka else "…"
-        written = sql_name(shared.connection.key)
-        return (
-            f"check that the server runs and its port is open; SHOW CREATE CONNECTION {written} shows the address, "
-            f"and ALTER CONNECTION {written} SET ({key}) changes it"
-        )
-    return f"start the server at the address that {otherwise} shows, or change the address"
+        return f"check that the server runs and its port is open; {_of_connection(connection, 'address', key)}"
+    if otherwise:
+        return f"start the server at the address that {otherwise} shows, or change the address"
+    return "check that this process can reach the server, and that the properties in the WITH list are right"
+
+
+def _is_of_login(option: Option) -> bool:
+    """True for a property with a part of the login, and for an address that contains a login."""
+    return _USER.search(option.key) is not None or (
+        _ADDRESS.search(option.key) is not None and "@" in option_text(option.value)
+    )
+
+
+def _login_hint(login: Sequence[Option], connection: ConnectionValue | None, otherwise: str) -> str:
+    """The hint for a server that refuses the login. ``login`` are the properties of the statement with the login."""
+    if login:
+        hint = f"correct the login in {' and '.join(option.key for option in login)}"
+        secrets = [option.value.secret for option in login if isinstance(option.value, SecretValue)]
+        if secrets:
+            hint += f"; ALTER SECRET {sql_name(secrets[0].key)} AS '…' changes the secret"
+        return hint if connection is None else f"{hint}; {_of_connection(connection, 'rest of it', '…')}"
+    if connection is not None:
+        return f"correct the login: {_of_connection(connection, 'login', '…')}"
+    return f"correct the login in the properties that {otherwise} shows" if otherwise else _NO_LOGIN
+
+
+_NO_LOGIN = "add the login to the WITH list"
+
+
+def _of_connection(connection: ConnectionValue, part: str, key: str) -> str:
+    name = sql_name(connection.connection.key)
+    return f"SHOW CREATE CONNECTION {name} shows the {part}, and ALTER CONNECTION {name} SET ({key}) changes it"
 
 
 def address_place(options: Iterable[Option]) -> Span | None:
     """The position of the address in a statement's properties, or of the connection that contains the address."""
     listed = tuple(options)
-    by_address = [option.value.span for option in listed if _ADDRESS.search(option.key)]
-    return next(iter([*by_address, *(option.value.span for option in listed if option.key == "connection")]), None)
+    address = _address(listed, "")
+    if address is not None:
+        return address.value.span
+    return next((option.value.span for option in listed if option.key == "connection"), None)
 
 
 def _place(options: Iterable[Option], key: re.Pattern[str]) -> Span | None:
     return next((option.value_place for option in options if key.search(option.key)), None)
-
-
-def _keys(options: Iterable[Option], key: re.Pattern[str]) -> str:
-    return " and ".join(option.key for option in options if key.search(option.key))
 
 
 def value_place(options: Iterable[Option], wanted: str) -> Span | None:
@@ -275,18 +353,21 @@ def require_target(
     is_stored: bool = False,
     options: tuple[Option, ...] = (),
     stored: str = "",
+    is_new: bool = False,
+    definition: tuple[Option, ...] = (),
 ) -> None:
     """Raises SqlError if the target does not respond, does not exist, or cannot store the sink's rows, or if the client
     refuses a property.
 
     With ``is_stored``, even a target that may refuse rows because of their types is accepted, because an existing sink
-    continues to run. ``stored`` is STORED or STORED_IN_LIST if the statement accepts VALIDATE.
+    continues to run. ``stored`` is STORED or STORED_IN_LIST if the statement accepts VALIDATE. ``is_new`` and
+    ``definition`` are as for :func:`require_upstream`.
     """
     require_usable(target, f'the target of sink "{name}"', span, options)
     if target.error is not None:
         raise no_answer(
             f'the target of sink "{name}"', target.error, span, options=options, stored=stored,
-            otherwise=f"SHOW CREATE SINK {sql_name(name)}",
+            otherwise="" if is_new else f"SHOW CREATE SINK {sql_name(name)}", definition=definition,
         )  # fmt: skip
     if target.missing is not None:
         raise SqlError(
@@ -299,3 +380,9 @@ def require_target(
         raise SqlError(TARGET_UNFIT, f'sink "{name}" cannot be written: {target.misfit}', span=span, hint=target.hint)
     if target.doubt is not None and not is_stored:
         raise SqlError(TARGET_UNFIT, f'sink "{name}" cannot be written: {target.doubt}', span=span, hint=target.hint)
+
+
+def require_target_of(sink: SinkRecord, target: SinkLook, span: Span, *, is_stored: bool = True) -> None:
+    """Like :func:`require_target`, for a sink of the catalog."""
+    definition = sink_definition(sink.definition).options if target.error is not None else ()
+    require_target(target, sink.name, span, is_stored=is_stored, definition=definition)

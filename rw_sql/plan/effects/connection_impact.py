@@ -12,7 +12,7 @@ from rw_sql.model.options import shown, source_options
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, ORPHAN, identity_status, is_known_same, split_order
 from rw_sql.plan.checks.columns import require_columns
-from rw_sql.plan.checks.upstreams import STORED, require_upstream
+from rw_sql.plan.checks.upstreams import STORED, require_upstream_of
 from rw_sql.plan.effects.dependents import unfinished_backfills
 from rw_sql.plan.effects.verdicts import UNREACHABLE, UNTOLD_SPLIT
 from rw_sql.plan.result.plan import SplitPreview
@@ -112,7 +112,7 @@ def effect_on(
     options = source_options(moved, source)
     upstream = inspector.upstreams.look(source.connector, options)
     if is_validated:
-        require_upstream(upstream, source.name, span, stored=STORED if is_switchable else "")
+        require_upstream_of(source, upstream, span, stored=STORED if is_switchable else "")
         columns = definition_of(source).columns
         require_columns(inspector, source.connector, options, columns, source.name, span, is_stored=True, of="source")
     splits: list[SplitPreview] = []

@@ -35,7 +35,7 @@ from rw_sql.model.relations import changes_rows
 from rw_sql.model.resource_groups import in_group
 from rw_sql.model.sink_shape import shape_of
 from rw_sql.model.source_readers import is_read, readers_of
-from rw_sql.plan.checks.upstreams import require_upstream
+from rw_sql.plan.checks.upstreams import require_upstream_of
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.queries.delta_inputs import left_unread
 from rw_sql.plan.result.plan import Plan, ResultRow
@@ -97,7 +97,7 @@ def begin_reading(
     if startup:
         options = (*(option for option in options if option[0] not in (MODE, TIME)), *startup)
     upstream = inspector.upstreams.look(source.connector, options)
-    require_upstream(upstream, source.name, span)
+    require_upstream_of(source, upstream, span)
     found = discover(inspector, kind, source.connector, options, upstream, {})
     fragment = reader_fragment(view.id, source.id)
     return (

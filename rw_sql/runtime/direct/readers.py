@@ -32,7 +32,7 @@ from rw_sql.runtime.positions.planned_rows import Planned
 from rw_sql.runtime.spark.jvm import analyzed_plan
 from rw_sql.runtime.support.failures import StalledError, cause_line
 from rw_sql.syntax import canonical_type
-from rw_sql.syntax.lexing.identifiers import sql_name
+from rw_sql.syntax.lexing.identifiers import literal, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -347,7 +347,8 @@ class DirectReaders:
                 name = sql_name(reader.source.name)
                 raise StalledError(
                     f"UNREADABLE {split}: the query of {self.spec.name}, which reads {name} itself, cannot read the "
-                    f"record at offset {at}: to omit it, INJECT SOURCE OFFSETS {name} VALUES ('{split}' = {at + 1})"
+                    f"record at offset {at}: to omit it, INJECT SOURCE OFFSETS {name} VALUES ({literal(split)} = "
+                    f"{at + 1})"
                 )
 
     def read_to(self, ranges: Mapping[str, tuple[int, int]]) -> None:

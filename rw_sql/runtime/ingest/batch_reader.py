@@ -14,7 +14,7 @@ from rw_sql.runtime.delta.job_output import SMALL_ROWS
 from rw_sql.runtime.ingest.spark_batch import SparkBatch
 from rw_sql.runtime.jobs.batch_mode import LeftToSparkError
 from rw_sql.runtime.support.faults import fault
-from rw_sql.syntax.lexing.identifiers import sql_name
+from rw_sql.syntax.lexing.identifiers import literal, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -157,7 +157,7 @@ class BatchReader:
             try:
                 frame = read_records(self._kind, spark, opening.options, plan.moved, opening.statement)
             except UnreadableRecordError as error:
-                past = f"VALUES ('{error.split}' = {error.offset + 1})"
+                past = f"VALUES ({literal(error.split)} = {error.offset + 1})"
                 name = sql_name(opening.statement.name.key)
                 raise OSError(f"{error}: to omit the record, INJECT SOURCE OFFSETS {name} {past}") from error
         if self.schemas is not None:

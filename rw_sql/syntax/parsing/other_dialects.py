@@ -6,21 +6,20 @@ Each hint shows the equivalent syntax of rw_sql, with the names from the user's 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import SYNTAX_ERROR, UNSUPPORTED_TYPE, SqlError, near_names
+from rw_sql.errors import UNSUPPORTED_TYPE, near_names
 from rw_sql.syntax.lexing.identifiers import literal, quoted
 from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, NUMBER, QUOTED, STRING, WORD
 from rw_sql.syntax.lexing.written_names import name_at, spelled, whole_names
-from rw_sql.syntax.parsing.actions.parts import joined
+from rw_sql.syntax.parsing.foreign_place import ForeignForm, Place
 from rw_sql.syntax.parsing.generic_types import generic_type
+from rw_sql.syntax.parsing.materialize_forms import OF_CONNECTION, OF_SINK, materialize_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rw_sql.errors import ErrorCode, Span
     from rw_sql.syntax.lexing.tokens import Token
 
 NEAR = "did you mean "
@@ -47,51 +46,6 @@ _ENCODINGS = frozenset({"AVRO", "BYTES", "CSV", "JSON", "PROTOBUF"})
 _FORMATS = frozenset({"CANAL", "DEBEZIUM", "MAXWELL", "PLAIN", "UPSERT"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """An unexpected token, the terminals that the grammar accepts in its place, and the other tokens of the
-    statement, without EXPLAIN. A dotted name is one token."""
-
-    token: Token
-    accepted: set[str]
-    before: Sequence[Token]
-    after: Sequence[Token]
-
-    @property
-    def words(self) -> list[str]:
-        """The words before the token, in upper case."""
-        return [other.upper for other in self.before]
-
-    def follows(self, most: int) -> list[str]:
-        """The next words after the token, in upper case."""
-        return [other.upper for other in self.after[:most]]
-
-    def name(self, at: int, default: str = "a_name") -> str:
-        """The name at position ``at`` after the token, as written; ``default`` if there is none."""
-        return name_at(self.after, at, default)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignForm:
-    """What the error for a form of another dialect says.
-
-    ``hint`` shows how rw_sql writes the same. ``message`` states the rule that the form breaks; ``expected`` is the
-    construct that the grammar requires here. Without both, the parser's own sentence fits. ``span`` is the form's
-    position; None stands for the position of the unexpected token.
-    """
-
-    hint: str
-    message: str | None = None
-    expected: str | None = None
-    span: Span | None = None
-    code: ErrorCode = SYNTAX_ERROR
-
-    def error(self, token: Token, met: str) -> SqlError | None:
-        """The error, if the form has a sentence of its own; ``met`` is the unexpected token as messages show it."""
-        message = self.message if self.expected is None else f"expected {self.expected}, found: {met}"
-        return None if message is None else SqlError(self.code, message, hint=self.hint, span=self.span or token.span)
-
-
 def foreign_form(
     token: Token, accepted: set[str], before: Sequence[Token], after: Sequence[Token]
 ) -> ForeignForm | None:
@@ -102,7 +56,7 @@ def foreign_form(
     """
     first, *rest = whole_names([token, *after])
     opening = before[1:] if len(before) > 1 and before[0].upper == "EXPLAIN" else before
-    place = _Place(first, accepted, whole_names(opening), rest)
+    place = Place(first, accepted, whole_names(opening), rest)
     for rule in _RULES:
         form = rule(place)
         if form is not None:
@@ -110,7 +64,7 @@ def foreign_form(
     return None
 
 
-def _quotes(place: _Place) -> str | None:
+def _quotes(place: Place) -> str | None:
     token, mark = place.token, place.token.text[:1]
     if mark in _QUOTES:
         return f"write {_QUOTES[mark]} instead of {mark}, which is a typographic quotation mark"
@@ -128,7 +82,7 @@ def _quotes(place: _Place) -> str | None:
     return f"write {token.value} without quotes"
 
 
-def _types(place: _Place) -> str | ForeignForm | None:
+def _types(place: Place) -> str | ForeignForm | None:
     token, words = place.token, place.words
     if not {"COMMA", "RPAR"} <= place.accepted or words[:1] not in (["CREATE"], ["ALTER"]):
         return None
@@ -149,114 +103,42 @@ def _types(place: _Place) -> str | ForeignForm | None:
             code=UNSUPPORTED_TYPE,
         )
     if token.upper == "METADATA":
-        return f"omit the column, and write INCLUDE timestamp AS {place.before[-2].text} after the columns"
+        return _metadata(place)
     if "ENFORCED" in (token.upper, *place.follows(1)):
         return "omit NOT ENFORCED"
     return None
 
 
-_CONNECTORS = {"LOAD": "datagen", "MYSQL": "mysql-cdc", "POSTGRES": "postgres-cdc"}
-_KAFKA = {"KAFKA": ", properties.bootstrap.server = 'host:9092'"}
+def _metadata(place: Place) -> str:
+    """The hint for a column with METADATA of Flink SQL, which has the metadata FROM names, or that of the column's own
+    name."""
+    depth, at = 0, len(place.before)
+    while at and (depth or place.before[at - 1].text not in ("(", ",")):
+        at -= 1
+        depth += (place.before[at].text == ")") - (place.before[at].text == "(")
+    name, column = name_at(place.before, at, "a_name"), place.before[at]
+    key = place.after[1].value if place.follows(1) == ["FROM"] and len(place.after) > 1 else column.value
+    kind = _METADATA.get(key.lower())
+    if kind is None:
+        known = ", ".join(dict.fromkeys(_METADATA.values()))
+        return f"omit column {name}: INCLUDE adds {known}, if the connector has them"
+    return f"omit the column, and write INCLUDE {kind} AS {name} after the columns"
 
 
-def _materialize(place: _Place) -> str | ForeignForm | None:
-    words, kind = place.words, (place.follows(1) or [""])[0]
-    match words[:2], place.token.upper:
-        case ["CREATE", "SOURCE"], _ if _is_from_system(place):
-            connector = _CONNECTORS.get(words[-1], words[-1].lower())
-            shared = f", connection = {place.name(0)}" if place.token.upper == "CONNECTION" else ""
-            hint = f"CREATE SOURCE {place.before[-3].text} (id INT, …) WITH (connector = '{connector}'{shared}, …) …"
-            message = "CREATE SOURCE names its connector in WITH (…), not after FROM"
-            return ForeignForm(hint=hint, message=message, span=joined(place.before[-2].span, place.before[-1].span))
-        case ["CREATE", "CONNECTION"], "TO":
-            name = place.before[-1].text
-            hint = f"CREATE CONNECTION {name} WITH (type = '{kind.lower() or '…'}'{_KAFKA.get(kind, ', …')})"
-            return ForeignForm(hint=hint, expected=_OF_CONNECTION)
-        case ["CREATE", "SINK"], "INTO":
-            hint = _sink_into(kind, place)
-            return ForeignForm(hint=hint, expected=_OF_SINK)
-        case _, "IN" if kind == "CLUSTER":
-            group = place.name(1, "a_group")
-            return f"omit IN CLUSTER {group}; WITH (resource_group = '{group}') before AS chooses the view's group"
-        case ["CREATE", "SINK"], "ENVELOPE" if kind in ("UPSERT", "DEBEZIUM"):
-            return f"omit ENVELOPE {kind}, and write {_format(kind, words)}"
-        case ["CREATE", *_], "ENVELOPE" if kind in ("UPSERT", "DEBEZIUM"):
-            format = _format(kind, words)
-            has_key_schema = "ENCODE AVRO" in format and "INCLUDE" not in words
-            keyed = " KEY ENCODE AVRO" if kind == "UPSERT" and has_key_schema else ""
-            table = _keyed_table(place.before, has_key_schema=has_key_schema)
-            of_key = ": the key's schema gives the primary key" if has_key_schema and "(*) " in table else ""
-            return f"omit ENVELOPE {kind}, and write {table}{format}{keyed}{of_key}"
-        case _, "ENVELOPE":
-            return f"omit ENVELOPE {kind}"
-    return None
+_METADATA = {
+    "header": "header",
+    "headers": "header",
+    "key": "key",
+    "offset": "offset",
+    "partition": "partition",
+    "sequence-number": "offset",
+    "shard-id": "partition",
+    "timestamp": "timestamp",
+}
+"""The metadata of Flink SQL's connectors, each with the word after INCLUDE."""
 
 
-def _is_from_system(place: _Place) -> bool:
-    """True after CREATE SOURCE name FROM KAFKA and the like."""
-    from_, named = place.words[-2:-1], place.before[-3:-2]
-    return from_ == ["FROM"] and place.token.kind == WORD and bool(named) and named[0].kind == WORD
-
-
-def _format(envelope: str, words: Sequence[str]) -> str:
-    """FORMAT … ENCODE … for an envelope, with the encoding of a statement with these words if the two are a pair."""
-    encode = next((after for word, after in pairwise(words) if word == "ENCODE"), "JSON")
-    is_of_sink = words[:2] == ["CREATE", "SINK"]
-    if encode not in (_PAIRS_OF_SINKS if is_of_sink else _PAIRS)[envelope]:
-        encode = "JSON"
-    return f"FORMAT {envelope} ENCODE {encode}{_SCHEMAS.get(encode, '')}"
-
-
-_PAIRS = {"DEBEZIUM": ("AVRO", "JSON"), "UPSERT": ("AVRO", "JSON", "PROTOBUF")}
-_PAIRS_OF_SINKS = {**_PAIRS, "DEBEZIUM": ("JSON",)}
-_SCHEMAS = {"AVRO": " (schema.registry = '…')", "PROTOBUF": " (message = '…', schema.registry = '…')"}
-
-
-def _sink_into(kind: str, place: _Place) -> str:
-    """The hint for CREATE SINK … INTO KAFKA and the like; ``kind`` is the word after INTO."""
-    words = place.follows(len(place.after))
-    shared = f", connection = {place.name(words.index('CONNECTION') + 1)}" if "CONNECTION" in words else ""
-    pairs = dict(pairwise(words))
-    envelope, encode = pairs.get("ENVELOPE", ""), pairs.get("FORMAT", "")
-    encode = encode if encode in _ENCODINGS else "…"
-    if envelope not in ("DEBEZIUM", "UPSERT"):
-        format = f"FORMAT … ENCODE {encode}"
-    else:
-        format = _format(envelope, [*place.words[:2], "ENCODE", encode])
-    return f"write WITH (connector = '{kind.lower() or '…'}'{shared}, …) {format} instead of INTO …"
-
-
-def _keyed_table(before: Sequence[Token], *, has_key_schema: bool) -> str:
-    """``CREATE TABLE name (first_column PRIMARY KEY) WITH (…) `` for the source or table that begins with these tokens;
-    empty if it has a primary key. With ``has_key_schema``, a schema may give the primary key."""
-    words = [token.upper for token in before]
-    if "PRIMARY" in words:
-        return ""
-    named = 5 if words[2:5] == ["IF", "NOT", "EXISTS"] else 2
-    name = name_at(before, named, "a_table")
-    all_columns = f"CREATE TABLE {name} (*) WITH (…) " if has_key_schema else ""
-    if words[named + 1 : named + 2] != ["("]:  # the columns are those of the schema
-        return all_columns or f"CREATE TABLE {name} (*, PRIMARY KEY (id)) WITH (…) "
-    column: list[Token] = []
-    depth = 0
-    for token in before[named + 2 :]:
-        if not depth and token.text in (",", ")"):
-            break
-        depth += (token.text == "(") - (token.text == ")")
-        column.append(token)
-    more = ", …" if words[named + 2 + len(column) :][:1] == [","] else ""
-    if spelled(column) == "*":
-        return (not more and all_columns) or f"CREATE TABLE {name} (*, PRIMARY KEY (id){more}) WITH (…) "
-    kinds, is_free = [token.kind for token in column[:2]], all(token.upper != "NOT" for token in column)
-    first = spelled(column) if kinds in ([WORD, WORD], [QUOTED, WORD]) and is_free else "id INT"
-    return f"CREATE TABLE {name} ({first} PRIMARY KEY{more}) WITH (…) "
-
-
-_OF_CONNECTION = "WITH (…) after the connection's name"
-_OF_SINK = "WITH (connector = …)"
-
-
-def _clauses(place: _Place) -> str | ForeignForm | None:
+def _clauses(place: Place) -> str | ForeignForm | None:
     token, accepted, words = place.token, place.accepted, place.words
     if token.text == "(" and "WITH" in accepted and any(other.text == "=" for other in place.after):
         if words[-1] == "WITH":  # the parser took WITH for a name
@@ -278,7 +160,7 @@ def _clauses(place: _Place) -> str | ForeignForm | None:
     return f"write FORMAT {words[-1]} ENCODE {place.after[0].upper}" if is_joined else None
 
 
-def _operations(place: _Place) -> str | ForeignForm | None:
+def _operations(place: Place) -> str | ForeignForm | None:
     token, words = place.token, place.words
     if (split := _unquoted_split(place)) is not None:
         return split
@@ -319,7 +201,7 @@ def _operations(place: _Place) -> str | ForeignForm | None:
         case ["PAUSE" | "RESUME" as verb], "MATERIALIZED" | "VIEW":
             return f"{verb} SOURCE a_source: a view follows the sources that it reads"
         case ["REFRESH"], "MATERIALIZED":
-            name = place.name(1)
+            name = place.name(2 if place.follows(2)[1:] == ["CONCURRENTLY"] else 1)
             return f"FLUSH waits until {name} is up to date; REBUILD MATERIALIZED VIEW {name} recomputes it"
     return None
 
@@ -356,7 +238,7 @@ def _to_position(source: str, target: str) -> str:
     )
 
 
-def _unquoted_split(place: _Place) -> ForeignForm | None:
+def _unquoted_split(place: Place) -> ForeignForm | None:
     """The error for a split that is written without quotes: ``orders:0`` or ``0``."""
     token, words = place.token, place.words
     if "STRING" not in place.accepted or token.kind not in (WORD, NUMBER) or words[:1] == ["CREATE"]:
@@ -386,21 +268,21 @@ def _unquoted_split(place: _Place) -> ForeignForm | None:
 
 _NAMED = r"(?:IF NOT EXISTS )?\S+(?: \. \S+)*"
 _REQUIRED = (
-    (re.compile(rf"(?:EXPLAIN )?CREATE (?:OR REPLACE )?CONNECTION {_NAMED}"), _OF_CONNECTION),
-    (re.compile(rf"(?:EXPLAIN )?CREATE (?:OR REPLACE )?SINK {_NAMED} FROM \S+(?: \. \S+)*"), _OF_SINK),
+    (re.compile(rf"(?:EXPLAIN )?CREATE (?:OR REPLACE )?CONNECTION {_NAMED}"), OF_CONNECTION),
+    (re.compile(rf"(?:EXPLAIN )?CREATE (?:OR REPLACE )?SINK {_NAMED} FROM \S+(?: \. \S+)*"), OF_SINK),
 )
 """Beginnings of statements, each with the clause that must follow. The grammar accepts the end of the statement there,
 because a later check refuses a statement without the clause."""
 
 
-def _required(place: _Place) -> ForeignForm | None:
+def _required(place: Place) -> ForeignForm | None:
     words = " ".join(place.words)
     if place.token.kind == END or any(other.upper == "WITH" for other in place.after):
         return None
     for pattern, expected in _REQUIRED:
         if "WITH" in place.accepted and pattern.fullmatch(words):
             is_near = bool(near_names(place.token.upper, ("WITH",)))
-            listed = "type = 'kafka', …" if expected == _OF_CONNECTION else "connector = '…', …"
+            listed = "type = 'kafka', …" if expected == OF_CONNECTION else "connector = '…', …"
             hint = f"{NEAR}WITH?" if is_near else f"write WITH ({listed}) after {place.before[-1].text}"
             return ForeignForm(hint=hint, expected=expected)
     return None
@@ -416,10 +298,10 @@ def _to_alter(kind: str, name: str) -> str | None:
     return None
 
 
-_RULES: tuple[Callable[[_Place], str | ForeignForm | None], ...] = (
+_RULES: tuple[Callable[[Place], str | ForeignForm | None], ...] = (
     _quotes,
     _types,
-    _materialize,
+    materialize_form,
     _clauses,
     _operations,
     _required,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from rw_sql.syntax.lexing.identifiers import literal, spark_word
 from rw_sql.syntax.lexing.tokens import NUMBER, STRING, WORD
 from rw_sql.syntax.lexing.written_names import name_at, spelled, whole_names
 
@@ -18,7 +20,19 @@ _IN_FROM = {
 }
 """Hints for functions that Spark does not have in FROM."""
 
-_WINDOWS = frozenset({"CUMULATE", "HOP", "SESSION", "TUMBLE"})
+_LENGTHS = {
+    "CUMULATE": ("STEP", "SIZE", "OFFSET"),
+    "HOP": ("SLIDE", "SIZE", "OFFSET"),
+    "SESSION": ("GAP",),
+    "TUMBLE": ("SIZE", "OFFSET"),
+}
+"""The functions, each with its arguments that are intervals, in the order of a call without names."""
+
+_EXAMPLE = "10 minutes"
+"""Stands for an interval that is not written."""
+
+_SIMPLE = re.compile(r"\d+ \w+")
+_UNITS = ("day", "hour", "minute", "second")
 
 
 def table_call(tokens: Sequence[Token]) -> tuple[str, str] | None:
@@ -27,28 +41,36 @@ def table_call(tokens: Sequence[Token]) -> tuple[str, str] | None:
     if len(tokens) < 3 or tokens[0].text != "(" or tokens[2].text != "(":
         return None
     function = tokens[1].upper
-    if function not in _WINDOWS:
+    if function not in _LENGTHS:
         name = tokens[1].text
         message = f"TABLE({name}(…)) is not supported in FROM"
         if function == "GENERATE_SERIES" and (range_ := _range(tokens[3:])) is not None:
             return message, f"write {range_} instead of TABLE({name}(…))"
         return message, _IN_FROM.get(function, f"omit TABLE( … ): FROM {name}(…)")
-    relation, column, sizes = _arguments(tokens[3:])
+    relation, column, given = _arguments(tokens[3:], function)
     message = f"TABLE({function}(…)) is a form of Flink SQL, which is not supported here"
-    shown = ", ".join(f"'{size}'" for size in (reversed(sizes) if function == "HOP" else sizes))
+    size, offset, time = given.get("SIZE", _EXAMPLE), given.get("OFFSET"), _in_spark(column)
     if function == "SESSION":
-        keys = "".join(f"{key}, " for key in _partition(tokens[3:]))
-        return message, f"GROUP BY {keys}session_window({column}, {shown}); over a source, add EMIT ON WINDOW CLOSE"
+        keys = "".join(f"{_in_spark(key)}, " for key in _partition(tokens[3:]))
+        gap = given.get("GAP", _EXAMPLE)
+        return message, f"GROUP BY {keys}session_window({time}, '{gap}'); over a source, add EMIT ON WINDOW CLOSE"
+    shown = [size]
+    if function == "HOP" or offset is not None:
+        shown.append(given.get("SLIDE", _EXAMPLE) if function == "HOP" else size)
+    if offset is not None:
+        shown.append(offset)
+    window = f"GROUP BY window({', '.join([time, *map(literal, shown)])})"
     if function == "CUMULATE":
-        return (
-            message,
-            f"no window is cumulative; GROUP BY window({column}, '{sizes[:2][-1]}') makes windows of equal size",
-        )
-    steps = ", ".join(f"INTERVAL '{size}'" for size in sizes)
-    return message, (
-        f"GROUP BY window({column}, {shown}), or SET query_dialect = 'risingwave' and "
-        f"FROM {function}({relation}, {column}, {steps})"
-    )
+        return message, f"no window is cumulative; {window} makes windows of equal size"
+    if offset is not None or any(_SIMPLE.fullmatch(length) is None for length in shown):
+        return message, window
+    steps = ", ".join(f"INTERVAL '{length}'" for length in reversed(shown))
+    return message, f"{window}, or SET query_dialect = 'risingwave' and FROM {function}({relation}, {column}, {steps})"
+
+
+def _in_spark(name: str) -> str:
+    """A name in the quotes of Spark, from a name in double quotes."""
+    return re.sub(r'"((?:[^"]|"")*)"', lambda found: spark_word(found[1].replace('""', '"')), name)
 
 
 def _range(tokens: Sequence[Token]) -> str | None:
@@ -94,15 +116,31 @@ def _partition(tokens: Sequence[Token]) -> list[str]:
     return keys
 
 
-def _arguments(tokens: Sequence[Token]) -> tuple[str, str, list[str]]:
-    """The relation, the column and the intervals of a window function, with placeholders for what is not written."""
+def _arguments(tokens: Sequence[Token], function: str) -> tuple[str, str, dict[str, str]]:
+    """The relation, the column and the intervals of a window function, by the names of their arguments. Names that are
+    not written are replaced with placeholders."""
     merged = whole_names(tokens)
     words = [token.upper for token in merged]
     table = words.index("TABLE") + 1 if "TABLE" in words else 0
     described = words.index("DESCRIPTOR") + 2 if "DESCRIPTOR" in words else -1
-    sizes = []
-    for sign, size, unit in zip(merged, merged[1:], merged[2:], strict=False):
-        if sign.upper == "INTERVAL" and size.kind == STRING and unit.kind == WORD:
-            sizes.append(f"{size.value} {unit.text.lower()}")
-    relation, column = name_at(merged, table, "a_relation"), name_at(merged, described, "a_column")
-    return relation, column, sizes or ["10 minutes"]
+    found: dict[str, str] = {}
+    in_order = iter(_LENGTHS[function])
+    for at, word in enumerate(words):
+        length = _length(merged[at + 1 :]) if word == "INTERVAL" else None
+        if length is not None:
+            is_named = at > 2 and words[at - 2 : at] == ["=", ">"]
+            found[words[at - 3] if is_named else next(in_order, "")] = length
+    return name_at(merged, table, "a_relation"), name_at(merged, described, "a_column"), found
+
+
+def _length(tokens: Sequence[Token]) -> str | None:
+    """The interval after INTERVAL as Spark writes it: ``10 minutes`` for ``'10' MINUTES``, ``1 hour 30 minute`` for
+    ``'1:30' HOUR TO MINUTE``. None for other tokens."""
+    if len(tokens) < 2 or tokens[0].kind != STRING or tokens[1].kind != WORD:
+        return None
+    unit, text = tokens[1].text.lower(), tokens[0].value
+    last = tokens[3].text.lower() if len(tokens) > 3 and tokens[2].upper == "TO" else unit
+    if last == unit or unit not in _UNITS or last not in _UNITS:
+        return f"{text} {unit}"
+    units = _UNITS[_UNITS.index(unit) : _UNITS.index(last) + 1]
+    return " ".join(f"{int(part)} {of}" for part, of in zip(re.findall(r"\d+", text), units, strict=False))

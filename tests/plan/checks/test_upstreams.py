@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.connectors.base import Upstream
+from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
 from rw_sql.connectors.sink import SinkLook
+from rw_sql.connectors.spec import load_spec
 from rw_sql.errors import SqlError
-from rw_sql.plan.checks.upstreams import STORED_IN_LIST, require_target, require_upstream
+from rw_sql.plan.checks.upstreams import STORED_IN_LIST, no_answer, require_target, require_upstream
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import CreateConnection, CreateSink, CreateSource
 from tests.conftest import FIXTURES, rendered
@@ -40,16 +42,33 @@ UNKNOWN_HOST = (
 )
 
 
+CAPTURED = "CREATE SOURCE s WITH (connector = 'postgres-cdc', connection = pg, database.name = 'd')"
+NO_LOGIN = 'password authentication failed for user "u"'
+REFUSED_LOGIN = Upstream(error=NO_LOGIN)
+NATS = (
+    "CREATE SOURCE s (id INT) WITH (connector = 'nats', server_url = 'nats://h:4222', stream = 'o', subject = 'o') "
+    "FORMAT PLAIN ENCODE JSON"
+)
+CATALOG = (
+    "CREATE SOURCE s WITH (connector = 'iceberg', warehouse.path = 's3://lake/w', s3.endpoint = 'http://minio:9000', "
+    "catalog.type = 'rest', catalog.uri = 'http://rest:8181', table.name = 't')"
+)
+BUCKET = (
+    "CREATE SOURCE s (id INT) WITH (connector = 's3', s3.bucket_name = 'b', s3.region_name = 'eu-north-1') "
+    "FORMAT PLAIN ENCODE JSON"
+)
+
+
 def require(text: str, look: Upstream | SinkLook) -> None:
     statement = parse_statement(text)
     assert isinstance(statement, CreateSource | CreateSink | CreateConnection)
     name, span, options = statement.name.last, statement.name.span, statement.options
     if isinstance(look, SinkLook):
-        require_target(look, name, span, options=options, stored=STORED_IN_LIST)
+        require_target(look, name, span, options=options, stored=STORED_IN_LIST, is_new=True)
     else:
         is_connection = isinstance(statement, CreateConnection)
         kind, stored = ("connection", STORED_IN_LIST) if is_connection else ("source", "")
-        require_upstream(look, name, span, kind=kind, options=options, stored=stored)
+        require_upstream(look, name, span, kind=kind, options=options, stored=stored, is_new=True)
 
 
 def refusal(text: str, look: Upstream | SinkLook) -> SqlError:
@@ -73,6 +92,65 @@ def test_the_caret_points_at_the_fault(recorded: Callable[[Path, str], None]) ->
         (LOGIN, Upstream(error=LINE_END, refused_key=PASSWORD, hint=ON_ONE_LINE)),
         (SINK_OVER_CONNECTION, SinkLook(error=LINE_END, refused_key=PASSWORD, hint=ON_ONE_LINE)),
         (CONNECTION, Upstream(error=UNKNOWN_HOST)),
+        (CAPTURED, Upstream(error=NO_LOGIN)),
+        (CAPTURED.replace("connection = pg", "hostname = 'h', username = 'u', password = SECRET pw"), REFUSED_LOGIN),
+        (CAPTURED.replace("connection = pg", "connection = \"Pg\", username = 'u'"), REFUSED_LOGIN),
+        (NATS, Upstream(error="nats://h:4222: no answer within 8 s")),
+        (NATS, Upstream(error="nats: 'Authorization Violation'")),
+        (NATS.replace("//h", "//ann:x@h"), Upstream(error="nats: 'Authorization Violation'")),
+        (CATALOG, Upstream(error="http://rest:8181/v1/config: connection refused")),
+        (CATALOG, Upstream(error="http://minio:9000: connection refused")),
+        (BUCKET, Upstream(error="connection refused")),
     )
     told = [f"{text}\n\n{rendered(refusal(text, look))}" for text, look in looks]
     recorded(FIXTURES / "mistakes" / "upstreams.txt", "\n\n".join(told))
+
+
+def hint_of(key: str, reason: str) -> str:
+    """The hint of CREATE SOURCE for a source that has only this property."""
+    statement = parse_statement(
+        f"CREATE SOURCE s (id INT) WITH (connector = 'x', {key} = 'v') FORMAT PLAIN ENCODE JSON"
+    )
+    assert isinstance(statement, CreateSource)
+    return no_answer("it", reason, statement.name.span, options=statement.options).hint or ""
+
+
+ADDRESSES = (
+    "azblob.endpoint_url", "catalog.uri", "delta.path", "endpoint", "fs.path", "gcs.endpoint_url", "hostname",
+    "jdbc.url", "location", "posix_fs.root", "properties.bootstrap.server", "s3.endpoint", "s3.endpoint_url",
+    "schema.registry", "server_url", "service.url", "url", "warehouse.path",
+)  # fmt: skip
+
+
+def options_of_all_connectors() -> dict[str, bool]:
+    """The properties of all connectors and of the schema registry; True for those that are secret."""
+    specs = [connector(name).spec for name in connector_names()]
+    specs += [sink_connector(name).spec for name in sink_connector_names()]
+    specs += [load_spec("schema_registry")]
+    return {key: option.is_secret for spec in specs for key, option in spec.options.items() if "*" not in key}
+
+
+@pytest.mark.parametrize("key", ADDRESSES)
+def test_the_hint_of_a_server_that_does_not_answer_names_the_property_with_the_address(key: str) -> None:
+    assert key in options_of_all_connectors()
+    assert f"{key} = '…'" in hint_of(key, "connection refused")
+
+
+def test_no_other_property_counts_as_an_address() -> None:
+    others = {key for key in options_of_all_connectors() if key not in ADDRESSES}
+    assert {key for key in others if f"{key} = '…'" in hint_of(key, "connection refused")} == set()
+
+
+def test_the_hint_of_a_refused_login_names_every_property_that_is_secret() -> None:
+    secret = {key for key, is_secret in options_of_all_connectors().items() if is_secret and ".ssl." not in key}
+    assert {key for key in secret if key not in hint_of(key, "access denied")} == set()
+
+
+def test_a_stored_source_is_named_by_its_connection_if_it_has_one() -> None:
+    statement = parse_statement(CAPTURED)
+    assert isinstance(statement, CreateSource)
+    span, named = statement.name.span, "SHOW CREATE SOURCE s"
+    for reason in ("connection refused", NO_LOGIN):
+        stored = no_answer("it", reason, span, otherwise=named, definition=statement.options).hint or ""
+        assert "SHOW CREATE CONNECTION pg shows" in stored
+        assert named in (no_answer("it", reason, span, otherwise=named).hint or "")

@@ -32,6 +32,21 @@ class Attribute:
         return Attribute(**(values | changes))
 
 
+class Unknown:
+    """The origin of a column that a query names, but no relation has. The name of this column is an error of its own,
+    and no hint suggests it."""
+
+
+def is_unknown(attribute: Attribute) -> bool:
+    """True for a column that no relation has."""
+    return isinstance(attribute.origin, Unknown)
+
+
+def known_names(attributes: Iterable[Attribute]) -> list[str]:
+    """The names of the attributes that exist, without repetitions."""
+    return list(dict.fromkeys(a.name for a in attributes if not is_unknown(a)))
+
+
 @dataclass(slots=True)
 class Output:
     """The columns of a query or relation.
@@ -55,7 +70,7 @@ class Output:
                     column.name,
                     qualifier,
                     column.data_type,
-                    origins.setdefault(id(column.origin), object()),
+                    origins.setdefault(id(column.origin), Unknown() if is_unknown(column) else object()),
                 )
                 for column in self.columns
             ],

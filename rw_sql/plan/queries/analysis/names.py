@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from rw_sql.errors import INVALID_QUERY, UNDEFINED_COLUMN, first_names, near_names
 from rw_sql.plan.queries.analysis.data_types import element_of, fields_of, is_array, is_map, is_scalar
-from rw_sql.plan.queries.analysis.frames import OPEN, Output
+from rw_sql.plan.queries.analysis.frames import OPEN, Output, known_names
 from rw_sql.plan.queries.analysis.functions import WITHOUT_BRACKETS
 from rw_sql.syntax.query import query_hints
 
@@ -179,7 +179,7 @@ class NameChecker:
                 continue
             gone.add(name)
             if not found.is_open and all(attribute.name.lower() != name for attribute in found.columns):
-                names = [attribute.name for attribute in found.columns]
+                names = known_names(found.columns)
                 self.report.add(
                     self.text.place(parts[0]),
                     UNDEFINED_COLUMN,
@@ -209,7 +209,7 @@ class NameChecker:
         owner = next((around for around in _chain(scope) if names[0] in around.frame.relations), None)
         if owner is not None and len(parts) > 1:
             wrong = parts[1]
-            columns = [a.name for a in owner.frame.attributes if a.qualifier == names[0]]
+            columns = known_names(a for a in owner.frame.attributes if a.qualifier == names[0])
             self.report.add(
                 self.text.place(wrong),
                 UNDEFINED_COLUMN,
@@ -218,12 +218,8 @@ class NameChecker:
             )
             return
         relations = list(dict.fromkeys(name for around in _chain(scope) for name in around.frame.relations if name))
-        columns = list(
-            dict.fromkeys(
-                [a.name for around in _chain(scope) for a in around.frame.attributes if not a.is_hidden]
-                + [column.name for column_list in scope.outputs.values() for column in column_list]
-            )
-        )
+        attributes = [a for around in _chain(scope) for a in around.frame.attributes if not a.is_hidden]
+        columns = known_names([*attributes, *(column for listed in scope.outputs.values() for column in listed)])
         if len(parts) > 1 or is_star:
             near = _near(first.name, relations + ([] if is_star else columns))
             message = f'"{first.name}" is neither a relation in FROM nor a column'

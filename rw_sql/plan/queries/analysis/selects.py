@@ -10,7 +10,7 @@ from rw_sql.errors import DUPLICATE_OBJECT, INVALID_QUERY
 from rw_sql.plan.queries.analysis import data_types as types
 from rw_sql.plan.queries.analysis.expressions import GROUP_BY, HAVING, ORDER_BY, SELECT, WHERE
 from rw_sql.plan.queries.analysis.findings import counted
-from rw_sql.plan.queries.analysis.frames import Attribute, Frame, Output, Scope
+from rw_sql.plan.queries.analysis.frames import Attribute, Frame, Output, Scope, Unknown, is_unknown
 from rw_sql.plan.queries.analysis.functions import GENERATOR, TIME_WINDOWS, builtins
 from rw_sql.plan.queries.analysis.grouping import Groups
 from rw_sql.plan.queries.analysis.relations import RelationChecker
@@ -90,7 +90,7 @@ class QueryChecker(RelationChecker):
             )
             return Output(output.columns, is_open=True)
         pairs = zip(output.columns, names, strict=True)
-        return Output([Attribute(name.name, "", column.data_type, column.origin) for column, name in pairs])
+        return Output([Attribute(name.name, "", column.data_type, _renamed(column)) for column, name in pairs])
 
     # Select
 
@@ -156,7 +156,9 @@ class QueryChecker(RelationChecker):
         origin: object = object()
         if isinstance(inner, exp.Column):
             found = self.resolved.get(id(inner))
-            if found is not None and not found.fields and not found.is_outer:
+            if found is None:
+                origin = Unknown()
+            elif not found.fields and not found.is_outer:
                 origin = found.attribute.origin
         if isinstance(item, exp.Alias):
             # A column that gets another name also gets a new origin.
@@ -312,7 +314,12 @@ class QueryChecker(RelationChecker):
         kinds = [a.data_type if a.data_type == b.data_type else None for a, b in both]
         return Output(
             [
-                Attribute(column.name, "", kinds[i] if i < len(kinds) else None, object())
+                Attribute(
+                    column.name,
+                    "",
+                    kinds[i] if i < len(kinds) else None,
+                    column.origin if is_unknown(column) else object(),
+                )
                 for i, column in enumerate(left.columns)
             ]
         )
@@ -335,6 +342,11 @@ class QueryChecker(RelationChecker):
                 self.expression(cell, scope, SELECT)
         (width,) = widths or {0}
         return Output([Attribute(f"col{i}", "", None, object()) for i in range(1, width + 1)])
+
+
+def _renamed(column: Attribute) -> object:
+    """The origin of a column to which WITH gives a name, which is known even if the column's own name is not."""
+    return object() if is_unknown(column) else column.origin
 
 
 def _name_of(node: exp.Expr) -> str:

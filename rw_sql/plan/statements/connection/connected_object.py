@@ -12,7 +12,7 @@ from rw_sql.model.object_lookup import find_sink, find_source_of, object_name, u
 from rw_sql.model.options import plan_options
 from rw_sql.plan.checks.sinks import check_sink_options
 from rw_sql.plan.checks.sources import check_source
-from rw_sql.plan.checks.upstreams import require_target
+from rw_sql.plan.checks.upstreams import require_target_of
 from rw_sql.plan.effects.connection_impact import Effect, another_target, differences, effect_on, may_move
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.common import look_at_sink, sink_record, source_record
@@ -102,7 +102,7 @@ def effect_of_change(
         )
     if isinstance(user, SinkRecord) and isinstance(record, SinkRecord):
         if is_validated:
-            require_target(look_at_sink(moved, inspector, record), record.name, span, is_stored=True)
+            require_target_of(record, look_at_sink(moved, inspector, record), span)
         old = plan_options(snapshot, sink_definition(user.definition))
         new = plan_options(snapshot, sink_definition(record.definition))
         doubt = None

@@ -55,8 +55,9 @@ from rw_sql.plan.checks.upstreams import (
     STORED,
     STORED_IN_LIST,
     no_answer,
-    require_target,
+    require_target_of,
     require_upstream,
+    require_upstream_of,
     require_usable,
 )
 from rw_sql.plan.effects.connection_impact import another_target, differences, effect_on, may_move, spell
@@ -170,7 +171,8 @@ def lower_create_connection(statement: CreateConnection, snapshot: Snapshot, ins
     stored = replace(statement, if_not_exists=False, options=without_switch(statement.options))
     kind, planned = check_connection(snapshot, stored, statement.name.span)
     if must_answer:
-        _require_answer(inspector, kind, planned, name, statement.name.span, statement.options, STORED_IN_LIST)
+        span, options = statement.name.span, statement.options
+        _require_answer(inspector, kind, planned, name, span, options, STORED_IN_LIST, is_new=True)
     record = _record(snapshot, snapshot.next_id, stored, name, kind)
     change = PutObject(record=record)
     return Plan(
@@ -190,14 +192,18 @@ def _require_answer(
     span: Span,
     options: tuple[Option, ...] = (),
     stored: str = "",
+    *,
+    is_new: bool = False,
 ) -> None:
     """Raises SqlError if the server does not respond or refuses the login. ``options`` are the options in the
-    statement; ``stored`` ends the hint if the statement accepts VALIDATE."""
+    statement; ``stored`` ends the hint if the statement accepts VALIDATE. ``is_new``: the statement creates the
+    connection."""
+    otherwise = "" if is_new else f"SHOW CREATE CONNECTION {sql_name(name)}"
     if kind == REGISTRY:
         if (error := inspector.upstreams.registry_error(planned)) is not None:
             raise no_answer(
                 f'the schema registry of connection "{name}"', error, span, options=options,
-                stored=stored, otherwise=f"SHOW CREATE CONNECTION {sql_name(name)}",
+                stored=stored, otherwise=otherwise,
             )  # fmt: skip
         return
     if is_of_sources(kind):
@@ -207,14 +213,14 @@ def _require_answer(
             return
         upstream = inspector.upstreams.look(connection_source(kind), planned)
         if not upstream.is_reachable:
-            require_upstream(upstream, name, span, kind="connection", options=options, stored=stored)
+            require_upstream(upstream, name, span, kind="connection", options=options, stored=stored, is_new=is_new)
         return
     target = inspector.upstreams.look_at_target(connection_sink(kind), planned, None)
     require_usable(target, f'the target of connection "{name}"', span, options)
     if target.error is not None:
         raise no_answer(
             f'the target of connection "{name}"', target.error, span, options=options, stored=stored,
-            otherwise=f"SHOW CREATE CONNECTION {sql_name(name)}",
+            otherwise=otherwise,
         )  # fmt: skip
 
 
@@ -224,7 +230,7 @@ def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector
     if statement.kind == "SOURCE":
         source = find_source(snapshot, statement.name)
         upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
-        require_upstream(upstream, source.name, statement.name.span)
+        require_upstream_of(source, upstream, statement.name.span)
         require_columns(
             inspector,
             source.connector,
@@ -241,7 +247,7 @@ def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector
         name = record.name
     elif statement.kind == "SINK":
         sink = find_sink(snapshot, statement.name)
-        require_target(look_at_sink(snapshot, inspector, sink), sink.name, statement.name.span)
+        require_target_of(sink, look_at_sink(snapshot, inspector, sink), statement.name.span, is_stored=False)
         return Plan(
             statement=statement,
             changes=(ResultRow(object=sink.name, change="VALID", detail="the target accepts its rows"),),
@@ -403,14 +409,14 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
         if followed != sink:
             changes.append(PutObject(record=followed))
         if statement.is_validated:
-            require_target(look_at_sink(moved, inspector, sink), sink.name, statement.name.span, is_stored=True)
+            require_target_of(sink, look_at_sink(moved, inspector, sink), statement.name.span)
     if sinks and may_move(spec, differs):
         other = another_target(inspector, kind, connection_options(snapshot, current), planned)
         doubts += [f"sink {sink.name}: {other}" for sink in sinks if other]
     if kind == REGISTRY and users and any(key == ADDRESSES for key, _, _ in differs):
         doubts.append("another registry may have different schemas under the ids in the records")
     preview = Preview(
-        title=f"ALTER CONNECTION {name}",
+        title=f"ALTER CONNECTION {sql_name(name)}",
         dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(current.id)),
         properties=differs,
         splits=tuple(split for _, effect in effects for split in effect.splits),

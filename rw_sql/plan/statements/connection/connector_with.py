@@ -132,14 +132,15 @@ def _alter_connection(statement: AlterConnector, snapshot: Snapshot, inspector: 
 
 def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
     seen: set[str] = set()
-    name = statement.name.key
+    name = sql_name(statement.name.key)
     for option in statement.options:
         if option.key == "connector":
             raise SqlError(
                 CONNECTOR_IS_FIXED,
-                f'the connector of {statement.kind.lower()} "{name}" cannot change',
+                f'the connector of {statement.kind.lower()} "{statement.name.key}" cannot change',
                 span=option.key_place,
-                hint=f"CREATE {statement.kind} {name}_2 … WITH (connector = …); then DROP {statement.kind} {name}",
+                hint=f"CREATE {statement.kind} {sql_name(statement.name.key + '_2')} … WITH (connector = …); then "
+                f"DROP {statement.kind} {name}",
             )
         if option.key == "connection" or isinstance(option.value, ConnectionValue):
             is_nested = statement.kind == "CONNECTION"
@@ -171,7 +172,7 @@ def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
 
 
 def _connection(option: Option) -> str:
-    return str(option.value.connection) if isinstance(option.value, ConnectionValue) else "c"
+    return sql_name(option.value.connection.key) if isinstance(option.value, ConnectionValue) else "c"
 
 
 def _refuse_those_of_the_connection(statement: AlterConnector, snapshot: Snapshot, current: Definition) -> None:

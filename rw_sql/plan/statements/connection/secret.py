@@ -18,7 +18,7 @@ from rw_sql.metastore.records import ConnectionRecord, Operation, PutObject, Sec
 from rw_sql.model.definitions import definition_of, option_text, sink_definition
 from rw_sql.model.object_lookup import find_secret, object_name, require_free_of_kind
 from rw_sql.model.options import connection_options, registry_options, secrets_in, sink_options, source_options
-from rw_sql.plan.checks.upstreams import no_answer, require_target, require_upstream
+from rw_sql.plan.checks.upstreams import no_answer, require_target_of, require_upstream_of
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import drop_plan, drop_with_dependents, look_at_sink, nothing
@@ -213,7 +213,7 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
             options = source_options(changed, user)
             if _ids(options).isdisjoint(others):
                 upstream = inspector.upstreams.look(user.connector, options, (record,))
-                require_upstream(upstream, user.name, statement.name.span)
+                require_upstream_of(user, upstream, statement.name.span)
             users.append(user)
             registries.setdefault(registry_options(changed, definition_of(user)), ("SOURCE", user.name))
         elif isinstance(user, ConnectionRecord) and user.connector == REGISTRY:
@@ -221,7 +221,7 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
         elif isinstance(user, SinkRecord) and _has(sink_options(changed, user), secret):
             if _ids(sink_options(changed, user)).isdisjoint(others):
                 target = look_at_sink(changed, inspector, user, (record,))
-                require_target(target, user.name, statement.name.span, is_stored=True)
+                require_target_of(user, target, statement.name.span)
             users.append(user)
             planned = registry_options(changed, sink_definition(user.definition))
             registries.setdefault(planned, ("SINK", user.name))

@@ -24,7 +24,7 @@ from rw_sql.model.options import source_options
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, OTHER_CLUSTER, at_offset, identity_status
-from rw_sql.plan.checks.upstreams import require_upstream
+from rw_sql.plan.checks.upstreams import require_upstream_of
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import startup_states
 from rw_sql.plan.effects.left_splits import finished_and_unlisted, stall_notice, unlisted
@@ -77,7 +77,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
     options = source_options(snapshot, source)
     upstream = look_closely(inspector.upstreams, source.connector, options)
     if statement.is_validated:
-        require_upstream(upstream, source.name, statement.name.span)
+        require_upstream_of(source, upstream, statement.name.span)
     positions = inspector.positions.of(source.id, reader.fragment)
     positions = with_cuts(inspector, source.connector, options, upstream, positions)
     finished = frozenset(finished_and_unlisted(kind, splits, positions.states, upstream))

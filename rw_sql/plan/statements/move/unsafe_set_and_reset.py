@@ -24,7 +24,7 @@ from rw_sql.model.pauses import pauses_of
 from rw_sql.model.sharing import refuse_sharing
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.checks.sources import check_source
-from rw_sql.plan.checks.upstreams import STORED, require_upstream
+from rw_sql.plan.checks.upstreams import STORED, require_upstream_of
 from rw_sql.plan.effects.capture_moves import notes_on_capture
 from rw_sql.plan.effects.connection_impact import may_be_elsewhere
 from rw_sql.plan.effects.dependents import effects_on_dependents
@@ -164,7 +164,7 @@ def _unsafe_set(
     )
     upstream = look_closely(inspector.upstreams, source.connector, options)
     if statement.is_validated:
-        require_upstream(upstream, source.name, statement.name.span, options=statement.set_options, stored=STORED)
+        require_upstream_of(record, upstream, statement.name.span, options=statement.set_options, stored=STORED)
     positions = inspector.positions.of(source.id, fragment)
     positions = with_cuts(inspector, source.connector, options, upstream, positions)
     changes: list[Change] = []
@@ -296,7 +296,7 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspecto
     upstream = look_closely(inspector.upstreams, source.connector, options)
     positions = with_cuts(inspector, source.connector, options, upstream, positions)
     if statement.is_rediscovering and statement.is_validated:
-        require_upstream(upstream, source.name, statement.name.span)
+        require_upstream_of(source, upstream, statement.name.span)
     chosen = set(
         resolve_splits(kind, snapshot, source, statement.splits, {*assigned, *upstream.splits})
         or {*assigned, *positions.states}

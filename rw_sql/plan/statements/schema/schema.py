@@ -94,7 +94,7 @@ def _require_fit(snapshot: Snapshot, written: ast.Name, name: str) -> None:
             f'{spoken(taken.kind)} "{taken.name}" of schema "{PUBLIC}" has a name with a dot, which would look like an '
             f'object of schema "{name}"',
             span=written.span,
-            hint=f"CREATE SCHEMA {name}_1, or rename that object first",
+            hint=f"CREATE SCHEMA {quoted(name + '_1')}, or rename that object first",
         )
 
 

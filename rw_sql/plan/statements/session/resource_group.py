@@ -108,7 +108,7 @@ def _option(statement: AlterSet) -> Option:
             SYNTAX_ERROR,
             "expected one name of a resource group",
             span=value.span,
-            hint=f"ALTER {statement.kind} {statement.name.key} SET RESOURCE_GROUP TO 'a_group'",
+            hint=f"ALTER {statement.kind} {sql_name(statement.name.key)} SET RESOURCE_GROUP TO 'a_group'",
         )
     name = require_group_name(text, value.span)
     return Option(key=GROUP_OPTION, value=TextValue(text=name, span=value.span), span=value.span)

@@ -59,7 +59,8 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, inspector: Insp
     kind_name, shape = check_sink(snapshot, statement, given)
     if must_fit:
         target = inspector.upstreams.look_at_target(kind_name, plan_options(snapshot, statement), shape)
-        require_target(target, name, statement.name.span, options=statement.options, stored=STORED_IN_LIST)
+        place = statement.name.span
+        require_target(target, name, place, options=statement.options, stored=STORED_IN_LIST, is_new=True)
     stored = replace(statement, if_not_exists=False)
     starts: list[tuple[int, int]] = []
     if not _has_snapshot(statement):

@@ -108,9 +108,9 @@ def lower_create_source(
     stored = with_generated_names(stored, snapshot, snapshot.next_id, created_at_ms)
     options = plan_options(snapshot, stored)
     upstream = inspector.upstreams.look(kind_name, options)
-    require_upstream(upstream, name, statement.name.span, options=statement.options)
+    require_upstream(upstream, name, statement.name.span, options=statement.options, is_new=True)
     if is_cdc(stored):
-        require_no_lack(inspector.upstreams.find_lacks(kind_name, options, {}), name, statement.name.span)
+        require_no_lack(inspector.upstreams.find_lacks(kind_name, options, {}), name, statement.name.span, name)
     place = statement.name.span
     require_columns(inspector, kind_name, options, stored.columns, name, place, of="table" if is_of_table else "source")
     found = discover(inspector, kind, kind_name, options, upstream, {})
@@ -154,7 +154,8 @@ def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspec
     kind = check_source(snapshot, replace(statement, columns=blank))
     options = plan_options(snapshot, statement)
     upstream = inspector.upstreams.look(kind, options)
-    require_upstream(upstream, object_name(statement.name), statement.name.span, options=statement.options)
+    name, span = object_name(statement.name), statement.name.span
+    require_upstream(upstream, name, span, options=statement.options, is_new=True)
     return replace(statement, columns=columns_of(inspector.upstreams.columns(kind, options), statement.name.span))
 
 

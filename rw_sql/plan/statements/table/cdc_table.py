@@ -67,7 +67,8 @@ def lower_create_cdc_table(
         check_against_upstream(stored, upstream)
     declared = _declared_types(stored)
     lacks = inspector.upstreams.find_lacks(source.connector, options, {table: declared})
-    require_no_lack(lacks, name, statement.cdc_table.span if statement.cdc_table is not None else statement.name.span)
+    place = statement.cdc_table.span if statement.cdc_table is not None else statement.name.span
+    require_no_lack(lacks, name, place, source.name)
     positions = inspector.positions.of(source.id)
     fragment = ingest_fragment(source.id)
     since = max((row.epoch for row in snapshot.states(fragment).values()), default=0)
@@ -151,7 +152,7 @@ def require_upstream_column(
         check_against_upstream(statement, upstream, only=field)
     declared = {name: kind for name, kind in _declared_types(statement).items() if name == field}
     lacks = inspector.upstreams.find_lacks(source.connector, options, {table: declared})
-    require_no_lack(lacks, statement.name.key, statement.name.span)
+    require_no_lack(lacks, statement.name.key, statement.name.span, source.name)
 
 
 def _declared_types(statement: CreateTable) -> dict[str, str]:

@@ -39,7 +39,7 @@ from rw_sql.plan.statements.source.upstream_names import with_kept_names
 from rw_sql.plan.statements.table.cdc_table import require_upstream_column
 from rw_sql.plan.statements.table.table import table_record
 from rw_sql.syntax import render
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.query.rename_column import renamed_column
 from rw_sql.syntax.query.tables_read import may_use_column
 
@@ -308,8 +308,8 @@ def _require_no_refresh(snapshot: Snapshot, table: TableRecord, statement: State
             NOT_SUPPORTED,
             f'table "{table.name}" is loaded as a whole: {what} is not supported yet',
             span=statement.span,
-            hint=f"SHOW CREATE TABLE {quoted(table.name)} shows its definition; then DROP TABLE {quoted(table.name)}, "
-            "and create it again with the wanted columns",
+            hint=f"SHOW CREATE TABLE {sql_name(table.name)} shows its definition; then DROP TABLE "
+            f"{sql_name(table.name)}, and create it again with the wanted columns",
         )
 
 

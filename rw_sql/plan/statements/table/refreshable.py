@@ -17,7 +17,7 @@ from rw_sql.model.definitions import REFRESH_OPTIONS, connector_of, option_text,
 from rw_sql.model.options import plan_options
 from rw_sql.plan.checks.columns import require_columns
 from rw_sql.plan.checks.sources import check_source
-from rw_sql.plan.checks.upstreams import require_upstream
+from rw_sql.plan.checks.upstreams import STORED_IN_LIST, require_upstream
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import source_record
@@ -187,7 +187,7 @@ def lower_create_refreshable(
     kind_name = check_source(snapshot, stored)
     if must_fit:
         planned = plan_options(snapshot, stored)
-        _require_upstream(inspector.upstreams.look(kind_name, planned), name, span)
+        _require_upstream(inspector.upstreams.look(kind_name, planned), name, span, statement.options)
         require_columns(inspector, kind_name, planned, statement.columns, name, span)
     blank = SourceRecord(
         id=snapshot.next_id,
@@ -220,8 +220,8 @@ def lower_create_refreshable(
     )
 
 
-def _require_upstream(upstream: Upstream, name: str, span: Span) -> None:
-    """Raises SqlError if the upstream does not respond, or lacks the table to read."""
+def _require_upstream(upstream: Upstream, name: str, span: Span, options: tuple[Option, ...]) -> None:
+    """Raises SqlError if the upstream of a new table does not respond, or lacks the table to read."""
     if upstream.missing:
         raise SqlError(
             UPSTREAM_MISSING,
@@ -229,7 +229,7 @@ def _require_upstream(upstream: Upstream, name: str, span: Span) -> None:
             span=span,
             hint=f"create {upstream.missing[0]} in the upstream, or name another one: table.name = '…'",
         )
-    require_upstream(upstream, name, span, kind="table")
+    require_upstream(upstream, name, span, kind="table", options=options, stored=STORED_IN_LIST, is_new=True)
 
 
 def _how(table: TableRecord, options: RefreshOptions) -> str:

@@ -23,7 +23,7 @@ from rw_sql.model.parameters import MOST_PARALLELISM, NO_LIMIT
 from rw_sql.model.resource_groups import written_group
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.model.startup import births_in_doubt, without_startup
-from rw_sql.plan.checks.upstreams import require_upstream
+from rw_sql.plan.checks.upstreams import require_upstream_of
 from rw_sql.plan.statements.view.lost_rows import lost_ranges
 from rw_sql.syntax.lexing.identifiers import spark_name, sql_name
 from rw_sql.syntax.statements import ConnectionValue, CreateTable, NumberValue, Option, SecretValue
@@ -256,7 +256,7 @@ def _plan_history(
     upstream: Upstream | None = None
     if given:
         upstream = inspector.upstreams.look(source.connector, options)
-        require_upstream(upstream, source.name, span)
+        require_upstream_of(source, upstream, span)
     starts = _starts(inspector, source, options, given, positions, pieces, upstream)
     stored = snapshot.states(fragment)
     splits = [

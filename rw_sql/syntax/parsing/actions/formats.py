@@ -83,7 +83,7 @@ _FORMAT_KEYS = frozenset({"encode", "format", "value.format", "value_format"})
 """The properties that name the format in Flink SQL and ksqlDB."""
 
 _AVRO, _PROTOBUF = "AVRO (schema.registry = '…')", "PROTOBUF (message = '…', schema.location = '…')"
-_CLAUSES = {
+CLAUSES = {
     "avro": ("PLAIN", _AVRO),
     "avro-confluent": ("PLAIN", _AVRO),
     "avro-debezium-registry": ("DEBEZIUM", _AVRO),
@@ -108,8 +108,8 @@ def _refuse_format_property(options: Iterable[Option], *, is_source: bool) -> No
     for option in options:
         if option.key in _FORMAT_KEYS and isinstance(option.value, TextValue):
             word = option.value.text
-            format, encode = _CLAUSES.get(word.lower(), ("…", "…"))
-            written = f"{option.key} = '{word}'" if word.lower() in _CLAUSES else option.key
+            format, encode = CLAUSES.get(word.lower(), ("…", "…"))
+            written = f"{option.key} = '{word}'" if word.lower() in CLAUSES else option.key
             is_of_tables = is_source and format not in ("PLAIN", "…")
             more = "; this format needs CREATE TABLE with a PRIMARY KEY" if is_of_tables else ""
             if encode == "BYTES":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rw_sql.errors import DUPLICATE_CLAUSE, INVALID_OPTION, SYNTAX_ERROR, UNKNOWN_OPTION, Span, SqlError, near_names
 from rw_sql.syntax.lexing.free_text import spaced
-from rw_sql.syntax.lexing.identifiers import RESERVED, quoted
+from rw_sql.syntax.lexing.identifiers import RESERVED, literal, quoted, sql_name
 from rw_sql.syntax.lexing.tokens import QUOTED, WORD, Token
 from rw_sql.syntax.statements.common import (
     ConnectionValue,
@@ -211,7 +211,7 @@ def _named(key: Token, written: Name) -> OptionValue:
     raise SqlError(
         SYNTAX_ERROR,
         f"expected a concrete value in quotes, found: {written}",
-        hint=f"write '{written}' for a text, SECRET {written} for a secret",
+        hint=f"write {literal(str(written))} for a text, SECRET {sql_name(written.key)} for a secret",
         span=written.span,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import SYNTAX_ERROR, SqlError
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import quoted, sql_name
 from rw_sql.syntax.parsing.actions.formats import connector_of, require_format
 from rw_sql.syntax.parsing.actions.parts import OFFSET_DIGITS, dropped, joined, read_switches, refuse_twice, whole
 from rw_sql.syntax.statements.source import (
@@ -76,7 +76,7 @@ def create_source(
             SYNTAX_ERROR,
             "CDC source cannot define columns and constraints",
             span=name.span,
-            hint=f"omit the columns: CREATE TABLE … FROM {name} TABLE '…' names them",
+            hint=f"omit the columns: CREATE TABLE … FROM {sql_name(name.key)} TABLE '…' names them",
         )
     if cdc_table is None:
         require_format(connector, format_encode, is_source=True, options=options)

@@ -50,6 +50,29 @@ def test_the_queries_are_queries_of_views() -> None:
         parse(f"CREATE MATERIALIZED VIEW v AS {query}")
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id, amout, zzz FROM orders",
+        "SELECT id, zzz FROM (SELECT id, amout FROM orders)",
+        "SELECT s.zzz FROM (SELECT id, amout FROM orders) AS s",
+        "SELECT zzz FROM (SELECT amout FROM orders UNION ALL SELECT id FROM orders)",
+        "SELECT * EXCEPT (zzz) FROM (SELECT id, amout FROM orders)",
+        "WITH s AS (SELECT id, amout FROM orders) SELECT zzz FROM s",
+        "SELECT id, amout, amot FROM orders",
+    ],
+)
+def test_no_hint_suggests_a_name_that_another_finding_reports(query: str) -> None:
+    hints = {finding.message: finding.hint or "" for finding in analyze(query, TABLES).findings}
+    assert len(hints) == 2, hints
+    assert not [hint for hint in hints.values() if "amout" in hint], hints
+
+
+def test_a_hint_suggests_a_name_that_the_query_gives_to_an_unknown_column() -> None:
+    query = "WITH s (i, a) AS (SELECT id, amout FROM orders) SELECT zzz FROM s"
+    assert "the columns are i, a" in [finding.hint for finding in analyze(query, TABLES).findings]
+
+
 def test_right_queries_have_no_finding_and_known_columns() -> None:
     wrong = []
     for query in queries():

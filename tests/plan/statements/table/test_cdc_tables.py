@@ -247,6 +247,12 @@ def test_what_the_server_lacks_is_said_with_the_statement_that_gives_it() -> Non
     assert error.hint == lack.hint
 
 
+def test_a_hint_of_the_connector_names_the_source() -> None:
+    world = cdc_world()
+    world.lacks = (Lack(check="slot", message="the slot is lost", hint="RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS"),)
+    assert refused(world, TABLE).hint == "RESET SOURCE SPLITS pg ALLOW GAPS"
+
+
 def test_splits_show_the_slot() -> None:
     world = cdc_world(TABLE)
     world.slot = SlotDetails(

@@ -1,0 +1,60 @@
+"""The position in a statement at which a form of another SQL dialect stands, and the error for the form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SYNTAX_ERROR, SqlError
+from rw_sql.syntax.lexing.written_names import name_at
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rw_sql.errors import ErrorCode, Span
+    from rw_sql.syntax.lexing.tokens import Token
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An unexpected token, the terminals that the grammar accepts in its place, and the other tokens of the
+    statement, without EXPLAIN. A dotted name is one token."""
+
+    token: Token
+    accepted: set[str]
+    before: Sequence[Token]
+    after: Sequence[Token]
+
+    @property
+    def words(self) -> list[str]:
+        """The words before the token, in upper case."""
+        return [other.upper for other in self.before]
+
+    def follows(self, most: int) -> list[str]:
+        """The next words after the token, in upper case."""
+        return [other.upper for other in self.after[:most]]
+
+    def name(self, at: int, default: str = "a_name") -> str:
+        """The name at position ``at`` after the token, as written; ``default`` if there is none."""
+        return name_at(self.after, at, default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignForm:
+    """What the error for a form of another dialect says.
+
+    ``hint`` shows how rw_sql writes the same. ``message`` states the rule that the form breaks; ``expected`` is the
+    construct that the grammar requires here. Without both, the parser's own sentence fits. ``span`` is the form's
+    position; None stands for the position of the unexpected token.
+    """
+
+    hint: str
+    message: str | None = None
+    expected: str | None = None
+    span: Span | None = None
+    code: ErrorCode = SYNTAX_ERROR
+
+    def error(self, token: Token, met: str) -> SqlError | None:
+        """The error, if the form has a sentence of its own; ``met`` is the unexpected token as messages show it."""
+        message = self.message if self.expected is None else f"expected {self.expected}, found: {met}"
+        return None if message is None else SqlError(self.code, message, hint=self.hint, span=self.span or token.span)

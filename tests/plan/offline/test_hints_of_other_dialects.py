@@ -1,0 +1,182 @@
+"""The hints for statements of other SQL dialects are right: with values in place of the placeholders, the offline
+planner accepts what each hint says to write.
+
+``tests/harness/test_hints_parse.py`` only parses the statements in hints. A parser accepts columns of a change data
+capture source, the name of an unknown connector, and windows of wrong lengths.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rw_sql.connectors.connection_types import connection_types
+from rw_sql.connectors.registry import connector_names, sink_connector_names
+from rw_sql.plan.offline.script import ScriptChecker
+from rw_sql.syntax.parsing.actions.formats import CLAUSES
+from rw_sql.syntax.parsing.materialize_forms import CONNECTIONS, DATABASES, SINKS, STREAMS
+from tests.conftest import FIXTURES
+
+PRELUDE = """
+CREATE SCHEMA raw;
+CREATE SECRET pw WITH (backend = 'meta') AS 'x';
+CREATE CONNECTION broker WITH (type = 'kafka', properties.bootstrap.server = 'h:9092');
+CREATE CONNECTION pg WITH (type = 'postgres', hostname = 'h', database.name = 'd',
+  username = 'u', password = SECRET pw);
+CREATE CONNECTION my WITH (type = 'mysql', hostname = 'h', database.name = 'd',
+  username = 'u', password = SECRET pw);
+CREATE SOURCE orders (id INT, region VARCHAR, at TIMESTAMPTZ, "my id" INT, "my time" TIMESTAMPTZ)
+WITH (connector = 'kafka', connection = broker, topic = 'orders') FORMAT PLAIN ENCODE JSON;
+CREATE MATERIALIZED VIEW totals AS SELECT region, count(*) AS n FROM orders GROUP BY region;
+"""
+_OPTIONS = {
+    "connector = 'datagen', …": "connector = 'datagen', datagen.rows.per.second = '1'",
+    "connector = 'kinesis', …": "connector = 'kinesis', stream = 's', aws.region = 'eu-north-1'",
+    "connector = 's3', …": "connector = 's3', s3.bucket_name = 'b', s3.region_name = 'eu-north-1'",
+    "connector = 'postgres-cdc', …": "connector = 'postgres-cdc', connection = pg, slot.name = 's'",
+    "connector = 'mysql-cdc', …": "connector = 'mysql-cdc', connection = my, server.id = '5701'",
+    "connection = pg, …": "connection = pg, slot.name = 's'",
+    "connection = my, …": "connection = my, server.id = '5701'",
+    "connection = broker, …": "connection = broker, topic = 'o'",
+    "connection = public.broker, …": "connection = public.broker, topic = 'o'",
+    "hostname = '…', …": "hostname = 'h', database.name = 'd', username = 'u', password = SECRET pw",
+    "WITH (…)": "WITH (connector = 'kafka', connection = broker, topic = 'o')",
+    "'iceberg', database.name = '…', table.name = '…', …": "'iceberg', database.name = 'd', table.name = 't', "
+    "type = 'upsert', primary_key = 'region', catalog.type = 'rest', catalog.uri = 'http://h:8181'",
+    "table.name = '…', …": "table.name = 't', type = 'upsert', primary_key = 'region', "
+    "user = 'u', password = SECRET pw",
+    "connector = 'kafka', …": "connector = 'kafka', connection = broker, topic = 'o'",
+    "type = '…', …": "type = 'kafka', properties.bootstrap.server = 'h:9092'",
+    "type = 'kafka', …": "type = 'kafka', properties.bootstrap.server = 'h:9092'",
+    "schema.registry = '…'": "schema.registry = 'http://h:8081'",
+    "message = '…'": "message = 'a.Message'",
+    "schema.location = '…'": "schema.location = 'file:///a.pb'",
+    ", …)": ", n INT)",
+    ") …": ") FORMAT PLAIN ENCODE JSON",
+    "FORMAT … ENCODE …": "FORMAT UPSERT ENCODE JSON",
+    "a_column": "at",
+}
+"""Placeholders of hints, each with a text that may stand there."""
+
+
+def filled(text: str) -> str:
+    """A part of a hint with values in place of its placeholders."""
+    for placeholder, value in _OPTIONS.items():
+        text = text.replace(placeholder, value)
+    return text
+
+
+def faults(script: str) -> list[str]:
+    """What the offline planner reports for a script."""
+    checker = ScriptChecker()
+    return [error.render() for checked in checker.check(PRELUDE + script, "hint.sql") for error in checked.errors]
+
+
+def hint_for(statement: str) -> str:
+    """The hint of the only error of a statement."""
+    checker = ScriptChecker()
+    (error,) = [error for checked in checker.check(PRELUDE + statement, "mistake.sql") for error in checked.errors][:1]
+    return error.hint or ""
+
+
+def scripts_of(mistake: str, hint: str) -> list[str]:
+    """The statements that a hint says to write in place of a mistyped one."""
+    if (made := re.search(r"CREATE (?:SOURCE|TABLE|CONNECTION) .*\).*", hint)) is not None:
+        statement = filled(made[0].partition(": the key's")[0]).replace(", then CREATE", ";\nCREATE")
+        return [
+            re.sub(r"(CREATE (?:SOURCE|TABLE|CONNECTION) )(?:public\.)?(?:orders|broker|pg)\b", r"\1made", statement)
+        ]
+    if (instead := re.match(r"write (WITH .*) instead of INTO …", hint)) is not None:
+        return [f"CREATE SINK made FROM totals {filled(instead[1])}"]
+    if (clause := re.search(r"INCLUDE \w+ AS \S+(?= after)", hint)) is not None:
+        return [filled(f"CREATE SOURCE made (id INT) {clause[0]} WITH (…) FORMAT PLAIN ENCODE JSON")]
+    if (group := re.search(r"GROUP BY .*?\)(?=,? or |;| makes|$)", hint)) is not None:
+        scripts = [f"CREATE MATERIALIZED VIEW made AS SELECT count(*) AS n FROM orders {filled(group[0])}"]
+        if (other := re.search(r"(SET query_dialect = \S+) and (FROM .*)", hint)) is not None:
+            select = f"SELECT window_start, count(*) AS n {other[2].replace('public.', '')} GROUP BY window_start"
+            scripts.append(f"{other[1]}; CREATE MATERIALIZED VIEW made AS {select}")
+        return scripts
+    return []
+
+
+def recorded_hints() -> list[tuple[str, str]]:
+    """The statements of ``other_dialects.txt`` for whose hints a script can be made, with these hints."""
+    text = (FIXTURES / "mistakes" / "other_dialects.txt").read_text(encoding="utf-8")
+    entries = [entry.partition("\n\n") for entry in text.split("\n\n\n")]
+    hints = [(mistake, re.findall(r"^HINT: (.*)$", error, re.MULTILINE)) for mistake, _, error in entries]
+    return [(mistake, hint) for mistake, found in hints for hint in found if scripts_of(mistake, hint)]
+
+
+def test_a_wrong_hint_is_found() -> None:
+    for wrong in (
+        "CREATE SOURCE s (id INT, …) WITH (connector = 'postgres-cdc', connection = pg, …) …",
+        "CREATE CONNECTION c WITH (type = 'confluent', …)",
+        "write WITH (connector = 'postgres', …) FORMAT … ENCODE … instead of INTO …",
+    ):
+        assert any(faults(script) for script in scripts_of("", wrong)), wrong
+
+
+def test_the_objects_that_the_hints_name_are_right() -> None:
+    assert faults("") == []
+
+
+def test_there_are_enough_hints() -> None:
+    assert len(recorded_hints()) >= 30
+
+
+@pytest.mark.parametrize(("mistake", "hint"), recorded_hints())
+def test_the_planner_accepts_what_a_hint_says_to_write(mistake: str, hint: str) -> None:
+    for script in scripts_of(mistake, hint):
+        assert faults(script) == [], script
+
+
+@pytest.mark.parametrize("system", [*STREAMS, *DATABASES])
+def test_each_source_of_a_known_system_is_right(system: str) -> None:
+    (script,) = scripts_of("", hint_for(f"CREATE SOURCE made FROM {system} BROKER 'b'"))
+    assert faults(script) == [], script
+
+
+@pytest.mark.parametrize("system", CONNECTIONS)
+def test_each_connection_to_a_known_system_is_right(system: str) -> None:
+    (script,) = scripts_of("", hint_for(f"CREATE CONNECTION made TO {system} (A 'b')"))
+    assert faults(script) == [], script
+
+
+@pytest.mark.parametrize("system", ["KAFKA", *SINKS])
+def test_each_sink_into_a_known_system_is_right(system: str) -> None:
+    (script,) = scripts_of("", hint_for(f"CREATE SINK made FROM totals INTO {system} (A 'b')"))
+    assert faults(script) == [], script
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE SOURCE made FROM SQL SERVER CONNECTION pg",
+        "CREATE SOURCE made FROM WEBHOOK BODY FORMAT JSON",
+        "CREATE CONNECTION made TO SSH TUNNEL (HOST 'h')",
+        "CREATE CONNECTION made TO AWS (REGION 'eu-north-1')",
+        "CREATE SINK made FROM totals INTO S3 CONNECTION s (PATH 's3://b/o')",
+    ],
+)
+def test_the_hint_for_an_unknown_system_names_no_connector(statement: str) -> None:
+    hint = hint_for(statement)
+    names = (*connector_names(), *sink_connector_names(), *connection_types(), "sql", "aws", "ssh", "webhook")
+    assert re.findall(r"(?:connector|type) = '(.*?)'", hint) == ["…"]
+    assert not [name for name in names if f"'{name}'" in hint]
+
+
+@pytest.mark.parametrize("word", CLAUSES)
+def test_the_format_in_place_of_a_property_is_right(word: str) -> None:
+    where = "connector = 's3', …" if word == "parquet" else "connector = 'kafka', …"
+    for made in ("CREATE SOURCE made (id INT)", "CREATE TABLE made (id INT PRIMARY KEY)"):
+        begun = filled(f"{made} WITH ({where})")
+        hint = hint_for(f"{begun[:-1]}, format = '{word}')")
+        found = re.search(r"write (FORMAT .*) after WITH \(…\)(.*)", hint)
+        assert found is not None, hint
+        if "needs CREATE TABLE" in found[2]:
+            continue
+        script = f"{begun} {filled(found[1])}"
+        if "type BYTEA" in found[2]:
+            script = script.replace("id INT PRIMARY KEY", "id INT").replace("id INT", "data BYTEA")
+        assert faults(script) == [], script
