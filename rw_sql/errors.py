@@ -122,8 +122,8 @@ class SqlError(Exception):
     ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
     1-based, or None if the error has no position. ``str(error)`` is the whole message, including the caret below the
     source line. In this source line, asterisks replace secrets. With ``hides_literals``, and in an error about an
-    unknown property, the source line shows only the values of properties that are known to be harmless. ``plain_keys``
-    are the keys of further harmless properties.
+    unknown property or about a value with ``@``, the source line shows only the values of properties that are known to
+    be harmless. ``plain_keys`` are the keys of further harmless properties.
     """
 
     def __init__(
@@ -208,8 +208,10 @@ class SqlError(Exception):
         where = f"{self.file}: " if self.file else ""
         lines = [f"{where}{self.code}: {self.message}"]
         if self.span is not None and self.text is not None:
-            plain = self.plain_keys if self.hides_literals or self.kind is UNKNOWN_PROPERTY else None
-            lines += _caret(masked(self.text, plain=plain), self.span)
+            # An address that a connector refuses may contain a login in any form.
+            has_login = self.kind is INVALID_PROPERTY and "@" in self.text[self.span.start : self.span.end]
+            hides_literals = self.hides_literals or self.kind is UNKNOWN_PROPERTY or has_login
+            lines += _caret(masked(self.text, plain=self.plain_keys if hides_literals else None), self.span)
         if self.detail:
             lines += [self.detail]
         if self.hint:

@@ -7,6 +7,7 @@ expressions also find the secrets in prose, comments and strings.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import pairwise
@@ -19,11 +20,12 @@ from rw_sql.masking_lexemes import (
     is_stray,
     lexemes_of,
     quoted_spans,
+    unsure_spans,
     without_comment_signs,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 SECRET_WORDS = "passw|pwd|secret|token|credential|jaas|jwt|nkey|key[._]pem|(?:private|client|account|api)[._]?key"
 """A pattern for words in the names of properties and variables whose values may be secret."""
@@ -32,20 +34,32 @@ _LITERAL = (
     r"(?:\$(?P<tag>\w*)\$.*?(?:\$(?P=tag)\$|\Z)"
     r"|[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\"[^\"]*(?:\"|\Z))"
 )
+_STATEMENT = re.compile(r"\b(?:CREATE|ALTER)\s+SECRET\b", re.IGNORECASE)
 _CONTENT = re.compile(
-    rf"(\b(?:CREATE|ALTER)\s+SECRET\b(?:'(?:[^']|'')*'|[^;'])*?\bAS\b\s*)({_LITERAL}|[^\s;]+)",
+    rf"{_STATEMENT.pattern}(?:'(?:[^']|'')*+'|(?!{_STATEMENT.pattern})[^;'])*?\bAS\b\s*(?P<value>{_LITERAL}|[^\s;]+)",
     re.IGNORECASE | re.DOTALL,
 )
-_STATEMENT = re.compile(r"\b(?:CREATE|ALTER)\s+SECRET\b", re.IGNORECASE)
 _TELLING = re.compile(
-    rf"((?<![\w.])(?:(?=[\w.]*(?:{SECRET_WORDS}))[\w.]++|seed)\"?\s*=?\s*)({_LITERAL})", re.IGNORECASE | re.DOTALL
+    rf"(?<![\w.])(?:(?=[\w.]*(?:{SECRET_WORDS}))[\w.]++|seed)[\\\"'`]*+\s*[=:]*+\s*\\?(?P<value>{_LITERAL})",
+    re.IGNORECASE | re.DOTALL,
 )
-_EMBEDDED = re.compile(
-    r"()('[^']*(?:://[^\s/'@]*:[^\s/'@]*@|[?&;]\s*passw\w*=)[^']*(?:'|\Z))", re.IGNORECASE | re.DOTALL
+_RUN_OF_SIGNS = re.compile(r"(?:[^\s'\"]|['\"](?![\s,;)]|\Z))+")
+_USER = r"[^\s/'\":\[]{0,99}:(?!:|//|\[secret\]|\d+[/,;?#])"
+_EDGE = r"[=,'\"`$‘’‚“”„«»]"
+_LOGIN = re.compile(
+    rf"(?://(?P<login>{_USER}(?P<password>.+))|\b(?:nats|tls|wss?)://(?P<token>[^/:@]+)"
+    rf"|(?:(?<={_EDGE})|(?<={_EDGE}\s))(?!mailto:|:)(?P<bare_login>{_USER}(?P<bare_password>(?:(?!//).){{1,500}})))@",
+    re.IGNORECASE,
 )
-"""Matches a string that contains a password: in the user part of a URL, or as a parameter."""
+"""Matches a user and a password, or a token, in an address, which may have no scheme."""
 
-_ANY = re.compile(rf"()({_LITERAL})", re.DOTALL)
+_PARAMETER = rf"[\w.-]{{0,60}}(?:{SECRET_WORDS})[\w.-]{{0,60}}=(?P<value>(?!%?['\"]|[(\[\\<{{])[^\s&;,)'\"`]++)"
+_IN_ADDRESS = re.compile(rf"[?&;(]\s?{_PARAMETER}", re.IGNORECASE)
+_IN_LITERAL = re.compile(rf"[?&;(,\s'\"`$]{_PARAMETER}", re.IGNORECASE)
+"""Matches a parameter that is a password."""
+
+_QUOTED_KEY = re.compile(r"[eE]?(['\"])[\w .-]++\1")
+_ANY = re.compile(_LITERAL, re.DOTALL)
 _PLAIN_KEYS = frozenset({
     "connector", "type", "topic", "properties.bootstrap.server", "table.name", "schema.name", "scan.startup.mode",
     "primary_key", "refresh_mode", "backend",
@@ -59,7 +73,7 @@ _NO_KEYS = frozenset({"CHECKPOINT", "OFFSETS", "FILE", "REASON", "TABLE"})
 _SECRET_KEYS = frozenset({"backend", "name", "path", "field", "auth_method", "mount", "addr", "namespace"})
 """The options of CREATE SECRET, whose values are not secret."""
 
-_TELLING_KEY = re.compile(rf"{SECRET_WORDS}|\Aseed\Z", re.IGNORECASE)
+_TELLING_KEY = re.compile(rf"{SECRET_WORDS}|\A(?:seed|identified)\Z", re.IGNORECASE)
 _VERBS = frozenset({"CREATE", "ALTER"})
 _MORE_VERBS = frozenset({"UPDATE", "REPLACE", "MODIFY", "SET"})
 """Words that begin a statement if its author mistakes them for ALTER."""
@@ -68,6 +82,7 @@ _BETWEEN = frozenset({"OR", "REPLACE", "TEMP", "TEMPORARY", "IF", "NOT", "EXISTS
 _MOST_BETWEEN = 5
 _IF_EXISTS = frozenset({"IF", "NOT", "EXISTS"})
 _BEFORE_CONTENT = frozenset({"AS", "TO", "SET", "VALUE", "IDENTIFIED", "BY", "=", ":", ">"})
+_BEFORE_LITERAL = frozenset({"AS", "BY", "TO", "VALUE", "VALUES"})
 _AFTER_NAME = _BEFORE_CONTENT | {"WITH", "RENAME", "OWNER", "(", ",", ";"}
 _NOT_CONTENT = frozenset({"AS", "WITH", "SECRET"})
 _OTHER_CHANGES = frozenset({"RENAME", "OWNER", "SCHEMA"})
@@ -83,6 +98,7 @@ _OF_QUERIES = frozenset({
     "SELECT", "FROM", "WHERE", "ON", "HAVING", "VALUES", "USING", "MERGE", "UPDATE", "DELETE", "INSERT", "WHEN",
 })  # fmt: skip
 _BEFORE_OPTIONS = frozenset({"WITH", "SET", "OPTIONS"})
+_MAPS = frozenset({"MAP", "NAMED_STRUCT"})
 _HARMLESS = frozenset({"TRUE", "FALSE", "NULL", "DEFAULT"})
 _SHOWN_KEYS = frozenset({
     "aws.credentials.access_key_id", "aws.credentials.role.arn", "aws.credentials.role.external_id",
@@ -110,12 +126,9 @@ _TAIL = re.compile(
 
 _RUN = re.compile(r"[\w.]++(?=[\"'`]?\s*=)|'(?:meta|env|file)'|(?P<run>[^\s,()=;]++)", re.IGNORECASE)
 _QUOTED_RUN = re.compile(r"(?<![^\s,()=;])(?P<run>(?=[eE]?['\"$])[^\s,()=;]++|[^\s,()=;]*['\"$](?!\w))")
-_ADDRESS = re.compile(r"//[^\s/:@]*(:[^\s/@]+)@")
-_BEFORE_QUOTES = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "INTERVAL", "IN", "LIKE"})
-"""Words that a string may follow without a space."""
-
 _DOLLAR_QUOTED = re.compile(r"\$(?P<tag>\w*)\$(?P<content>.*)\$(?P=tag)\$", re.DOTALL)
 _SHORTEST_CONTENT = 4
+_SHORTEST_UNQUOTED = 8
 _LONGEST_QUOTED = 40
 _KEPT = 4
 """The number of texts whose secrets are cached: many errors may refer to the same script."""
@@ -126,19 +139,22 @@ def _is_near(word: str, known: tuple[str, ...]) -> bool:
     return bool(get_close_matches(word, known, n=1, cutoff=0.75))
 
 
-def _tails(text: str, start: int, runs: re.Pattern[str]) -> list[tuple[int, int]]:
+def _logins(text: str) -> Iterator[re.Match[str]]:
+    """The users and passwords in the addresses in a text, whatever the quotes."""
+    for run in _RUN_OF_SIGNS.finditer(text):
+        yield from _LOGIN.finditer(text, run.start(), text.rfind("@", *run.span()) + 1)
+
+
+def _tails(text: str, start: int, end: int, runs: re.Pattern[str]) -> list[tuple[int, int]]:
     """The spans after a word that suggests a secret, without keywords and the names of options."""
-    spans = [found.span(1) for found in _ADDRESS.finditer(text, start)]
-    for tail in _TAIL.finditer(text, start):
-        found = runs.finditer(text, *tail.span(1))
-        spans += [run.span() for run in found if run["run"] and run["run"].upper() not in _KEYWORDS]
-    return spans
+    found = (run for tail in _TAIL.finditer(text, start, end) for run in runs.finditer(text, *tail.span(1)))
+    return [run.span() for run in found if run["run"] and run["run"].upper() not in _KEYWORDS]
 
 
 class _Finder:
     """Finds the secrets of a text. The result is in ``spans``. ``told`` are the spans whose contents messages about the
     text must not show: without those in queries, and without values that are not secret. ``compared`` are the literals
-    in queries, which messages must not show in quotes. ``tails`` are spans that may be secrets, because the quotes are
+    in queries, which messages must not show as literals. ``tails`` are spans that may be secrets, because quotes are
     not sure. With ``is_comment``, the text is that of a comment, and the tails are not among the spans."""
 
     def __init__(self, text: str, plain: Collection[str] | None, *, is_comment: bool = False) -> None:
@@ -153,19 +169,23 @@ class _Finder:
         if plain is not None:
             for comment in comments:
                 for found in _ANY.finditer(comment.text):
-                    self.spans.append((comment.start + found.start(2), comment.start + found.end(2)))
+                    self.spans.append((comment.start + found.start(), comment.start + found.end()))
+        for lexeme in self._lexemes:
+            if lexeme.is_quoted and (parameter := _IN_LITERAL.search(text, lexeme.start, lexeme.end)) is not None:
+                self._hide(lexeme)
+                self.told.append(parameter.span("value"))
         self._read()
-        unsure = self._unsure()
+        unsure = unsure_spans(self._lexemes)
         if is_comment:
-            if unsure is not None:
-                self.tails = _tails(text, 0, _QUOTED_RUN)
+            if unsure:
+                self.tails = _tails(text, 0, len(text), _QUOTED_RUN)
             return
-        self._match(without_comment_signs(text, comments, 0, len(text)), quoted_spans(every), is_sure=unsure is None)
+        self._match(without_comment_signs(text, comments, 0, len(text)), [*quoted_spans(every), *unsure])
         self._read_comments(text, every)
-        if unsure is not None and unsure >= 0:
-            self.tails = _tails(text, unsure, _RUN)
-            self.spans += self.tails
-            self.told += [span for span in self.tails if QUOTES.search(text, *span)]
+        for start, end in unsure:
+            self.tails += _tails(text, start, end, _RUN)
+        self.spans += self.tails
+        self.told += [span for span in self.tails if QUOTES.search(text, *span)]
         stray = [lexeme for before, lexeme in pairwise([END, *every]) if is_stray(before, lexeme)]
         if stray:
             ends = {position for one in stray if one.text == "/" for position in (one.start - 1, one.start)}
@@ -176,19 +196,20 @@ class _Finder:
             self.compared += other.compared
         self._lexemes = ()
 
-    def _match(self, text: str, quoted: Sequence[tuple[int, int]], *, is_sure: bool) -> None:
-        """Finds the secrets in comments and strings or, without ``is_sure``, in the whole text."""
-        done = 0
-        for start, end in quoted:
+    def _match(self, text: str, parts: Sequence[tuple[int, int]]) -> None:
+        """Finds the secrets in comments, strings and statements whose quotes are not sure, and in all addresses."""
+        found = [match.span("value") for part in parts for match in _TELLING.finditer(text, *part)]
+        for start, end in parts:
+            done = start
             for begun in _STATEMENT.finditer(text, start, end):
-                content = _CONTENT.match(text, begun.start(), end if is_sure else len(text))
-                if begun.start() >= done and content is not None:
-                    self.spans.append(content.span(2))
-                    self.told.append(content.span(2))
+                content = _CONTENT.match(text, begun.start(), end) if begun.start() >= done else None
+                if content is not None:
+                    found.append(content.span("value"))
                     done = content.end()
-        for pattern in (_TELLING, _EMBEDDED):
-            for part in quoted if is_sure else [(0, len(text))]:
-                self.spans += [found.span(2) for found in pattern.finditer(text, *part)]
+        for login in _logins(text):
+            found += [login.span(name) for name, value in login.groupdict().items() if value]
+        self.spans += found
+        self.told += found
 
     def _read_comments(self, text: str, every: Sequence[Lexeme]) -> None:
         """Reads the statements whose comments contain quotes or have no end once more, as if these comments were parts
@@ -206,30 +227,10 @@ class _Finder:
             tails = [(begin + start, stop + start) for begin, stop in other.tails]
             self.spans += [span for span in spans if span in strings]
             for begin, stop in spans + tails:
-                for comment in comments:
-                    if begin < comment.end and stop > comment.start:
-                        self.spans.append((max(begin, comment.start), min(stop, comment.end)))
-
-    def _unsure(self) -> int | None:
-        """The position of the first statement whose quotes are not sure; None if all are sure.
-
-        A string without a closing quote, a string next to a word, and quotes in a name in backquotes are not sure. In
-        these cases, the quotes are probably not those that the text's first words promise, or the text is prose with an
-        apostrophe, and a secret may extend over several lexemes. -1 stands for quotes that only look unusual.
-        """
-        start, result = 0, None
-        for before, lexeme in pairwise([*self._lexemes, END]):
-            opens = lexeme.text[:1] == "'" and before.kind == "word" and len(before.text) > 1
-            closes = before.is_literal and lexeme.kind == "word"
-            has_quotes = before.kind == "name" and QUOTES.search(before.text) is not None
-            is_usual = opens and before.upper in _BEFORE_QUOTES
-            if before.is_open or has_quotes or ((opens or closes) and not lexeme.gap):
-                if before.is_open or not is_usual:
-                    return start
-                result = -1
-            if before.text == ";":
-                start = before.end
-        return result
+                at = bisect_right(comments, begin, key=lambda comment: comment.end)
+                while at < len(comments) and comments[at].start < stop:
+                    self.spans.append((max(begin, comments[at].start), min(stop, comments[at].end)))
+                    at += 1
 
     def _at(self, at: int) -> Lexeme:
         return self._lexemes[at] if 0 <= at < len(self._lexemes) else END
@@ -240,29 +241,45 @@ class _Finder:
             self.told.append((lexeme.start, lexeme.end))
 
     def _read(self) -> None:
-        at = 0
-        in_query = [False]
+        at = start = 0
+        places = [""]
         while at < len(self._lexemes):
             name = self._name_of_secret(at)
             if name is not None:
-                at, in_query = self._content(name), [False]
+                at, places = self._content(name), [""]
                 continue
             lexeme = self._lexemes[at]
             if lexeme.text == "(":
-                begins_options = self._at(at - 1).upper in _BEFORE_OPTIONS or self._at(at - 2).upper == "ENCODE"
-                in_query.append(in_query[-1] and not begins_options)
-            elif lexeme.text == ")" and len(in_query) > 1:
-                in_query.pop()
+                before = self._at(at - 1).upper
+                begins_options = before in _BEFORE_OPTIONS or self._at(at - 2).upper == "ENCODE"
+                places.append("map" if before in _MAPS else "" if begins_options else places[-1] and "query")
+            elif lexeme.text == ")" and len(places) > 1:
+                places.pop()
             elif lexeme.text == ";":
-                in_query = [False]
+                places, start = [""], at + 1
             elif lexeme.upper in _OF_QUERIES:
-                in_query[-1] = True
-            if lexeme.is_literal and self._plain is not None and not self._is_plain(at, self._plain, is_list=True):
+                places[-1] = "query"
+            is_known = self._plain is None or self._is_plain(at, self._plain, is_list=True)
+            if (lexeme.is_literal and not is_known) or (lexeme.is_quoted and self._is_content(at, start)):
                 self._hide(lexeme)
             at += 1
-            is_key = lexeme.kind == "word" or lexeme.text[:1] in ('"', "`")
-            if is_key and self._at(at).text != "." and _TELLING_KEY.search(self._key(at - 1)):
-                at = self._value(at, in_query=in_query[-1])
+            if self._at(at).text != "." and self._is_telling(at - 1):
+                at = self._value(at, places[-1])
+
+    def _is_content(self, at: int, start: int) -> bool:
+        """True for what follows AS in a statement that is not quite CREATE or ALTER SECRET. ``start`` is the position
+        of the statement's first word."""
+        before = self._at(at - 2 if self._at(at - 1).is_literal else at - 1)
+        if before.upper not in _BEFORE_LITERAL:
+            return False
+        firsts = [self._at(first).upper for first in range(start, start + _MOST_BETWEEN)]
+        return any("SECRET" in first for first in firsts) and _OF_QUERIES.isdisjoint(firsts)
+
+    def _is_telling(self, at: int) -> bool:
+        """True for a word, a name, or a string that may be a property's name, if it suggests a secret."""
+        lexeme = self._at(at)
+        is_key = lexeme.kind in ("word", "name") or _QUOTED_KEY.fullmatch(lexeme.text) is not None
+        return is_key and _TELLING_KEY.search(self._key(at)) is not None
 
     def _key(self, at: int) -> str:
         """The dotted name that ends with the lexeme ``at``, without quotes."""
@@ -270,23 +287,24 @@ class _Finder:
         while self._at(at - 1).text == "." and self._at(at - 2).kind in ("word", "string", "name"):
             parts[:0] = [self._at(at - 2).text, "."]
             at -= 2
-        return "".join(parts).replace('"', "").replace("`", "")
+        return re.sub("[\"'`]", "", "".join(parts))
 
     def _is_plain(self, at: int, plain: Collection[str], *, is_list: bool = False) -> bool:
         """True for a literal that is the value of a harmless property or, with ``is_list``, an item of a list."""
         before = self._at(at - 1)
         is_signed = before.text == "="
         key = self._at(at - 2 if is_signed else at - 1)
-        if key.kind == "word" or (is_signed and key.text[:1] == '"'):
+        if key.kind == "word" or (is_signed and key.is_literal):
             name = self._key(at - 2 if is_signed else at - 1)
             return name.lower() in _PLAIN_KEYS or name.lower() in plain or name.upper() in _NO_KEYS
         return is_list and before.text in ("(", ",") and self._at(at).text[:1] == "'"
 
-    def _value(self, at: int, *, in_query: bool) -> int:
-        """Hides the value that follows a property whose name suggests a secret, if one begins at ``at``. Returns the
-        position after the value."""
-        key, signs = self._at(at - 1), at
-        while self._at(at).text in ("=", ":", ">") or (at == signs and self._at(at).upper == "TO"):
+    def _value(self, at: int, place: str) -> int:
+        """Hides the value that follows a property whose name suggests a secret, if one begins at ``at``. ``place`` is
+        "query", "map" or "". Returns the position after the value."""
+        key, signs, in_query = self._at(at - 1), at, place != ""
+        between = ("TO", "BY", ",") if place == "map" and key.is_literal else ("TO", "BY")
+        while self._at(at).text in ("=", ":", ">") or (at == signs and self._at(at).upper in between):
             at += 1
         has_sign = any(self._at(sign).text == "=" for sign in range(signs, at))
         if self._at(at).upper == "SECRET":
@@ -299,7 +317,7 @@ class _Finder:
         name = self._key(signs - 1).lower()
         is_file = name.endswith("client_key") and _KEY_FILE.match(self._at(at).text) is not None
         is_secret = not (name in _SHOWN_KEYS or is_file)
-        is_told = is_secret and not in_query
+        is_told = is_secret and place != "query"
         if has_sign and not in_query and self._at(at).upper not in _HARMLESS:
             return self._option_value(at, is_told=is_told)
         first = at
@@ -307,7 +325,7 @@ class _Finder:
             at > first and not self._at(at).gap and self._at(at).text not in (",", ")", ";", "")
         ):
             self._hide(self._at(at), is_told=is_told)
-            if is_secret and in_query:
+            if is_secret and not is_told:
                 self.compared.append(self.spans[-1])
             at += 1
         return at
@@ -415,8 +433,9 @@ def _secrets_in(text: str, plain: frozenset[str] | None) -> _Finder:
 def contains_password(value: str) -> bool:
     """True if a property's value contains a password: in the user part of an address, as a parameter of an address, or
     as a literal after a word that suggests a secret."""
-    found = (match[2] for pattern in (_TELLING, _EMBEDDED) for match in pattern.finditer(f"'{value}'"))
-    return any(_stars(text) != text for text in found)
+    literals = (match["value"] for match in _TELLING.finditer(value))
+    is_in_address = _IN_ADDRESS.search(value) is not None or any(_logins(value))
+    return is_in_address or any(_stars(literal) != literal for literal in literals)
 
 
 def _stars(text: str) -> str:
@@ -447,7 +466,7 @@ def _told_secrets(statement: str) -> re.Pattern[str] | None:
         raw = statement[start:end]
         if len(raw) < 2 or not any(character.isalnum() for character in raw):
             continue
-        content = raw.strip("'\"`$;")
+        content = raw.strip("'\"`$;\\")
         # Messages may show an unquoted word in lower case.
         flags = "i" if content == raw else ""
         for form in (raw, raw.partition("\n")[0][:_LONGEST_QUOTED]):
@@ -461,6 +480,9 @@ def _told_secrets(statement: str) -> re.Pattern[str] | None:
         content = statement[start:end].strip("'\"")
         if content:
             patterns |= {form: re.escape(form) for form in (statement[start:end], f"'{content}'")}
+        if len(content) >= _SHORTEST_UNQUOTED or any(character.isdigit() for character in content):
+            # Spark shows the literals of an expression without quotes.
+            patterns.setdefault(content, rf"(?<=[ (]){re.escape(content)}(?=[),\s]|\Z)")
     longest_first = sorted(patterns, key=len, reverse=True)
     return re.compile("|".join(patterns[form] for form in longest_first)) if patterns else None
 

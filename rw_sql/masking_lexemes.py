@@ -24,9 +24,17 @@ _SPARKS = re.compile(
 )
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _COMMENT_SIGN = re.compile(r"/\*|\*/|--")
-QUOTES = re.compile(r"['\"$]")
-_PLAIN_NAME = re.compile(r"`(?!(?:CREATE|ALTER|SECRET)`)\w+`", re.IGNORECASE)
+QUOTES = re.compile(r"['\"]|\$\w*\$")
+_PLAIN_NAME = re.compile(r"`(?!(?:CREATE|ALTER|SECRET)`)\w+(?:\$\w+)?`", re.IGNORECASE)
 """Matches a name in backquotes whose backquotes are surely no typing errors."""
+
+_BESIDE_QUOTES = frozenset({
+    "AND", "AS", "BETWEEN", "BY", "CASE", "DATE", "DAY", "DAYS", "ELSE", "END", "ESCAPE", "FROM", "HOUR", "HOURS",
+    "ILIKE", "IN", "INTERVAL", "IS", "LIKE", "MINUTE", "MINUTES", "MONTH", "MONTHS", "NOT", "OR", "ORDER", "RLIKE",
+    "SECOND", "SECONDS", "SELECT", "THEN", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "TO", "UNION", "WEEK",
+    "WEEKS", "WHEN", "WHERE", "YEAR", "YEARS",
+})  # fmt: skip
+"""Words that may precede or follow a string without a space."""
 
 _BLANK = r"(?:[\s\ufeff]++|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)"
 _OF_SPARK = re.compile(
@@ -39,7 +47,8 @@ _OF_SPARK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Lexeme:
-    """A lexeme that is no space. ``gap`` is the text since the lexeme before it, with the comments."""
+    """A lexeme that is no space. ``gap`` is the text since the lexeme before it, with the comments; a comment itself
+    has none."""
 
     start: int
     end: int
@@ -53,6 +62,10 @@ class Lexeme:
     @property
     def is_literal(self) -> bool:
         return self.kind == "string"
+
+    @property
+    def is_quoted(self) -> bool:
+        return self.kind in ("string", "name")
 
     @property
     def begins_line(self) -> bool:
@@ -97,7 +110,8 @@ def lexemes_of(text: str) -> Iterator[Lexeme]:
                 longer = pattern.match(f"{raw} ")
                 is_open = longer is not None and longer.end() > len(raw)
             upper = raw.upper() if kind == "word" else raw
-            yield Lexeme(position, end, kind, raw, upper, text[gap:position], is_open)
+            before = "" if kind == "comment" else text[gap:position]
+            yield Lexeme(position, end, kind, raw, upper, before, is_open)
             gap = gap if kind == "comment" else end
         if match[0] == ";":
             pattern = _pattern_at(text, end)
@@ -109,6 +123,26 @@ def is_stray(before: Lexeme, lexeme: Lexeme) -> bool:
     if lexeme.kind == "name":
         return _PLAIN_NAME.fullmatch(lexeme.text) is None
     return before.text == "*" and lexeme.text == "/" and not lexeme.gap
+
+
+def unsure_spans(lexemes: Sequence[Lexeme]) -> list[tuple[int, int]]:
+    """The spans of the statements whose quotes are not sure. ``lexemes`` are those of a text, without comments.
+
+    A string without a closing quote, and a string next to a word are not sure: the quotes are probably not those that
+    the text's first words promise, or the text is prose with an apostrophe, and a secret may extend over several
+    lexemes. If a string has no closing quote, everything that follows an unsure statement is unsure.
+    """
+    spans, start, is_sure = [], 0, True
+    for before, lexeme in pairwise([*lexemes, END]):
+        opens = lexeme.text[:1] == "'" and before.kind == "word" and len(before.text) > 1
+        closes = before.is_literal and lexeme.kind == "word"
+        is_usual = (before if opens else lexeme).upper in _BESIDE_QUOTES
+        is_sure = is_sure and not before.is_open and ((not opens and not closes) or is_usual or lexeme.gap != "")
+        if before.text == ";" or lexeme is END:
+            if not is_sure:
+                spans.append((start, before.end))
+            start, is_sure = before.end, True
+    return [(spans[0][0], lexemes[-1].end)] if spans and lexemes[-1].is_open else spans
 
 
 def quoted_spans(lexemes: Sequence[Lexeme]) -> list[tuple[int, int]]:

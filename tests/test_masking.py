@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from rw_sql import masking
 from rw_sql.cli.interface.error_report import error_as_json
 from rw_sql.cli.script.loading import hiding
 from rw_sql.cli.script.report import RunReport, StatementRun
-from rw_sql.errors import UNDEFINED_COLUMN, Span, SqlError
+from rw_sql.cli.shell.prompt import StatementHistory
+from rw_sql.errors import INVALID_PROPERTY, UNDEFINED_COLUMN, Span, SqlError
 from rw_sql.masking import _SHOWN_KEYS, contains_password, masked, without_secrets_of
 from rw_sql.syntax import parse_statement, split_script
 
@@ -64,6 +66,27 @@ def test_a_shown_statement_does_not_contain_its_secret(text: str) -> None:
         "password = a-hunter2",
         "password = upper(hunter2)",
         "password = $x$hunter2$x$",
+        "'properties.sasl.password' = 'hunter2'",
+        "'properties.sasl.password' /* it's */ 'hunter2'",
+        "'password' => E'hunter2'",
+        "'password' = hunter2",
+        "url = 'amqp://ann:hunter2@host'",
+        "url 'amqp://ann:hunter2@host'",
+        'url = "amqp://ann:hunter2@host"',
+        "url = $$amqp://ann:hunter2@host$$",
+        "url = `amqp://ann:hunter2@host`",
+        "url = “amqp://ann:hunter2@host”",
+        "url = amqp://ann:hunter2@host",
+        "url = 'nats://hunter2@h'",
+        "url = 'u:hunter2@h:4222'",
+        "url = 'h:4222, u:hunter2@h:4222'",
+        "url = 'http://u:/hunter2@h'",
+        "url = 'http://ann@corp:hunter2@h'",
+        "url = 'jdbc:oracle:thin:scott/hunter2@//h'",
+        "url = 'jdbc:postgresql://h/d?sslpassword=hunter2'",
+        "url = 'http://h?access_token=hunter2'",
+        "url = 'x(password=hunter2)'",
+        "url = 'host=h password=hunter2 user=a'",
     ],
 )
 def test_the_value_of_a_telling_property_is_masked_in_any_form(value: str) -> None:
@@ -72,6 +95,46 @@ def test_the_value_of_a_telling_property_is_masked_in_any_form(value: str) -> No
         assert "hunter2" not in shown
         assert "kafka" in shown or "ALTER" in text
         assert len(shown) == len(text)
+        assert hiding([])(text) == shown
+        with pytest.raises(SqlError) as caught:
+            parse_statement(f"{text} )")
+        assert "hunter2" not in caught.value.located(text).render()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE t USING jdbc OPTIONS ('url' = 'jdbc:x', 'password' = 'hunter2')",
+        'CREATE TABLE t USING jdbc OPTIONS (url "jdbc:postgresql://u:hunter2@h/d", dbtable "x")',
+        "SELECT from_json(x, 's', map('a', 'b', 'password', 'hunter2')) FROM t",
+        """SELECT from_json('{"password": "hunter2"}', 's')""",
+        r"""SELECT from_json("{\"password\": \"hunter2\"}", 's')""",
+        "CREATE PERSISTENT SECRET pw AS 'hunter2'",
+        "CREATE KAFKA SECRET pw WITH (backend = 'meta') AS 'hunter2'",
+        "CREATE KAFKA SECRET pw AS `hunter2`",
+        "CREATE KAFKA SECRET pw AS'' 'hunter2'",
+        "RENAME SECRET pw AS 'hunter2'",
+        "SECRET pw TO 'hunter2'",
+        "CREATE USER a IDENTIFIED BY 'hunter2'",
+    ],
+)
+def test_a_secret_is_masked_in_statements_of_other_systems(text: str, tmp_path: Path) -> None:
+    assert "hunter2" not in masked(text)
+    assert "hunter2" not in hiding([])(text)
+    assert "hunter2" not in without_secrets_of(text, "refused: 'hunter2', u:hunter2@h, found=hunter2)")
+    history = StatementHistory(tmp_path / "history")
+    history.store_string(text)
+    assert not (tmp_path / "history").exists()
+
+
+@pytest.mark.parametrize("url", ["u:hun ter2@h:1883", "[hunter2@h", "hunter2@h"])
+def test_the_caret_below_a_wrong_address_shows_no_login(url: str) -> None:
+    text = f"CREATE SOURCE s WITH (connector = 'mqtt', url = '{url}', topic = 'o')"
+    span = Span(text.index(f"'{url}"), text.index("', topic") + 1, 1, 1)
+    shown = SqlError(INVALID_PROPERTY, 'property "url" must be tcp://host:port', span=span).located(text).render()
+    assert "ter2" not in shown
+    assert "connector = 'mqtt', url = '*" in shown
+    assert "topic = 'o'" in shown
 
 
 @pytest.mark.parametrize(
@@ -88,10 +151,27 @@ def test_the_value_of_a_telling_property_is_masked_in_any_form(value: str) -> No
         "",
         "-- only a comment, it's short",
         "set RW_SQL_SECRET_KEY to that key, or ALTER SECRET",
+        "SELECT * FROM t WHERE kind = 'token' AND x = 'y' AND k IN ('token', 'x')",
+        "SELECT CASE k WHEN 'password' THEN 'x' END, IF(k, 'token', 'y'), map(token, 'x'), token AS 'x' FROM t",
+        "SELECT token, CASE WHEN a THEN'x'ELSE'y'END, INTERVAL'1'DAY FROM t WHERE b = 'c'",
+        "SELECT regexp_extract(url, '[?&]token=([^&]+)', 1) FROM t WHERE url LIKE '%?token=%' AND v = 'ann@x.com'",
+        "SELECT * FROM t WHERE a = 'http://h:8080/a@b' AND b = 'abfss://c@acct.net/x' AND c = 'mailto:ann@x.com'",
+        "INJECT OFFSETS INTO s VALUES ('token' = 4)",
+        "CREATE TABLE secret (id INT) WITH (topic = 'x'); CREATE SINK secret FROM x WITH (topic = 'x')",
+        "CREATE VIEW secret AS SELECT 'x'; DROP SECRET pw CASCADE; SECRET pw AS FILE",
+        "secret backend 'paper' is not supported",
+        "SELECT count(*) FROM `orders$errors`;\nCREATE TABLE o (id INT) WITH (password = SECRET pw, topic = 'o');\n"
+        "CREATE MATERIALIZED VIEW v AS SELECT id, token, amount FROM o WHERE amount > 3 AND x = 'y'",
+        "SELECT token FROM `orders$errrs`",
     ],
 )
 def test_what_is_no_secret_stays_legible(text: str) -> None:
     assert masked(text) == text
+
+
+def test_an_address_keeps_what_is_no_login() -> None:
+    assert masked("url = 'jdbc:postgresql://u:hunter2@h:1/d'") == "url = 'jdbc:postgresql://*********@h:1/d'"
+    assert masked("url = 'h:1,u:hunter2@h:2'") == "url = 'h:1,*********@h:2'"
 
 
 def test_the_statement_after_a_missing_semicolon_stays_legible() -> None:
@@ -120,6 +200,10 @@ def test_a_value_with_an_apostrophe_is_no_password() -> None:
     assert not contains_password("http://host/a?user=ann")
     assert contains_password("amqp://ann:hunter2@host")
     assert contains_password("jdbc:postgresql://host/d?password=hunter2")
+    assert contains_password("amqp://ann:hun/ter2@host")
+    assert contains_password("http://host/d?access_token=hunter2")
+    assert not contains_password("s3://bucket/token=x/*.parquet")
+    assert not contains_password("a:b@c")
 
 
 @pytest.mark.parametrize(
@@ -207,6 +291,8 @@ def test_prose_with_an_apostrophe_reveals_no_secret(text: str) -> None:
         ("ALTER SOURCE s SET (password = 'source')", 'source "s" does not exist'),
         ("CREATE SOURCE s WITH (connector = 'kafka', password = 'kafka')", "the kafka connector"),
         ("ALTER SOURCE s SET (password = 'Broker')", "the broker"),
+        ("SELECT token FROM `orders$errrs`", 'relation "orders$errrs" does not exist; did you mean "orders$errors"?'),
+        ("SELECT it's, token FROM `orders$errrs`", 'did you mean "orders$errors"?'),
     ],
 )
 def test_a_message_shows_values_that_are_not_secret(statement: str, message: str) -> None:
@@ -296,6 +382,26 @@ def test_a_comment_with_an_apostrophe_leaves_the_statement_legible() -> None:
 )
 def test_a_statement_in_comments_shows_no_secret(text: str) -> None:
     assert "hunter2" not in masked(text)
+
+
+def test_a_message_does_not_show_what_a_query_compares_with_a_secret_in_expressions() -> None:
+    text = "SELECT * FROM a WHERE api_tokens = 'sk_live_51H' AND token IN ('orders', 'amount') AND amount > 3"
+    told = without_secrets_of(text, 'Cannot resolve "(api_tokens = sk_live_51H)" and "(token IN (orders, amount))"')
+    assert told == 'Cannot resolve "(api_tokens = ***********)" and "(token IN (orders, amount))"'
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["-- CREATE SECRET x WITH backend\n", "-- CREATE SECRET x 'a\n", "//a:", "=a:", ",a:b", "token ", "it's 'x' and; "],
+)
+def test_the_time_to_mask_a_text_grows_with_its_length(piece: str) -> None:
+    def seconds(text: str) -> float:
+        begun = time.process_time()
+        masked(text)
+        return time.process_time() - begun
+
+    short, long = (min(seconds(piece * times + end) for end in "ab") for times in (500, 4000))
+    assert long < 0.1 or long < 24 * short
 
 
 def test_a_message_does_not_quote_what_a_query_compares_with_a_secret() -> None:

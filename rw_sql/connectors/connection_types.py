@@ -105,9 +105,7 @@ def _check_registry(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
             hint=f"add {address} = 'http://registry:8081' to WITH",
         )
     if (wrong := address_fault(options[address])) is not None:
-        fault = OptionError(wrong[0], wrong[1], key=address, hint=wrong[2])
-        fault.hides_literals = "@" in options[address]
-        raise fault
+        raise OptionError(wrong[0], wrong[1], key=address, hint=wrong[2])
 
 
 @cache

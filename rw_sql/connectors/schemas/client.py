@@ -19,6 +19,7 @@ from urllib.parse import quote
 from rw_sql.connectors.redirects import other_origin
 from rw_sql.connectors.spec import load_spec
 from rw_sql.errors import INVALID_PROPERTY
+from rw_sql.masking import contains_password
 
 if TYPE_CHECKING:
     import ssl
@@ -326,10 +327,16 @@ def addresses_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip().rstrip("/") for part in text.split(",") if part.strip()))
 
 
+def _has_login(address: str) -> bool:
+    is_url = address.startswith(("http://", "https://"))
+    host = address.partition("://")[2].partition("/")[0] if is_url else address
+    return "@" in host or contains_password(address)
+
+
 def address_fault(text: str) -> tuple[ErrorCode, str, str] | None:
     """The error in the value of ``schema.registry``: code, message and hint; None if the value is a list of URLs. The
     message and the hint contain no login."""
-    if any("@" in part.partition("://")[2].partition("/")[0] for part in addresses_of(text)):
+    if any(map(_has_login, addresses_of(text))):
         message = f'property "{ADDRESSES}" must not contain a login'
         return INVALID_PROPERTY, message, f"{_USER} = '…', {_PASSWORD} = SECRET …"
     wrong = next((part for part in addresses_of(text) or ("",) if not part.startswith(("http://", "https://"))), None)

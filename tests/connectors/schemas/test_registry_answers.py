@@ -29,8 +29,18 @@ def test_an_answer_that_is_cut_off_is_tried_again() -> None:
         proxy.stop()
 
 
-def test_an_address_has_no_login() -> None:
-    found = address_fault("http://b:8081, http://me:hidden@a:8081")
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://b:8081, http://me:hidden@a:8081",
+        "me:hidden@a:8081",
+        "me:hid/hidden@a:8081",
+        "http://me:hid/hidden@a",
+        "http://a?access_token=hidden",
+    ],
+)
+def test_an_address_has_no_login(address: str) -> None:
+    found = address_fault(address)
     assert found is not None
     assert "hidden" not in str(found)
     assert "must not contain a login" in found[1]
