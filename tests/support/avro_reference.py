@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.schemas import avro
+from rw_sql.connectors.schemas.logical_types import decimal_of, logical_of
 from tests.support.avro_records import decoded, encoded
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Evolving:
     def _varied(self, each: dict[str, Any]) -> dict[str, Any]:
         """A field as one version has it: in another unit of time."""
         kind = each["type"]
-        if isinstance(kind, dict) and avro.logical_of(kind) in ("timestamp-millis", "timestamp-micros"):
+        if isinstance(kind, dict) and logical_of(kind) in ("timestamp-millis", "timestamp-micros"):
             unit = self.rng.choice(("millis", "micros"))
             return {**each, "type": {"type": "long", "logicalType": f"timestamp-{unit}"}}
         return each
@@ -114,9 +115,9 @@ def value_of(rng: Random, kind: Any) -> Any:
     if isinstance(kind, list):
         return value_of(rng, rng.choice(kind))
     name = kind if isinstance(kind, str) else kind["type"]
-    match avro.logical_of(kind), name:
+    match logical_of(kind), name:
         case "decimal", _:
-            digits, scale = avro.decimal_of(kind) or (0, 0)
+            digits, scale = decimal_of(kind) or (0, 0)
             return Decimal(rng.choice((0, 1, -1, 10**digits - 1, rng.randint(-(10**8), 10**8)))).scaleb(-scale)
         case "date", _:
             return datetime.date(1970, 1, 1) + datetime.timedelta(days=rng.choice((0, -1, -500_000, 900_000, 20_000)))

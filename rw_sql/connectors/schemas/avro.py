@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.schemas import connect_types
+from rw_sql.connectors.schemas.logical_types import decimal_of, logical_of
 from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, UNSUPPORTED_TYPE, SqlError
 
 if TYPE_CHECKING:
@@ -184,6 +185,18 @@ def columns_of(
     return tuple(found)
 
 
+def plain_type(schema: Schema, named: Mapping[str, Schema]) -> str | None:
+    """The canonical type of single values as Spark reads them; None for records, arrays, maps and unions of several
+    types, and for types that no column type can represent."""
+    schema = only_branch(schema, named)
+    if isinstance(schema, list) or (isinstance(schema, dict) and schema["type"] in ("record", "array", "map")):
+        return None
+    try:
+        return _Types(named, "map", is_plain=True).of(schema, (), "")
+    except SqlError:
+        return None
+
+
 def other_types(schema: Schema, *, texts: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
     """For each field of a record, the canonical types that a column may have besides the type that :func:`columns_of`
     returns.
@@ -270,7 +283,10 @@ class _Types:
         if len(real) == 1:
             return self.of(real[0], path, column)
         if is_widened(real):
-            return "BIGINT" if "long" in real else "DOUBLE"
+            logical = next((found for found in map(logical_of, real) if found is not None), None)
+            if logical is not None:
+                raise _refused(column, f"a union of int and long with the logical type {logical}")
+            return "BIGINT" if "long" in map(_base, real) else "DOUBLE"
         plain = replace(self, is_plain=True)
         fields = (
             f'"{name}" {plain.of(branch, path, column)}' for name, branch in zip(union_names(real), real, strict=True)
@@ -279,11 +295,12 @@ class _Types:
 
 
 def is_widened(branches: Sequence[Schema]) -> bool:
-    """True for a union of two numeric types that Spark reads as the wider one."""
-    return len(branches) == 2 and all(isinstance(branch, str) for branch in branches) and set(branches) in (
-        {"int", "long"},
-        {"float", "double"},
-    )  # fmt: skip
+    """True for a union of two numeric types that Spark reads as the wider one, without their logical types."""
+    return len(branches) == 2 and set(map(_base, branches)) in ({"int", "long"}, {"float", "double"})
+
+
+def _base(schema: Schema) -> str:
+    return str(schema["type"]) if isinstance(schema, dict) else str(schema)
 
 
 def branch_name(branch: Schema) -> str:
@@ -305,18 +322,6 @@ def union_names(branches: Sequence[Schema]) -> tuple[str, ...]:
     return tuple(name if folded.count(name.lower()) == 1 else whole for name, whole in zip(short, full, strict=True))
 
 
-def logical_of(schema: Schema) -> str | None:
-    """The logical type, if there is one."""
-    return schema.get("logicalType") if isinstance(schema, dict) else None
-
-
-def decimal_of(schema: Schema) -> tuple[int, int] | None:
-    """Precision and scale of a decimal; None for another type."""
-    if logical_of(schema) != "decimal" or "precision" not in schema:
-        return None
-    return int(schema["precision"]), int(schema.get("scale") or 0)
-
-
 def _refused(column: str, what: str) -> SqlError:
     return SqlError(
         UNSUPPORTED_TYPE,
@@ -325,12 +330,32 @@ def _refused(column: str, what: str) -> SqlError:
     )
 
 
-def narrowed(schema: Schema, names: Sequence[str]) -> Schema:
+def narrowed(schema: Schema, names: Collection[str]) -> Schema:
     """The schema of a record, reduced to these fields.
 
     If the first occurrence of a named type is dropped, its definition moves to the next occurrence.
     """
-    kept = set(names)
+    return _reduced(schema, {schema["name"]: names})
+
+
+ROWS_OF_ENVELOPE = ("before", "after")
+"""The fields of Debezium's events that contain a row."""
+
+
+def narrowed_envelope(schema: Schema, names: Collection[str]) -> Schema:
+    """The schema of Debezium's events, reduced to the operation and the rows. The rows are reduced to the fields
+    ``names``."""
+    named = definitions(schema)
+    kept: dict[str, Collection[str]] = {schema["name"]: ("op", *ROWS_OF_ENVELOPE)}
+    for each in schema["fields"]:
+        row = only_branch(each["type"], named) if each["name"] in ROWS_OF_ENVELOPE else None
+        if isinstance(row, dict) and row["type"] == "record":
+            kept[row["name"]] = names
+    return _reduced(schema, kept)
+
+
+def _reduced(schema: Schema, kept: Mapping[str, Collection[str]]) -> Schema:
+    """The schema, in which each record type that ``kept`` names has only the fields that ``kept`` lists for it."""
     known = definitions(schema)
     seen: set[str] = set()
 
@@ -347,11 +372,12 @@ def narrowed(schema: Schema, names: Sequence[str]) -> Schema:
             seen.add(part["name"])
         made = dict(part)
         if part["type"] == "record":
-            made["fields"] = [{**each, "type": defined(each["type"])} for each in part["fields"]]
+            names = kept.get(part["name"])
+            fields = [each for each in part["fields"] if names is None or each["name"] in names]
+            made["fields"] = [{**each, "type": defined(each["type"])} for each in fields]
         for key in ("items", "values"):
             if key in part:
                 made[key] = defined(part[key])
         return made
 
-    fields = [each for each in schema["fields"] if each["name"] in kept]
-    return {**schema, "fields": [{**each, "type": defined(each["type"])} for each in fields]}
+    return defined(schema)

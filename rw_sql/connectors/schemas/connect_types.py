@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.connectors.schemas.logical_types import logical_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -67,7 +69,7 @@ _BASES: Mapping[str, str] = {
 """For each type's name, the Avro type that has this name in a converter's schemas. The name is ignored on any other
 Avro type."""
 
-_LOGICAL: Mapping[str, tuple[str, int]] = {
+TIMES_OF_LOGICAL: Mapping[str, tuple[str, int]] = {
     "date": ("date", 0),
     "time-millis": ("time", 1_000),
     "time-micros": ("time", 1_000_000),
@@ -76,6 +78,7 @@ _LOGICAL: Mapping[str, tuple[str, int]] = {
     "local-timestamp-millis": ("timestamp", 1_000),
     "local-timestamp-micros": ("timestamp", 1_000_000),
 }
+"""For each logical type of Avro that is a time, the result of :func:`count_of`."""
 
 _SMALL = ("int8", "int16")
 _MOST_DIGITS, _NO_DIGITS = 38, 64
@@ -90,7 +93,7 @@ def connect_name(schema: Any) -> str | None:
 def is_unnamed_text(schema: Any) -> bool:
     """True for a string type without a name. The values of such a type may be numbers or bytes in text form."""
     if isinstance(schema, dict):
-        return schema.get("type") == "string" and not {"connect.name", "logicalType"} & schema.keys()
+        return schema.get("type") == "string" and "connect.name" not in schema and logical_of(schema) is None
     return bool(schema == "string")
 
 
@@ -109,7 +112,7 @@ def count_of(schema: Any) -> tuple[str, int] | None:
     for kind, units in (("timestamp", TIMESTAMP_UNITS), ("time", TIME_UNITS)):
         if name in units:
             return kind, units[name]
-    return ("date", 0) if name == DATE else _LOGICAL.get(schema.get("logicalType", ""))
+    return ("date", 0) if name == DATE else TIMES_OF_LOGICAL.get(logical_of(schema) or "")
 
 
 def column_types(schema: Any) -> tuple[str, ...]:

@@ -8,6 +8,9 @@ A schema is stored as a descriptor set with its imports, in base64. The package 
 from __future__ import annotations
 
 import base64
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -15,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.connectors.schemas.builtin_protos import builtin_protos
 from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, PACKAGE_MISSING, SqlError, near_names
 
 if TYPE_CHECKING:
@@ -49,6 +53,10 @@ _NUMBERS = {
 """The names of field types, by their numbers in a descriptor."""
 
 
+_MAKE_SET = "protoc --include_imports --descriptor_set_out=schema.pb schema.proto makes one"
+_PROTOC_SECONDS = 30.0
+
+
 class NoMessageError(Exception):
     """The bytes are not a message of the schema."""
 
@@ -72,27 +80,49 @@ def compiled(text: str, imports: Sequence[tuple[str, str]] = ()) -> str:
         from grpc_tools import protoc
     except ModuleNotFoundError as error:
         raise _missing(error) from error
-    known = Path(grpc_tools.__file__).parent / "_proto"
+    included = Path(grpc_tools.__file__).parent / "_proto"
     with TemporaryDirectory() as folder:
+        own, builtin = Path(folder) / "own", Path(folder) / "builtin"
+        for name, content in builtin_protos().items():
+            _write(builtin / name, content)
         for name, content in ((_MAIN, text), *imports):
-            file = Path(folder) / name
-            if not file.resolve().is_relative_to(Path(folder).resolve()):
+            if not (own / name).resolve().is_relative_to(own.resolve()):
                 raise SqlError(
                     INVALID_DEFINITION,
                     f"the schema imports {name!r}, which is outside the folder of the schema",
                     hint="import files by relative paths without ..",
                 )
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content, encoding="utf-8")
+            _write(own / name, content)
         out = Path(folder) / "set"
-        arguments = ["protoc", f"-I{folder}", f"-I{known}", "--include_imports", f"--descriptor_set_out={out}", _MAIN]
-        if protoc.main(arguments) != 0 or not out.is_file():
+        # A file that the schema references takes precedence over the registry's file with the same name.
+        paths = [f"-I{each}" for each in (own, builtin, included)]
+        arguments = [*paths, "--include_imports", f"--descriptor_set_out={out}", _MAIN]
+        if protoc.main(["protoc", *arguments]) != 0 or not out.is_file():
+            reason = _refusal(arguments, own)
             raise SqlError(
                 INVALID_DEFINITION,
-                "the Protobuf schema cannot be compiled",
+                f"the Protobuf schema cannot be compiled{f': {reason}' if reason else ''}",
                 hint="register a schema that protoc compiles, with its references",
             )
         return base64.b64encode(out.read_bytes()).decode()
+
+
+def _write(file: Path, content: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content, encoding="utf-8")
+
+
+def _refusal(arguments: Sequence[str], own: Path) -> str:
+    """The first error that protoc reports; empty if it is not known. ``own`` is the folder of the schema. protoc writes
+    its errors to the standard error of its process, so another process runs it."""
+    command = [sys.executable, "-m", "grpc_tools.protoc", *arguments]
+    try:
+        ran = subprocess.run(command, capture_output=True, check=False, timeout=_PROTOC_SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    lines = ran.stderr.decode(errors="replace").replace(f"{own}/", "").splitlines()
+    found = next((line.strip() for line in lines if ".proto:" in line and "warning:" not in line), "")
+    return re.sub(rf"^{re.escape(_MAIN)}:(?:([0-9]+):[0-9]+:)? ?", lambda at: f"line {at[1]}: " if at[1] else "", found)
 
 
 @dataclass(slots=True)
@@ -119,12 +149,20 @@ class Messages:
             raise SqlError(
                 INVALID_DEFINITION,
                 "the schema is not a descriptor set",
-                hint="protoc --include_imports --descriptor_set_out=schema.pb schema.proto makes one",
+                hint=_MAKE_SET,
             ) from error
         if self._pool is None:
-            self._pool = descriptor_pool.DescriptorPool()
-            for file in files.file:
-                self._pool.Add(file)
+            pool = descriptor_pool.DescriptorPool()
+            try:
+                for file in files.file:
+                    pool.Add(file)
+            except TypeError as error:
+                raise SqlError(
+                    INVALID_DEFINITION,
+                    f"the descriptor set is not complete: {_first_line(error)}",
+                    hint=_MAKE_SET,
+                ) from error
+            self._pool = pool
         try:
             return self._pool.FindMessageTypeByName(self.message)
         except KeyError:
@@ -342,6 +380,10 @@ def written_types(stored: str) -> dict[tuple[int, ...], tuple[str, ...]]:
 
     add(main.message_type, (), f"{main.package}." if main.package else "")
     return found
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -6,22 +6,25 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from rw_sql.connectors.formats import MAP_MODE
-from rw_sql.connectors.schemas import avro, json_schema
 from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, SqlError
-from rw_sql.model.definitions import encode_options, field_of, has_schema, source_of_table, stored_schema
+from rw_sql.model.definitions import field_of, has_schema, source_of_table, stored_schema
 from rw_sql.plan.checks.schemas import (
     FoundSchema,
     columns_named,
     find_schema,
-    messages_of,
+    is_accepted,
+    of_rows_and_keys,
     row_of_envelope,
+    stored_columns,
     with_stored_schema,
 )
+from rw_sql.syntax import canonical_type
 from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import CreateSource, CreateTable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.ports.inspector import Inspector
@@ -33,18 +36,27 @@ _StatementT = TypeVar("_StatementT", CreateSource, CreateTable)
 class SchemaChange:
     """The newest schema, and the columns (name, canonical type) to append.
 
-    ``is_same`` is True if the newest schema is the stored schema.
+    ``omitted`` are the new fields without a column, because a column for this field was dropped. ``is_same`` is True if
+    the newest schema is the stored schema.
     """
 
     found: FoundSchema
     added: tuple[tuple[str, str], ...]
+    omitted: tuple[str, ...] = ()
     is_same: bool
 
 
 def schema_change(
-    definition: CreateSource | CreateTable, name: str, span: Span, snapshot: Snapshot, inspector: Inspector
+    definition: CreateSource | CreateTable,
+    name: str,
+    span: Span,
+    snapshot: Snapshot,
+    inspector: Inspector,
+    *,
+    gone: Collection[str] = (),
 ) -> SchemaChange:
-    """The difference between the schema that is stored in a definition and the newest schema in the registry.
+    """The difference between the schema that is stored in a definition and the newest schema in the registry. ``gone``
+    are the fields of dropped columns, in lower case.
 
     Raises SqlError if the change would drop or change columns, or make older records unreadable. The messages are
     RisingWave's.
@@ -72,8 +84,8 @@ def schema_change(
         raise
     if found is None:
         raise TypeError("find_schema returned no schema, although one is needed")
-    new = dict(found.columns) | {n: k for n, k in found.key_columns if n not in dict(found.columns)}
-    had = dict(_columns(definition, stored))
+    of_rows = of_rows_and_keys(source, found)
+    new, had = dict(of_rows.columns), dict(stored_columns(source).columns)
     plain = [column for column in definition.columns if column.generated is None]
     known = {field_of(column) for column in plain}
     dropped = [f"({field}: {had[field]})" for field in sorted(known) if field in had and field not in new]
@@ -96,35 +108,32 @@ def schema_change(
             span=span,
             hint="records are still read with the current schema; to read the new schema, create another source",
         )
-    added = tuple((field, kind) for field, kind in found.columns if field not in had and field not in known)
+    unread = [column for column in plain if field_of(column) in new and not is_accepted(column, of_rows)]
+    # JSON is decoded without the schema, so an added column may have any type.
+    if unread and (source.format is None or source.format.encode != "JSON"):
+        listed = ", ".join(f"({c.name}: {canonical_type(c.data_type)}, not {new[field_of(c)]})" for c in unread)
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"columns do not have the types of the new schema: {listed}",
+            span=span,
+            hint=f"SHOW CREATE {kind.upper()} {name} shows the definition; create another {kind} with the new types",
+        )
+    more = [(field, kind) for field, kind in found.columns if field not in had and field not in known]
+    added = tuple((field, kind) for field, kind in more if field.lower() not in gone)
     _require_defaults(definition, found, [field for field, _ in added], span)
     same_key = found.key_text is None or found.key_text == stored_schema(definition, of_key=True)
-    return SchemaChange(found=found, added=added, is_same=found.text == stored and same_key)
+    return SchemaChange(
+        found=found,
+        added=added,
+        omitted=tuple(field for field, _ in more if field.lower() in gone),
+        is_same=found.text == stored and same_key,
+    )
 
 
 def changed_definition(definition: _StatementT, change: SchemaChange, span: Span) -> _StatementT:
     """The definition with the new schema in place of the stored one, and with the added columns at the end."""
     columns = (*definition.columns, *columns_named(change.added, span))
     return with_stored_schema(replace(definition, columns=columns), change.found)
-
-
-def _columns(definition: CreateSource | CreateTable, stored: str) -> tuple[tuple[str, str], ...]:
-    if definition.format is not None and definition.format.encode == "JSON":
-        return json_schema.columns_of(stored)
-    if definition.format is not None and definition.format.encode == "PROTOBUF":
-        return messages_of(encode_options(definition), stored).columns()
-    schema = json.loads(stored)
-    if definition.format is not None and definition.format.format == "DEBEZIUM":
-        schema = row_of_envelope(schema)
-    mode = encode_options(definition).get(MAP_MODE, "map").strip().lower()
-    # A field that cannot be a column is skipped, because the source has no column for it.
-    found: list[tuple[str, str]] = []
-    for each in schema["fields"]:
-        try:
-            found += avro.columns_of(avro.narrowed(schema, [each["name"]]), map_mode=mode)
-        except SqlError:
-            continue
-    return tuple(found)
 
 
 def _require_defaults(definition: CreateSource | CreateTable, found: FoundSchema, added: list[str], span: Span) -> None:

@@ -40,6 +40,7 @@ from rw_sql.plan.checks.columns import VALIDATE
 from rw_sql.plan.checks.formats import check_format_options
 from rw_sql.plan.checks.sources import check_connection, check_properties
 from rw_sql.syntax import canonical_type, parse_statement
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import (
     ColumnDefinition,
     CreateSource,
@@ -50,12 +51,12 @@ from rw_sql.syntax.statements import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.ports.inspector import Inspector
-    from rw_sql.syntax.statements import DataType
+    from rw_sql.syntax.statements import DataType, FormatEncode
 
 _StatementT = TypeVar("_StatementT", CreateSource, CreateTable)
 Typed = tuple[str, str]
@@ -69,7 +70,8 @@ text if ``decimal.handling.mode`` is string, and bytes if ``binary.handling.mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSchema:
-    """The columns and the text of a schema. ``key_columns`` and ``key_text`` belong to the schema of the records' keys.
+    """The columns and the text of a schema. ``key`` is the schema of the records' keys, and ``key_text`` its stored
+    text. If the key is a single value, ``key`` has one column, which is the primary key.
 
     ``columns`` take Kafka Connect's type names into account. ``plain`` has the columns' types according to Avro alone.
     ``others`` has the further types with which a column may be declared. In ``others``, NUMERIC stands for any NUMERIC
@@ -80,8 +82,13 @@ class FoundSchema:
     plain: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     text: str
-    key_columns: tuple[Typed, ...] = ()
     key_text: str | None = None
+    key: FoundSchema | None = None
+
+    @property
+    def key_columns(self) -> tuple[Typed, ...]:
+        """The columns of the schema of the records' keys; empty if the keys have no schema."""
+        return () if self.key is None else self.key.columns
 
 
 def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector) -> _StatementT:
@@ -126,12 +133,12 @@ def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector
 def _fitted(statement: _StatementT, found: FoundSchema) -> _StatementT:
     """The statement with the columns that it lists or, if it lists none, with the schema's columns. Raises SqlError if
     the schema lacks one of the listed columns."""
-    columns = (*found.columns, *_only_in_key(found))
+    of_rows = of_rows_and_keys(statement, found)
     plain = [column for column in statement.columns if column.generated is None]
     if plain:
-        _compare(plain, columns, found)
+        require_fields(plain, of_rows)
         return _with_key(with_stored_schema(statement, found), found)
-    taken: tuple[ColumnDefinition, ...] = columns_named(columns, statement.name.span)
+    taken: tuple[ColumnDefinition, ...] = columns_named(of_rows.columns, statement.name.span)
     at: int = statement.wildcard or 0
     own: tuple[ColumnDefinition, ...] = statement.columns
     taking = replace(statement, columns=(*own[:at], *taken, *own[at:]), wildcard=None)
@@ -170,9 +177,26 @@ def _with_key(statement: _StatementT, found: FoundSchema) -> _StatementT:
     return replace(statement, constraints=(*statement.constraints, key))
 
 
-def _only_in_key(found: FoundSchema) -> tuple[Typed, ...]:
-    known = {name for name, _ in found.columns}
-    return tuple((name, kind) for name, kind in found.key_columns if name not in known)
+def of_rows_and_keys(definition: CreateSource | CreateTable, found: FoundSchema) -> FoundSchema:
+    """The schema of the rows that records become: the columns of the records' values, and those that only the records'
+    keys have. With UPSERT, the columns of the primary key have the types of the records' keys, because their values
+    come from the keys, even if the records' values have fields with the same names."""
+    key, clause = found.key, definition.format
+    if key is None or clause is None:
+        return found
+    of_key = dict(key.columns)
+    from_key = of_key.keys() - dict(found.columns).keys()
+    if clause.format == "UPSERT":
+        fields = {column.name: field_of(column) for column in definition.columns}
+        from_key |= of_key.keys() & {fields.get(name, name) for name in primary_key(definition) or of_key}
+    columns = [(name, of_key[name] if name in from_key else kind) for name, kind in found.columns]
+    columns += [(name, kind) for name, kind in key.columns if name not in dict(found.columns)]
+    return replace(
+        found,
+        columns=tuple(columns),
+        plain={**found.plain, **{name: key.plain[name] for name in from_key}},
+        others={**found.others, **{name: key.others[name] for name in from_key}},
+    )
 
 
 def find_schema(
@@ -196,24 +220,62 @@ def find_schema(
         return None
     try:
         if clause.encode == "PROTOBUF":
-            stored = value.text if LOCATION in options else protobuf.compiled(value.text, value.imports)
-            return FoundSchema(columns=messages_of(options, stored).columns(needed), text=stored)
-        if clause.encode == "JSON":
+            text = value.text if LOCATION in options else protobuf.compiled(value.text, value.imports)
+        elif clause.encode == "JSON":
             text = json_schema.with_imports(value.text, value.imports)
-            return FoundSchema(columns=json_schema.columns_of(text), text=text)
-        schema = avro.normal_form(value.text, value.imports)
-        map_mode = options.get(MAP_MODE, "map").strip().lower()
-        row = row_of_envelope(schema) if clause.format == "DEBEZIUM" else schema
-        found = FoundSchema(
-            columns=avro.columns_of(row, map_mode=map_mode, needed=needed),
-            plain=dict(avro.columns_of(row, map_mode=map_mode, needed=needed, is_plain=True)),
-            others=avro.other_types(row, texts=() if clause.format == "PLAIN" else _TEXTS),
-            text=json.dumps(schema, separators=(",", ":")),
-        )
+        else:
+            text = _stored(avro.normal_form(value.text, value.imports))
+        found = found_in(clause, text, needed)
+        if clause.encode != "AVRO":
+            return found
         return _with_key_schema(source, snapshot, inspector, found, subject_of(options, topic, is_key=True))
     except SqlError as error:
         error.span = error.span or clause.span
         raise
+
+
+def found_in(clause: FormatEncode, text: str, needed: Collection[str] | None = None) -> FoundSchema:
+    """The columns of a schema that a definition stores as ``text``, without the schema of the keys.
+
+    Raises SqlError for a field that no column type can represent. If ``needed`` is given, only the fields in ``needed``
+    cause this error; other fields that no column type can represent are left out.
+    """
+    options = {option.key: option_text(option.value) for option in clause.options}
+    if clause.encode == "PROTOBUF":
+        return FoundSchema(columns=messages_of(options, text).columns(needed), text=text)
+    if clause.encode == "JSON":
+        return FoundSchema(columns=json_schema.columns_of(text), text=text)
+    schema = json.loads(text)
+    row = row_of_envelope(schema) if clause.format == "DEBEZIUM" else schema
+    return _of_record(clause, row, text, needed)
+
+
+def stored_columns(definition: CreateSource | CreateTable) -> FoundSchema:
+    """The schema that is stored in a definition, as :func:`of_rows_and_keys` returns it. Fields that no column type can
+    represent are left out, because the definition has no columns for them."""
+    clause, text = definition.format, stored_schema(definition)
+    if clause is None or text is None:
+        raise TypeError("the definition has no schema")
+    found, key_text = found_in(clause, text, ()), stored_schema(definition, of_key=True)
+    if key_text is None:
+        return found
+    key = _of_key(clause, json.loads(key_text), key_text, primary_key(definition))
+    return of_rows_and_keys(definition, replace(found, key_text=key_text, key=key))
+
+
+def _of_record(clause: FormatEncode, schema: avro.Schema, text: str, needed: Collection[str] | None) -> FoundSchema:
+    options = {option.key: option_text(option.value) for option in clause.options}
+    map_mode = options.get(MAP_MODE, "map").strip().lower()
+    return FoundSchema(
+        columns=avro.columns_of(schema, map_mode=map_mode, needed=needed),
+        plain=dict(avro.columns_of(schema, map_mode=map_mode, needed=needed, is_plain=True)),
+        others=avro.other_types(schema, texts=() if clause.format == "PLAIN" else _TEXTS),
+        text=text,
+    )
+
+
+def _stored(schema: avro.Schema) -> str:
+    return json.dumps(schema, separators=(",", ":"))
 
 
 def _in_file(source: CreateSource, inspector: Inspector, location: str) -> RegisteredSchema:
@@ -243,19 +305,27 @@ def _with_key_schema(
     if key is None:
         return found
     schema = avro.normal_form(key.text, key.imports)
-    text = json.dumps(schema, separators=(",", ":"))
-    if isinstance(schema, dict) and schema.get("type") == "record":
-        return replace(found, key_text=text, key_columns=avro.columns_of(schema))
-    # If the key is a single value, PRIMARY KEY names the column for this value.
-    alone = primary_key(source)
-    if len(alone) != 1:
+    text, names = _stored(schema), primary_key(source)
+    clause = source.format
+    if clause is None:
+        raise TypeError("the definition has a schema but no FORMAT clause")
+    is_record = isinstance(schema, dict) and schema.get("type") == "record"
+    if not is_record and len(names) != 1:
         raise SqlError(
             INVALID_DEFINITION,
             f'the key of subject "{subject}" is a single value, so PRIMARY KEY must name exactly one column',
             hint="name the key's column: PRIMARY KEY (id)",
         )
-    wrapped = {"type": "record", "name": "key", "fields": [{"name": alone[0], "type": schema}]}
-    return replace(found, key_text=text, key_columns=avro.columns_of(wrapped))
+    return replace(found, key_text=text, key=_of_key(clause, schema, text, names))
+
+
+def _of_key(clause: FormatEncode, schema: avro.Schema, text: str, names: tuple[str, ...]) -> FoundSchema:
+    """The schema of the records' keys; ``names`` is the primary key. If the key is a single value, the primary key is
+    the column for this value."""
+    if isinstance(schema, dict) and schema.get("type") == "record":
+        return _of_record(clause, schema, text, names or None)
+    wrapped = {"type": "record", "name": "key", "fields": [{"name": names[0], "type": schema}]}
+    return _of_record(clause, wrapped, text, None)
 
 
 def row_of_envelope(envelope: avro.Schema) -> avro.Schema:
@@ -321,12 +391,12 @@ def columns_named(columns: Sequence[Typed], span: Span) -> tuple[ColumnDefinitio
     return placed(made.columns, span)
 
 
-def _compare(columns: Sequence[ColumnDefinition], fields: Sequence[Typed], found: FoundSchema) -> None:
+def require_fields(columns: Sequence[ColumnDefinition], found: FoundSchema, *, missing_hint: str = "") -> None:
     """Raises SqlError for a column that the schema lacks or defines with another type.
 
-    The messages are RisingWave's.
+    The messages are RisingWave's. ``missing_hint`` is the hint about a column that the schema lacks.
     """
-    types = dict(fields)
+    types = dict(found.columns)
     for column in columns:
         field = field_of(column)
         if field not in types:
@@ -336,11 +406,9 @@ def _compare(columns: Sequence[ColumnDefinition], fields: Sequence[Typed], found
                 UNDEFINED_COLUMN,
                 f'Column "{field}" is defined in SQL but not found in the source',
                 span=column.span,
-                hint=f'did you mean "{near[0]}"?' if near else f"the schema has {listed}",
+                hint=missing_hint or (f'did you mean "{near[0]}"?' if near else f"the schema has {listed}"),
             )
-        accepted = (types[field], found.plain.get(field, types[field]), *found.others.get(field, ()))
-        known = columns_named([(f"c{at}", kind) for at, kind in enumerate(accepted)], column.span)
-        if not any(_is_same(column.data_type, each.data_type) for each in known):
+        if not is_accepted(column, found):
             raise SqlError(
                 INVALID_DEFINITION,
                 f'Data type mismatch for column "{field}". Defined in SQL as "{canonical_type(column.data_type)}", '
@@ -348,6 +416,28 @@ def _compare(columns: Sequence[ColumnDefinition], fields: Sequence[Typed], found
                 span=column.span,
                 hint=f"write {column.name} {types[field]}",
             )
+
+
+def is_accepted(column: ColumnDefinition, found: FoundSchema) -> bool:
+    """True if the schema, which must have the column's field, can provide values of the column's declared type."""
+    field, types = field_of(column), dict(found.columns)
+    accepted = (types[field], found.plain.get(field, types[field]), *found.others.get(field, ()))
+    known = columns_named([(f"c{at}", kind) for at, kind in enumerate(accepted)], column.span)
+    return any(_is_same(column.data_type, each.data_type) for each in known)
+
+
+def require_stored_field(definition: CreateTable, column: ColumnDefinition) -> None:
+    """Raises SqlError if records are decoded with a stored schema that lacks a new column's field, or defines the field
+    with another type."""
+    clause, stored = definition.format, stored_schema(definition)
+    if clause is None or stored is None or clause.encode == "JSON":
+        return  # JSON is decoded without the schema.
+    try:
+        found = found_in(clause, stored, [field_of(column)])
+    except SqlError as error:
+        error.span = column.span
+        raise
+    require_fields([column], found, missing_hint=f"ALTER TABLE {sql_name(definition.name.key)} REFRESH SCHEMA")
 
 
 def _is_same(wanted: DataType, found: DataType) -> bool:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.metastore import Snapshot
-    from rw_sql.syntax.statements import CreateSource, CreateTable, DataType, Option
+    from rw_sql.syntax.statements import CreateSource, CreateTable, DataType, IncludeColumn, Option
 
 
 _FIELD_HINT = "ENCODE BYTES keeps the whole record; get_json_object in a materialized view extracts the field"
@@ -235,6 +235,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
         require_field_names(column.name, column.data_type, column.span)
     for included in statement.include:
         check_include(connector(name).spec, included.kind, included.span)
+        _check_header_type(included)
         if included.alias is not None:
             require_name(included.alias, included.span)
     if statement.format is not None and statement.format.encode == "BYTES":
@@ -257,6 +258,18 @@ def _check_columns(statement: CreateSource, name: str) -> None:
                 span=column.span,
                 hint="declare it CHARACTER VARYING and CAST it in a materialized view",
             )
+
+
+def _check_header_type(included: IncludeColumn) -> None:
+    """Raises SqlError if the value of a header is declared with a type other than text or bytes."""
+    kind = included.inner_type
+    if included.kind == "header" and kind is not None and kind.name not in ("CHARACTER VARYING", "BYTEA"):
+        raise SqlError(
+            UNSUPPORTED_TYPE,
+            f"the value of header '{included.inner}' is bytes or text, not {canonical_type(kind)}",
+            span=included.span,
+            hint=f"INCLUDE header '{included.inner}' VARCHAR; a materialized view can CAST the text",
+        )
 
 
 def check_watermarks(statement: CreateSource | CreateTable) -> None:

@@ -174,15 +174,21 @@ class Decoder:
             recipe, error = change_rows(records, statement)
         else:
             recipe, error = _decode_rows(records, statement, self.added)
+        values = [f.col(ROW).getField(column.name) for column in statement.columns]
+        of_headers = _header_error(statement)
+        if of_headers is not None:
+            values = [f.when(of_headers.isNull(), value) for value in values]
+            error = f.coalesce(error, of_headers)
         first = (
-            *(f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns),
+            *(value.alias(column.name) for value, column in zip(values, statement.columns, strict=True)),
             *included(statement),
             f.col(SPLIT),
             f.col(OFFSET).cast("string" if is_wide else "long").alias(OFFSET),
         )
         whole = f.col(_FRAMED if _FRAMED in recipe.columns else "value")
         raw = f.coalesce(whole, _FRAMED_KEY if _FRAMED_KEY in recipe.columns else "key") if has_op else whole
-        hidden = [f.col(OP)] if has_op else []
+        op = f.col(OP) if of_headers is None else f.when(error.isNull(), f.col(OP))
+        hidden = [op.alias(OP)] if has_op else []
         if has_unchanged(statement):
             hidden.insert(0, f.when(error.isNull(), f.col(UNCHANGED)).alias(UNCHANGED))
         if has_index(statement):
@@ -309,11 +315,38 @@ def _included(column: IncludeColumn, offset: Column) -> Column:
         case "subject" | "message_id_data":
             return f.col(column.kind)
         case "payload":
-            return f.col("value").cast("string")
+            return f.make_valid_utf8(f.col("value").cast("string"))
         case "header" if column.inner is None:
             return f.col("headers")
+        case "header" if _is_header_text(column):
+            text = _header(column.inner).cast("string")
+            return f.when(f.is_valid_utf8(text), text)
         case "header":
-            named = f.filter(f.col("headers"), lambda header: header["key"] == f.lit(column.inner))
-            return f.get(named, f.lit(0)).getField("value")
+            return _header(column.inner)
         case other:
             raise SqlError(NOT_SUPPORTED, f"INCLUDE {other} is not supported yet", hint=f"omit INCLUDE {other}")
+
+
+def _is_header_text(column: IncludeColumn) -> bool:
+    """True for the value of a single header as text."""
+    kind = column.inner_type
+    return column.kind == "header" and column.inner is not None and kind is not None and kind.name != "BYTEA"
+
+
+def _header(name: str | None) -> Column:
+    """The bytes of the first header with this name; NULL if the record has no such header."""
+    named = f.filter(f.col("headers"), lambda header: header["key"] == f.lit(name))
+    return f.get(named, f.lit(0)).getField("value")
+
+
+def _header_error(statement: CreateSource) -> Column | None:
+    """The error of a record with a header that must be text and is not; None if no header must be text.
+
+    delta-rs cannot read a file with a string that is not UTF-8, so no table may contain such a string.
+    """
+    faults = [
+        f.when(~f.is_valid_utf8(_header(column.inner).cast("string")), f.lit(f'header "{column.inner}" is not UTF-8'))
+        for column in statement.include
+        if _is_header_text(column)
+    ]
+    return f.coalesce(*faults) if faults else None

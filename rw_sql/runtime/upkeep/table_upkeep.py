@@ -138,7 +138,7 @@ class Upkeep:
     def _run(self, known: KnownCommits, *, searches_orphans: bool) -> None:
         output, files = self.output, known.files
         try:
-            compact(output.table, BUCKET if self.is_log else None)
+            self._compact()
             fault("upkeep.compacted")
             snapshot = self.context.metastore.snapshot()
             readers = self._held_readers(snapshot)
@@ -167,6 +167,17 @@ class Upkeep:
         if searches_orphans:
             files.remove_orphans(live)
         fault("upkeep.done")
+
+    def _compact(self) -> None:
+        """Compacts small files. If delta-rs cannot read a file, upkeep continues without compaction; the table's other
+        files must still be cleaned. Raises CommitFailedError if another process has committed in between."""
+        try:
+            compact(self.output.table, BUCKET if self.is_log else None)
+        except CommitFailedError:
+            raise
+        except DeltaError as error:
+            if not self.context.explains(error):
+                logger.warning("compaction of %s: %s", self.output.path, error)
 
     def _held_readers(self, snapshot: Snapshot) -> list[Reader]:
         """The readers for which rows are kept: all readers except those that have made no progress for too long.

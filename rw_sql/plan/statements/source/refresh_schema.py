@@ -56,16 +56,11 @@ def lower_refresh_source_schema(statement: AlterRefreshSchema, snapshot: Snapsho
 
 
 def schema_rows(name: str, change: SchemaChange) -> tuple[ResultRow, ...]:
-    """The result rows about a change to the schema: one per new column."""
-    if not change.added:
-        return (
-            ResultRow(
-                object=name,
-                change="ALTERED",
-                detail="the source already has the registry's newest schema; no new columns",
-            ),
-        )
-    return tuple(
-        ResultRow(object=name, change="ALTERED", detail=f"column {column} {kind} added: NULL in existing rows")
-        for column, kind in change.added
-    )
+    """The result rows about a change to the schema: one per new column, and one per new field without a column."""
+    told = [f"column {column} {kind} added: NULL in existing rows" for column, kind in change.added]
+    told += [
+        f"field {field} has no column: a column for it was dropped, and the log still contains that column's values"
+        for field in change.omitted
+    ]
+    nothing_new = "the source already has the registry's newest schema; no new columns"
+    return tuple(ResultRow(object=name, change="ALTERED", detail=detail) for detail in told or [nothing_new])

@@ -29,6 +29,7 @@ from rw_sql.model.refresh_states import refresh_of
 from rw_sql.model.relations import renamed_schema, schema_columns, seen_columns, stored_columns, stored_name
 from rw_sql.plan.checks.column_names import first_duplicate
 from rw_sql.plan.checks.schema_changes import changed_definition, schema_change
+from rw_sql.plan.checks.schemas import require_stored_field
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.tables import check_runnable, check_table, table_columns
 from rw_sql.plan.result.plan import Plan, ResultRow
@@ -82,8 +83,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
     _check_column(column)
     # After the addition, a table of a database is read again, so the log's values of an earlier column with this name
     # do not matter.
-    gone = {name.lower() for name in (*table.dropped_columns, *table.dropped_fields) if not is_captured}
-    if column.generated is None and field_of(column).lower() in gone:
+    if column.generated is None and not is_captured and field_of(column).lower() in _gone(table):
         raise SqlError(
             DUPLICATE_OBJECT,
             f'table "{table.name}" had a column for field "{field_of(column)}", which the log still contains',
@@ -97,11 +97,11 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
         # must not prevent the addition of the new column.
         require_upstream_column(definition, field_of(column), snapshot, inspector, source)
     else:
+        if column.generated is None:
+            require_stored_field(written, column)
         check_runnable(definition)
     check_table(definition)
-    stored = _free_name(table, column.name)
-    if stored != column.name:
-        table = replace(table, stored_names=(*table.stored_names, (column.name, stored)))
+    table = _with_stored_name(table, column.name)
     renews_source = column.generated is None and not is_captured
     changes = _redefined(snapshot, inspector, table, source, definition, renews_source=renews_source)
     until = "the table has been read again" if is_captured else "records replace them"
@@ -118,17 +118,19 @@ def _source(snapshot: Snapshot, table: TableRecord, name: Name) -> SourceRecord:
 def lower_refresh_table_schema(statement: AlterRefreshSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER TABLE … REFRESH SCHEMA: adopts the newest schema of the registry, and appends its new columns.
 
-    Raises SqlError if columns would be dropped or changed.
+    A field of a dropped column gets no column again. Raises SqlError if columns would be dropped or changed.
     """
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
     written = table_definition(table.definition)
-    change = schema_change(written, table.name, statement.name.span, snapshot, inspector)
+    change = schema_change(written, table.name, statement.name.span, snapshot, inspector, gone=_gone(table))
     if change.is_same:
         return nothing(statement, table.name, "the registry has no newer schema")
     definition = changed_definition(written, change, statement.name.span)
     check_runnable(definition)
     check_table(definition)
+    for name, _ in change.added:
+        table = _with_stored_name(table, name)
     changes = _redefined(snapshot, inspector, table, source, definition, renews_source=True)
     plan = _plan(statement, snapshot, table, "ADD COLUMN", changes, "")
     rows = schema_rows(table.name, change)
@@ -271,12 +273,18 @@ def _told(stored: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple((name, called) for name, called in stored.items() if name != called)
 
 
-def _free_name(table: TableRecord, name: str) -> str:
-    """The name of a new column in the files: its own name, unless an existing or former column already uses that
-    name in the files."""
+def _gone(table: TableRecord) -> frozenset[str]:
+    """The names, in lower case, of the dropped columns and of their fields. The log still contains their values."""
+    return frozenset(name.lower() for name in (*table.dropped_columns, *table.dropped_fields))
+
+
+def _with_stored_name(table: TableRecord, name: str) -> TableRecord:
+    """The table with the name of a new column in the files: the column's own name, unless an existing or former column
+    already uses that name in the files."""
     taken = {called.lower() for _, called in stored_columns(table)} | {gone.lower() for gone in table.dropped_columns}
     names = (name if number == 1 else f"{name}_{number}" for number in count(1))
-    return next(free for free in names if free.lower() not in taken)
+    free = next(free for free in names if free.lower() not in taken)
+    return table if free == name else replace(table, stored_names=(*table.stored_names, (name, free)))
 
 
 def _require_unused(

@@ -7,7 +7,6 @@ therefore read with more digits, and each value is compared with the schema's pr
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
 from rw_sql.connectors.schemas import avro
+from rw_sql.connectors.schemas.logical_types import decimal_of, logical_of, most_digits
 from rw_sql.connectors.support.years import in_years
 
 if TYPE_CHECKING:
@@ -84,13 +84,15 @@ class FitCheck:
         found = _of_64_bits(schema)
         if found is not None:
             return lambda value: value.isNull() | value.try_cast(_kind(found)).isNotNull()
-        kind = _TIMES.get(avro.logical_of(schema) or "")
+        kind = _TIMES.get(logical_of(schema) or "")
         return None if kind is None else lambda value: value.isNull() | cast("Column", in_years(value, kind))
 
     def _union(self, branches: Sequence[avro.Schema]) -> Callable[[Column], Column] | None:
         real = [branch for branch in branches if branch != "null"]
         if len(real) == 1:
             return self.of(real[0])
+        if avro.is_widened(real):
+            return None
         return _all([(f"member{at}", self.of(branch)) for at, branch in enumerate(real)])
 
 
@@ -136,17 +138,16 @@ def _or_null(value: Column, fits: Column) -> Column:
 
 def _of_64_bits(schema: avro.Schema) -> tuple[int, int] | None:
     """Precision and scale of a decimal if Spark would drop some of its bytes; None for all other types."""
-    found = avro.decimal_of(schema)
+    found = decimal_of(schema)
     if found is None or found[0] > _LONG_DIGITS or schema.get("size", _WIDEST) <= _LONG_BYTES:
         return None
     return found
 
 
 def _most_digits(schema: Mapping[str, Any]) -> int:
-    """The greatest precision that a decimal of the type ``schema`` can have. Avro ignores a declared precision that is
-    greater than what the size of a fixed type can hold."""
+    """The greatest precision that a decimal of the type ``schema`` can have."""
     size = schema.get("size")
-    return _WIDEST if size is None else min(_WIDEST, int(math.log10(2) * (8 * size - 1)))
+    return _WIDEST if size is None else min(_WIDEST, most_digits(size))
 
 
 def _kind(decimal: tuple[int, int]) -> str:

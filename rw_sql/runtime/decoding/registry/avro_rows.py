@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 
 from rw_sql.connectors.schemas import avro
+from rw_sql.connectors.schemas.logical_types import logical_of
 from rw_sql.runtime.decoding.json_text import NO_VALUE, once
 from rw_sql.runtime.decoding.registry.avro_decimals import FitCheck, narrow_decimal, wide_decimal
 from rw_sql.runtime.decoding.registry.connect_values import time_text
@@ -170,7 +171,7 @@ class AvroReader:
                 return _of_items(self._conversion(schema["items"], named))
             case "map":
                 return _of_values(self._conversion(schema["values"], named), is_json=self.map_mode == "jsonb")
-        logical = avro.logical_of(schema)
+        logical = logical_of(schema)
         if logical in ("time-millis", "time-micros"):
             return lambda value: time_text(value, 1_000 if logical == "time-millis" else 1_000_000)
         return narrow_decimal(schema)
@@ -228,7 +229,7 @@ def _plain(part: avro.Schema) -> avro.Schema:
     if not isinstance(part, dict):
         return part
     made = wide_decimal(part)
-    if avro.logical_of(part) in ("time-millis", "time-micros", "uuid"):
+    if logical_of(part) in ("time-millis", "time-micros", "uuid"):
         del made["logicalType"]
     if part["type"] == "record":
         made["fields"] = [{**each, "type": _plain(each["type"])} for each in part["fields"]]

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 
 from rw_sql.connectors.schemas import avro, connect_types
+from rw_sql.connectors.schemas.logical_types import decimal_of, logical_of
 from rw_sql.runtime.decoding.change_formats import moments, numbers
 from rw_sql.runtime.decoding.change_formats.values import misfit, precision_of
-from rw_sql.syntax import spark_type
+from rw_sql.syntax import canonical_type, spark_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -91,7 +92,7 @@ class RowConversion:
         raw = placeholder.text.encode()
         if kind == "string":
             found: Column = plain.isin(*placeholder.plain, placeholder.map)
-        elif kind == "bytes" and avro.decimal_of(schema) is None:
+        elif kind == "bytes" and decimal_of(schema) is None:
             found = plain == f.lit(raw)
         elif kind == "array":
             return self._is_array_placeholder(plain, schema["items"], placeholder)
@@ -109,9 +110,9 @@ class RowConversion:
         if kind == "string":
             known = (*placeholder.plain, placeholder.uuid)
             found = (f.size(plain) == 1) & first.isin(*known)
-        elif kind == "bytes" and avro.decimal_of(items) is None:
+        elif kind == "bytes" and decimal_of(items) is None:
             found = (f.size(plain) == 1) & (first == f.lit(placeholder.text.encode()))
-        elif kind in ("int", "long") and not avro.logical_of(items):
+        elif kind in ("int", "long") and not logical_of(items):
             numbers_of = [byte - 256 if byte > 127 else byte for byte in placeholder.text.encode()]
             found = plain.cast("array<bigint>") == f.array(*(f.lit(each).cast("bigint") for each in numbers_of))
         else:
@@ -147,13 +148,23 @@ class RowConversion:
         name = connect_types.connect_name(schema)
         if data_type.name == "STRUCT" and isinstance(schema, dict) and schema.get("type") == "record":
             return self._struct(schema, data_type)
-        if name is not None:
-            return _of_name(name, data_type)
+        if name is not None and (convert := _of_name(name, data_type)) is not None:
+            return convert
         if connect_types.is_small(schema) and data_type.name == "SMALLINT":
             return lambda value: value.try_cast("smallint")
-        if connect_types.is_unnamed_text(schema):
-            return _of_text(data_type)
-        return None
+        if connect_types.is_unnamed_text(schema) and (convert := _of_text(data_type)) is not None:
+            return convert
+        return None if self._is_read_as(schema, data_type) else lambda value: value.try_cast(spark_type(data_type))
+
+    def _is_read_as(self, schema: avro.Schema, data_type: DataType) -> bool:
+        """False for single values that Spark reads in another type than the declared type. A definition has such a
+        column only if an older version of rw_sql accepted the type."""
+        kind = avro.plain_type(schema, self.named)
+        if kind is None or data_type.name in (*_NESTED, "JSONB"):
+            return True
+        # Every accepted decimal type fits into NUMERIC without digits.
+        is_any = data_type.name == "NUMERIC" and not data_type.arguments and kind.startswith("NUMERIC")
+        return is_any or kind == canonical_type(data_type)
 
     def _struct(self, schema: avro.Schema, data_type: DataType) -> Callable[[Column], Column] | None:
         types = {each["name"]: each["type"] for each in schema["fields"]}

@@ -52,8 +52,11 @@ def plain_row(row: Column, columns: Sequence[ColumnDefinition], conversion: RowC
     return f.when(row.isNotNull(), f.struct(*values))
 
 
-def upsert_rows(records: StepsT, statement: CreateSource, key: AvroReader | None) -> StepsT:
-    """UPSERT: adds ``_rw_op`` and ``_rw_fault``.
+def upsert_rows(
+    records: StepsT, statement: CreateSource, key: AvroReader | None, *, is_empty_value: bool = False
+) -> StepsT:
+    """UPSERT: adds ``_rw_op`` and ``_rw_fault``. If ``is_empty_value`` is set, a value of no bytes is a row, and not a
+    tombstone.
 
     Before the call, ``_rw_row`` contains the decoded value. After the call, it contains the row of the change.
 
@@ -61,16 +64,17 @@ def upsert_rows(records: StepsT, statement: CreateSource, key: AvroReader | None
     """
     kind = row_type(statement.columns)
     nothing = f.lit(None).cast(kind)
+    has_no_value = f.col("value").isNull() if is_empty_value else _has_no_value()
     fault = f.when(f.col("key").isNull(), f.lit(NO_KEY))
-    row = f.when(_has_no_value(), nothing).otherwise(f.col(ROW))
+    row = f.when(has_no_value, nothing).otherwise(f.col(ROW))
     if key is not None:
         names = primary_key(statement)
         fault = fault.when(f.col(key.fault).isNotNull(), f.concat(f.lit("the key: "), f.col(key.fault)))
-        keyed = _with_keys(f.when(~_has_no_value(), f.col(ROW)), f.col(key.row), statement.columns, names)
-        row = f.when(~_has_no_value() & f.col(ROW).isNull(), nothing).otherwise(keyed)
-    fault = fault.when(~_has_no_value(), f.col(FAULT))
+        keyed = _with_keys(f.when(~has_no_value, f.col(ROW)), f.col(key.row), statement.columns, names)
+        row = f.when(~has_no_value & f.col(ROW).isNull(), nothing).otherwise(keyed)
+    fault = fault.when(~has_no_value, f.col(FAULT))
     records = records.withColumn(FAULT, once(fault)).withColumn(ROW, once(row))
-    op = f.when(_has_no_value(), f.lit(DELETE)).otherwise(f.lit(UPSERT))
+    op = f.when(has_no_value, f.lit(DELETE)).otherwise(f.lit(UPSERT))
     if key is not None:
         missing = _missing_key(f.col(ROW), primary_key(statement))
         records = records.withColumn(FAULT, f.coalesce(FAULT, missing))

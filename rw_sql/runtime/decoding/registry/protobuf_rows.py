@@ -131,4 +131,7 @@ def message_rows(records: DataFrame, statement: CreateSource) -> DataFrame:
     """Adds the columns that a change format needs to decoded records."""
     if not has_changes(statement):
         return records
-    return upsert_rows(DeferredColumns(tuple(records.columns)), statement, None).of(records)
+    # Without a frame, a message whose fields all have their default values consists of no bytes.
+    is_empty_value = LOCATION in encode_options(statement)
+    deferred = DeferredColumns(tuple(records.columns))
+    return upsert_rows(deferred, statement, None, is_empty_value=is_empty_value).of(records)

@@ -45,13 +45,15 @@ if TYPE_CHECKING:
 class SchemaRecords:
     """Reads the records of one source.
 
-    ``value`` decodes the records' values. ``key`` decodes the records' keys, if the keys are Avro too.
+    ``value`` decodes the records' values. ``key`` decodes the records' keys, if the keys are Avro too. ``subjects`` and
+    ``key_subjects`` are the subjects of their schemas.
     """
 
     statement: CreateSource
     value: AvroReader
     key: AvroReader | None
     subjects: tuple[str, ...]
+    key_subjects: tuple[str, ...]
     _recipes: dict[tuple[tuple[str, ...], tuple[WriterIdentity, ...], tuple[WriterIdentity, ...]], DeferredColumns]
 
     @staticmethod
@@ -65,22 +67,31 @@ class SchemaRecords:
         mode = given.get(MAP_MODE, "map").strip().lower()
         schema = json.loads(stored)
         is_envelope = statement.format.format == "DEBEZIUM"
-        names = ("op", "before", "after") if is_envelope else [column.name for column in statement.columns]
-        reader = avro.narrowed(schema, names)
-        key = None
         stored_key = stored_schema(statement, of_key=True)
+        # A field that becomes no column is not read, because no value in it may make a record an error. With UPSERT,
+        # the columns of the primary key come from the record's key.
+        of_key_alone = primary_key(statement) if stored_key is not None and not is_envelope else ()
+        names = [column.name for column in statement.columns if column.name not in of_key_alone]
+        reader = avro.narrowed_envelope(schema, names) if is_envelope else avro.narrowed(schema, names)
+        key = None
         if stored_key is not None:
             of_key = json.loads(stored_key)
             is_record = isinstance(of_key, dict) and of_key.get("type") == "record"
             single = None if is_record else primary_key(statement)[0]
+            if is_record:
+                of_key = avro.narrowed(of_key, primary_key(statement))
             key = AvroReader(Writers.of(options, of_key), "key", "_rw_key", mode, single)
         value = AvroReader(Writers.of(options, reader), "value", "_rw_value", mode)
-        return SchemaRecords(statement, value, key, subjects_of(statement, options), {})
+        subjects, of_keys = (subjects_of(statement, options, is_key=is_key) for is_key in (False, True))
+        return SchemaRecords(statement, value, key, subjects, of_keys, {})
 
     def add_versions(self) -> None:
         """Loads all versions of the topics' subjects. Raises StalledError if the registry does not respond."""
         for subject in self.subjects:
             self.value.writers.add_versions(subject)
+        if self.key is not None:
+            for subject in self.key_subjects:
+                self.key.writers.add_versions(subject)
 
     @property
     def packages(self) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from rw_sql.connectors.formats import STRATEGY
 from rw_sql.connectors.schemas import avro, connect_types
 from rw_sql.connectors.schemas.client import RegistryClient, RegistryError
-from rw_sql.connectors.schemas.options import TOPIC_NAME, client_options, subject_of
+from rw_sql.connectors.schemas.logical_types import decimal_of, logical_of
+from rw_sql.connectors.schemas.options import client_options, subject_of
 from rw_sql.errors import SqlError
 from rw_sql.model.definitions import encode_options
 from rw_sql.runtime.support.failures import StalledError
@@ -43,19 +43,6 @@ _MOST_LOOKS = 10_000
 
 _first_looks: dict[tuple[str, int], float] = {}
 """The time when this process first looked up an id that its registry lacks, by the registry's addresses and the id."""
-
-_LOGICAL: Mapping[str, tuple[str, ...]] = {
-    "decimal": ("bytes", "fixed"),
-    "big-decimal": ("bytes",),
-    "uuid": ("string", "fixed"),
-    "duration": ("fixed",),
-    "date": ("int",),
-    "time-millis": ("int",),
-    **dict.fromkeys(("time-micros", "timestamp-millis", "timestamp-micros", "timestamp-nanos"), ("long",)),
-    **dict.fromkeys((f"local-timestamp-{unit}" for unit in ("millis", "micros", "nanos")), ("long",)),
-}
-"""Avro's logical types, each with the types that can have this logical type. Avro ignores a logical type on any other
-type."""
 
 _NOT_KNOWN = r"(?:the key: )?schema ([0-9]+) is not in the registry"
 
@@ -180,12 +167,10 @@ class Writers:
         return Writer(head=head, text=json.dumps(schema), reading=json.dumps(reading), refusal=refusal)
 
 
-def subjects_of(statement: CreateSource, options: Mapping[str, str]) -> tuple[str, ...]:
-    """The subjects of a source's values."""
-    given = encode_options(statement)
-    if given.get(STRATEGY, TOPIC_NAME).strip().lower() != TOPIC_NAME:
-        return (subject_of(given, ""),)
-    return tuple(subject_of(given, topic.strip()) for topic in options.get("topic", "").split(",") if topic.strip())
+def subjects_of(statement: CreateSource, options: Mapping[str, str], *, is_key: bool = False) -> tuple[str, ...]:
+    """The distinct subjects of a source's values or, with ``is_key``, of its keys."""
+    topics = [topic.strip() for topic in options.get("topic", "").split(",") if topic.strip()]
+    return tuple(dict.fromkeys(subject_of(encode_options(statement), topic, is_key=is_key) for topic in topics))
 
 
 def heads_in(records: pa.Table, columns: Sequence[str]) -> frozenset[bytes]:
@@ -325,12 +310,12 @@ class Alignment:
             # Avro would read the number, and the column would contain a wrong time.
             self.refusal = f"{path} is {_told(writer)}, which does not fit {_told(reader)}"
             return reader
-        one, other = _logical_of(reader), _logical_of(writer)
+        one, other = logical_of(reader), logical_of(writer)
         if one is None or other is None or reader == writer:
             return reader
         if one == other:
             return self._decimal(reader, writer, path) if one == "decimal" else reader
-        kinds = [(connect_types.count_of({"logicalType": each}) or (each, 0))[0] for each in (one, other)]
+        kinds = [(connect_types.TIMES_OF_LOGICAL.get(each) or (each, 0))[0] for each in (one, other)]
         if kinds[0] != kinds[1]:
             self.refusal = f"{path} is {other}, which does not fit {one}"
             return reader
@@ -339,19 +324,13 @@ class Alignment:
         return {**reader, "logicalType": f"{one.rpartition('-')[0]}-{other.rpartition('-')[2]}"}
 
     def _decimal(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
-        (precision, scale), (had, had_scale) = avro.decimal_of(reader) or (0, 0), avro.decimal_of(writer) or (0, 0)
+        (precision, scale), (had, had_scale) = decimal_of(reader) or (0, 0), decimal_of(writer) or (0, 0)
         if scale == had_scale:
             return reader
         if had_scale > scale or had - had_scale > precision - scale:
             self.refusal = f"{path} is decimal({had}, {had_scale}), which does not fit decimal({precision}, {scale})"
             return reader
         return {**reader, "precision": had, "scale": had_scale}
-
-
-def _logical_of(schema: avro.Schema) -> str | None:
-    """The logical type; None if Avro ignores it."""
-    found = avro.logical_of(schema)
-    return found if _base(schema) in _LOGICAL.get(found or "", ()) else None
 
 
 def _told(schema: avro.Schema) -> str:

@@ -1,0 +1,54 @@
+"""The logical types of Avro schemas. Avro ignores a logical type that it does not know, that is on a type which cannot
+have it, or whose attributes are not valid; the value then has the plain type."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TYPES: Mapping[str, tuple[str, ...]] = {
+    "decimal": ("bytes", "fixed"),
+    "big-decimal": ("bytes",),
+    "uuid": ("string", "fixed"),
+    "duration": ("fixed",),
+    "date": ("int",),
+    "time-millis": ("int",),
+    **dict.fromkeys(("time-micros", "timestamp-millis", "timestamp-micros", "timestamp-nanos"), ("long",)),
+    **dict.fromkeys((f"local-timestamp-{unit}" for unit in ("millis", "micros", "nanos")), ("long",)),
+}
+"""Avro's logical types, each with the types that can have this logical type."""
+
+_SIZES: Mapping[str, int] = {"uuid": 16, "duration": 12}
+"""The sizes in bytes that a fixed type must have for these logical types."""
+
+
+def logical_of(schema: Any) -> str | None:
+    """The logical type of a type; None if there is none, or if Avro ignores it."""
+    if not isinstance(schema, dict):
+        return None
+    name, kind = schema.get("logicalType"), schema.get("type")
+    if not isinstance(name, str) or kind not in _TYPES.get(name, ()):
+        return None
+    if name == "decimal":
+        return name if _is_decimal(schema) else None
+    return name if kind != "fixed" or schema.get("size") == _SIZES[name] else None
+
+
+def decimal_of(schema: Any) -> tuple[int, int] | None:
+    """Precision and scale of a decimal; None for another type."""
+    return (schema["precision"], schema.get("scale", 0)) if logical_of(schema) == "decimal" else None
+
+
+def most_digits(size: int) -> int:
+    """The greatest precision that a decimal of ``size`` bytes can have."""
+    return int(math.log10(2) * (8 * size - 1))
+
+
+def _is_decimal(schema: Mapping[str, Any]) -> bool:
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision == 0:
+        return False
+    return schema["type"] == "bytes" or precision <= most_digits(schema.get("size", 0))
