@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from threading import RLock
 from typing import TYPE_CHECKING
 
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
     from rw_sql.metastore.commit_log import Looks
     from rw_sql.metastore.failed_writes import FailedWrites
 
-RUNS_KEPT = 500
-"""The metastore keeps at least this number of each job's last runs."""
+RUNS_KEPT = 20
+"""The metastore keeps at least this number of each job's last runs. A job that rests has a new run for each batch, so
+there are as many runs after a few hours as there ever will be."""
 
 _THE_LEASE = "jobs"
 
@@ -61,11 +63,12 @@ def _unreleased(rows: list[_Row]) -> list[_Row]:
     return [row for row in rows if not row["is_released"]]
 
 
-def _newest_runs(rows: list[_Row]) -> list[_Row]:
-    newest: dict[str, int] = {}
-    for row in rows:
-        newest[row["job"]] = max(row["run"], newest.get(row["job"], 0))
-    return [row for row in rows if row["run"] > newest[row["job"]] - RUNS_KEPT]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusMark:
+    """Stands for the statuses that :meth:`JobStore.statuses_after` has returned; by default none."""
+
+    rows: Mapping[_Key, _Row] | None = None
+    seq: int = -1
 
 
 class JobStore:
@@ -77,7 +80,11 @@ class JobStore:
         self._looks = looks
         self._lock = RLock()
         self._tables: dict[str, KeyedTable] = {}
-        self._runs: tuple[Mapping[_Key, _Row], dict[str, dict[int, Run]]] | None = None
+        # The last run of each job, as of the write with the number in ``_runs_at``. Rows of runs never change.
+        self._last_runs: dict[str, Run] = {}
+        self._runs_at = -1
+        # Jobs of dropped objects, whose runs the next fold of the table removes.
+        self._gone_jobs: frozenset[str] = frozenset()
         # The rows of noted positions are grouped by fragment, so that each of a thousand sources reads only its own
         # rows.
         self._noted: tuple[Mapping[_Key, _Row], dict[str, list[_Row]]] | None = None
@@ -142,16 +149,11 @@ class JobStore:
         at = time.time_ns() // 1_000_000
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
-            by_job = self._by_job(present)
+            last = self._last_of(present)
+            numbers = {job: last[job].run + 1 if job in last else 1 for job in jobs}
             return [
-                {
-                    "job": job,
-                    "run": max(by_job.get(job, {0: None})) + 1,
-                    "epoch": epoch,
-                    "owner": owner,
-                    "started_ms": at,
-                }
-                for job in dict.fromkeys(jobs)
+                {"job": job, "run": run, "epoch": epoch, "owner": owner, "started_ms": at}
+                for job, run in numbers.items()
             ]
 
         claimed = {row["job"]: msgspec.convert(row, Run) for row in self._run_table().write(choose)}
@@ -159,13 +161,21 @@ class JobStore:
 
     def runs(self, job: str) -> tuple[Run, ...]:
         """The job's last runs, oldest first: at least :data:`RUNS_KEPT`, or all if there are fewer."""
-        of_job = self._by_job(self._run_table().rows()).get(job, {})
-        return tuple(of_job[run] for run in sorted(of_job))
+        rows = self._run_table().rows()
+        found = (msgspec.convert(row, Run) for (of_job, _), row in rows.items() if of_job == job)
+        return tuple(sorted(found, key=lambda run: run.run))
 
     def last_runs(self) -> Mapping[str, Run]:
         """The last run of each job."""
-        by_job = self._by_job(self._run_table().rows())
-        return {job: runs[max(runs)] for job, runs in by_job.items()}
+        return dict(self._last_of(self._run_table().rows()))
+
+    def drop_runs(self, jobs: Iterable[str]) -> None:
+        """Lets the next upkeep of the table remove the runs of jobs whose objects were dropped.
+
+        An id is never used again, so no such job ever starts again. In this process, the numbers of its runs continue.
+        """
+        with self._lock:
+            self._gone_jobs |= frozenset(jobs)
 
     def write_job_status(self, statuses: Sequence[JobStatus]) -> None:
         """Stores the statuses, each in place of the earlier status of its job."""
@@ -179,8 +189,18 @@ class JobStore:
             rows = self._statuses().rows().values()
         return {row["job"]: msgspec.convert(row, JobStatus) for row in rows if not row["is_dropped"]}
 
+    def statuses_after(self, mark: StatusMark) -> tuple[StatusMark, Mapping[str, JobStatus | None]]:
+        """The statuses that any process has stored after ``mark``, None for a deleted status; and the mark for the next
+        call. If nothing was stored, this takes no time, however many jobs there are."""
+        rows = self._statuses().rows()
+        if rows is mark.rows:
+            return mark, {}
+        newer = [row for row in rows.values() if row["seq"] > mark.seq]
+        found = {row["job"]: None if row["is_dropped"] else msgspec.convert(row, JobStatus) for row in newer}
+        return StatusMark(rows=rows, seq=max((row["seq"] for row in newer), default=mark.seq)), found
+
     def drop_jobs(self, jobs: Iterable[str]) -> None:
-        """Deletes the statuses of jobs. The jobs' runs stay, because run numbers are never reused."""
+        """Deletes the statuses of jobs."""
         wanted = tuple(jobs)
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
@@ -327,14 +347,25 @@ class JobStore:
         """The operation numbers of the REWINDs that have been carried out."""
         return frozenset(row["epoch"] for row in self._rewinds().rows().values())
 
-    def _by_job(self, rows: Mapping[_Key, _Row]) -> dict[str, dict[int, Run]]:
-        cached = self._runs
-        if cached is None or cached[0] is not rows:
-            by_job: dict[str, dict[int, Run]] = {}
-            for (job, run), row in rows.items():
-                by_job.setdefault(job, {})[run] = msgspec.convert(row, Run)
-            cached = self._runs = (rows, by_job)
-        return cached[1]
+    def _last_of(self, rows: Mapping[_Key, _Row]) -> Mapping[str, Run]:
+        """The last run of each job. ``rows`` are the current rows of the runs, later writes last. Only rows that are
+        new since the last call are read. Another call may change the returned mapping."""
+        with self._lock:
+            new = [*takewhile(lambda row: row["seq"] > self._runs_at, reversed([*rows.values()]))]
+            for row in reversed(new):
+                last = self._last_runs.get(row["job"])
+                if last is None or last.run < row["run"]:
+                    self._last_runs[row["job"]] = msgspec.convert(row, Run)
+            self._runs_at = new[0]["seq"] if new else self._runs_at
+            return self._last_runs
+
+    def _kept_runs(self, rows: list[_Row]) -> list[_Row]:
+        newest: dict[str, int] = {}
+        for row in rows:
+            newest[row["job"]] = max(row["run"], newest.get(row["job"], 0))
+        with self._lock:
+            gone = self._gone_jobs = self._gone_jobs & newest.keys()
+        return [row for row in rows if row["job"] not in gone and row["run"] > newest[row["job"]] - RUNS_KEPT]
 
     def _open(
         self, name: str, keys: Sequence[str], trim: Callable[[list[_Row]], list[_Row]], *, is_small: bool = False
@@ -358,7 +389,7 @@ class JobStore:
         return self._open("runtime_lease", ("lease",), _all, is_small=True)
 
     def _run_table(self) -> KeyedTable:
-        return self._open("runtime_runs", ("job", "run"), _newest_runs)
+        return self._open("runtime_runs", ("job", "run"), self._kept_runs)
 
     def _statuses(self) -> KeyedTable:
         return self._open("runtime_job_status", ("job",), _present)

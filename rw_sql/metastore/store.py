@@ -38,7 +38,7 @@ from rw_sql.metastore.table import CommitConflict, StoredTable, join
 from rw_sql.object_stores import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from rw_sql.metastore.records import Operation
     from rw_sql.metastore.snapshot import Effect, Projection
@@ -292,11 +292,10 @@ class Metastore:
         object_name: str | None = None,
         limit: int | None = None,
         since: int | None = None,
+        kinds: Collection[str] | None = None,
     ) -> tuple[OperationRecord, ...]:
         """Operations with their outcomes, latest first. With ``object_name``, only the operations that affect this
-        object.
-
-        ``since`` is the first epoch to return.
+        object; with ``kinds``, only the operations of these kinds. ``since`` is the first epoch to return.
         """
 
         def wanted(light: pa.Table) -> Any:
@@ -306,7 +305,7 @@ class Metastore:
             if object_name is not None:
                 names = light["objects"].to_pylist()
                 mask = pc.and_(mask, pa.array([object_name in (of_row or ()) for of_row in names], pa.bool_()))
-            return mask
+            return mask if kinds is None else pc.and_(mask, pc.is_in(light["kind"], pa.array([*kinds], pa.string())))
 
         return self._operation_records(wanted, limit, since)
 
@@ -318,7 +317,7 @@ class Metastore:
             table = self._operations
             table.refresh()
             above = None if since is None else ("epoch", since - 1)
-            columns = ["epoch", "entry", "at_ms", "is_unsafe", "objects", "outcome", "duration_ms"]
+            columns = ["epoch", "entry", "kind", "at_ms", "is_unsafe", "objects", "outcome", "duration_ms"]
             light = table.read(columns, above=above)
             if since is not None:
                 light = light.filter(pc.greater_equal(light["epoch"], since))
@@ -327,8 +326,8 @@ class Metastore:
             epochs = chosen["epoch"].to_pylist()[:limit]
             if not epochs:
                 return ()
-            rows = table.read(above=("epoch", epochs[-1] - 1))
-        rows = rows.filter(pc.and_(pc.equal(rows["entry"], "operation"), pc.is_in(rows["epoch"], pa.array(epochs))))
+            rows = table.read(above=("epoch", epochs[-1] - 1), among=("epoch", epochs))
+        rows = rows.filter(pc.equal(rows["entry"], "operation"))
         outcomes = light.filter(pc.and_(pc.invert(is_operation), pc.is_in(light["epoch"], pa.array(epochs))))
         newest = {row["epoch"]: row for row in outcomes.sort_by("at_ms").to_pylist()}
         records = [operation_record(row, newest.get(row["epoch"])) for row in rows.to_pylist()]

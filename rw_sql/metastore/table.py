@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import fsspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import (
     CommitProperties,
@@ -28,7 +29,7 @@ from rw_sql.metastore.failed_writes import FailedWrites
 from rw_sql.object_stores import StoreFiles, delta_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from deltalake import Schema
 
@@ -40,6 +41,7 @@ _FULL_VACUUM_EVERY = 40 * UPKEEP_EVERY
 _ORPHAN_HOURS = 24
 _MOST_TRIES = 200
 _READS_AT_ONCE = 16
+_BATCH_ROWS = 1000
 # Upkeep writes checkpoints and cleans the log. delta-rs's hooks would do this in the middle of a commit.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _WRITER = WriterProperties(compression="ZSTD", compression_level=1)
@@ -262,10 +264,18 @@ class StoredTable:
                 return NewRows(rows=rows, is_whole=is_whole, version=self._read_version)
         raise OSError(f"the files of {self.uri} no longer exist")
 
-    def read(self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None) -> pa.Table:
+    def read(
+        self,
+        columns: list[str] | None = None,
+        *,
+        above: tuple[str, int] | None = None,
+        among: tuple[str, Collection[int]] | None = None,
+    ) -> pa.Table:
         """The rows at the handle's version.
 
-        ``above`` (column, value) skips files that contain no larger value according to their statistics.
+        ``above`` (column, value) skips files that contain no larger value according to their statistics. With ``among``
+        (column, values), the result has only the rows with one of these values, and the other rows are not in memory at
+        the same time.
         """
         with self.lock:
             for _ in range(_MOST_TRIES):
@@ -273,7 +283,7 @@ class StoredTable:
                 if above is not None:
                     files &= self._files_above(*above)
                 try:
-                    return self._read_files(files, columns)
+                    return self._read_files(files, columns, among)
                 except FileNotFoundError:
                     self._reopen()
         raise OSError(f"the files of {self.uri} no longer exist")
@@ -384,7 +394,9 @@ class StoredTable:
         most = actions.column(newest).to_pylist() if newest in actions.column_names else [None] * len(paths)
         return {path for path, most_in in zip(paths, most, strict=True) if most_in is None or most_in > value}
 
-    def _read_files(self, files: set[str], columns: list[str] | None) -> pa.Table:
+    def _read_files(
+        self, files: set[str], columns: list[str] | None, among: tuple[str, Collection[int]] | None = None
+    ) -> pa.Table:
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
         if not files:
             return schema.empty_table()
@@ -393,8 +405,8 @@ class StoredTable:
         def read(name: str) -> pa.Table:
             # Each file is opened as a ParquetFile, because read_table builds a dataset, which is three times slower for
             # a single row and requires every file to have every column.
-            found = pq.ParquetFile(self._opened(name)).read(columns=columns)
-            return _conformed(found, schema)
+            file = pq.ParquetFile(self._opened(name))
+            return _conformed(file.read(columns=columns) if among is None else _rows_among(file, *among), schema)
 
         if self.is_local or len(names) == 1:
             return pa.concat_tables([read(name) for name in names])
@@ -416,6 +428,15 @@ class StoredTable:
         if self._store is None:
             self._store = StoreFiles(fsspec.core.url_to_fs(self.uri, use_listings_cache=False)[0])
         return self._store.cat_file(name)
+
+
+def _rows_among(file: pq.ParquetFile, column: str, values: Collection[int]) -> pa.Table:
+    """The rows of a file with one of these values in a column. A file without such rows is not read further."""
+    wanted = pa.array(values, pa.int64())
+    if not pc.any(pc.is_in(file.read(columns=[column])[column], wanted)).as_py():
+        return file.schema_arrow.empty_table()
+    batches = file.iter_batches(batch_size=_BATCH_ROWS)
+    return pa.Table.from_batches([b.filter(pc.is_in(b.column(column), wanted)) for b in batches], file.schema_arrow)
 
 
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:

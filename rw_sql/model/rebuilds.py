@@ -31,7 +31,8 @@ def kept_generation(view: MaterializedViewRecord) -> int:
 
 def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[OperationRecord]) -> int | None:
     """The time at which the view's current table replaced the table of an earlier generation, in milliseconds since
-    1970; None if the log contains no such operation. ``newest_first`` are the operations, latest first."""
+    1970; None if ``newest_first`` contains no such operation. ``newest_first`` are the swaps of rebuilt views and the
+    undos, latest first."""
     for record in newest_first:
         before = before_from_json(record.before).objects.get(view.id)
         if not isinstance(before, MaterializedViewRecord) or before.generation == view.generation:

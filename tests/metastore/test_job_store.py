@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from rw_sql.assets import list_assets, read_asset
@@ -13,7 +14,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import Catalog, parse_catalog
 from rw_sql.metastore.facts import ASKED, TAKEN, JobStatus, NotedPosition, Request
 from rw_sql.metastore.job_store import JobStore
-from rw_sql.metastore.table import CommitConflict, StoredTable
+from rw_sql.metastore.table import UPKEEP_EVERY, CommitConflict, StoredTable
 from tests.metastore.metastore_model import Make
 
 if TYPE_CHECKING:
@@ -169,3 +170,44 @@ def test_only_the_newest_runs_of_a_job_are_kept(metastore: Metastore, monkeypatc
     assert runs[-5:] == [56, 57, 58, 59, 60]
     assert runs == sorted(runs)
     assert len(runs) < 20
+
+
+def test_a_claim_reads_only_the_runs_that_are_new(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job at rest claims a run for each wake, beside thousands of runs of other jobs."""
+    jobs = metastore.jobs
+    runs = [
+        {"job": f"mv-{job}", "run": run, "epoch": 1, "owner": "me", "started_ms": run}
+        for run in range(1, 21)
+        for job in range(100)
+    ]
+    jobs._run_table().write(lambda _: runs)
+    assert jobs.claim_run("mv-1", 2, "me").run == 21
+    read: list[object] = []
+    convert = msgspec.convert
+
+    def counted(value: object, of: type) -> object:
+        read.append(value)
+        return convert(value, of)
+
+    monkeypatch.setattr(msgspec, "convert", counted)
+    assert jobs.claim_run("mv-1", 2, "me").run == 22
+    assert jobs.claim_run("mv-new", 2, "me").run == 1
+    assert len(read) <= 4
+    assert jobs.last_runs()["mv-1"].run == 22
+    assert [run.run for run in jobs.runs("mv-2")] == list(range(1, 21))
+
+
+def test_runs_of_dropped_objects_go_and_their_numbers_do_not_come_again(
+    metastore: Metastore, other: Metastore, warehouse: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rw_sql.metastore.job_store._WORTH_FOLDING", 0)
+    monkeypatch.setattr("rw_sql.metastore.job_store.RUNS_KEPT", 5)
+    metastore.jobs.claim_runs(["mv-1", "mv-2"], 1, "me")
+    assert other.jobs.last_runs().keys() == {"mv-1", "mv-2"}
+    metastore.jobs.drop_runs(["mv-1"])
+    for _ in range(UPKEEP_EVERY):
+        metastore.jobs.claim_run("mv-2", 1, "me")
+    assert metastore.jobs.runs("mv-1") == other.jobs.runs("mv-1") == ()
+    assert len(metastore.jobs.runs("mv-2")) < 20
+    assert [jobs.claim_run("mv-1", 1, "me").run for jobs in (metastore.jobs, other.jobs)] == [2, 3]
+    assert Metastore.open(warehouse).jobs.last_runs()["mv-2"].run == UPKEEP_EVERY + 1

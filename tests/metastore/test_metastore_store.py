@@ -291,6 +291,8 @@ def test_the_log_of_record_has_user_statement_and_outcome(metastore: Metastore, 
     assert metastore.operations(object_name="mv") == (newest,)
     assert metastore.operations(limit=1) == (newest,)
     assert metastore.operations(object_name="nobody") == ()
+    assert metastore.operations(kinds={"INJECT SOURCE OFFSETS"}) == (newest,)
+    assert metastore.operations(kinds=()) == ()
     assert metastore.operation(1) == oldest
     assert metastore.operation(3) is None
     assert metastore.snapshot().epoch == 2

@@ -229,7 +229,7 @@ def rollback_command(
     from rw_sql.cli.terminal.output import console_for
     from rw_sql.metastore.codec import before_from_json
     from rw_sql.model.object_lookup import object_name, undefined
-    from rw_sql.plan.statements.move.undo import History
+    from rw_sql.plan.statements.move.undo import UNDO, History
     from rw_sql.plan.statements.view.rebuild import SWAP
     from rw_sql.session.sparkless import sparkless
     from rw_sql.syntax.statements import Name
@@ -237,7 +237,8 @@ def rollback_command(
     require_output(output, OUTPUTS)
     console = console_for(sys.stderr if output == "json" else None)
     with sparkless(warehouse, only_reads=True) as context:
-        location, snapshot, records = context.warehouse, context.metastore.snapshot(), context.metastore.operations()
+        location, snapshot = context.warehouse, context.metastore.snapshot()
+        records = context.metastore.operations(kinds=(SWAP, UNDO))
     name = Name.of(view)
     record = snapshot.find("materialized_view", object_name(name))
     if record is None:

@@ -129,6 +129,8 @@ class Backfill:
         if (phase, done) == (self.told_phase, self.told_done):
             return
         self.told_phase, self.told_done, self.told_ms = phase, done, now
+        if self.context.is_replaced():
+            return  # The next owner reports its own progress.
         facts = self.context.metastore.jobs
         known = facts.backfills().get(self.spec.job)
         is_same = known is not None and known.generation == self.spec.generation

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.registry import connector
@@ -57,6 +57,7 @@ class SplitDiscovery:
         self._slots = threading.BoundedSemaphore(_MOST_DISCOVERIES)
         self._problems: dict[int, str] = {}
         self._looked_after: dict[int, tuple[Upstream, tuple[int, ...]]] = {}
+        self._forgotten_at: Snapshot | None = None
 
     def schedule(self, source_id: int) -> None:
         """Makes the next :meth:`look` check a source even if the source's interval is not over."""
@@ -66,6 +67,7 @@ class SplitDiscovery:
         """Starts the checks that are due, in the background. Sources in ``changed``, whose splits may have changed, are
         due at once. Sources in ``running`` are due when their intervals are over."""
         now = time.monotonic()
+        self._forget_dropped()
         changed = tuple(changed)
         self._next_check.update(dict.fromkeys(changed, 0.0))
         for source_id in dict.fromkeys((*changed, *running)):
@@ -79,6 +81,17 @@ class SplitDiscovery:
                 return
             self._next_check[source_id] = now + self._interval(source_id)
             self._checks[source_id] = run_in_background(partial(self._check, source_id), f"discovery-{source_id}")
+
+    def _forget_dropped(self) -> None:
+        """Forgets the sources that the catalog no longer has, once after each change of the catalog."""
+        snapshot = self._context.metastore.snapshot()
+        if snapshot is self._forgotten_at:
+            return
+        self._forgotten_at = snapshot
+        known: tuple[dict[int, Any], ...] = (self._checks, self._next_check, self._problems, self._looked_after)
+        for facts in known:
+            for source_id in [id_ for id_ in list(facts) if snapshot.get(id_) is None]:
+                facts.pop(source_id, None)
 
     def _has_splits(self, source_id: int) -> bool:
         snapshot = self._context.metastore.snapshot()

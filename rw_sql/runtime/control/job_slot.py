@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import JobStatus
+from rw_sql.metastore.job_store import StatusMark
 from rw_sql.model.job_specs import IngestSpec, ViewSpec
 from rw_sql.model.resource_groups import group_of
 from rw_sql.runtime.control.retries import FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, Trouble
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from rw_sql.runtime.spark.work_progress import WorkerThread
 
 _PASSING_SECONDS = 0.3
+_REPLACED_SECONDS = 10.0
+"""The interval in seconds at which the owner of a warehouse in an object store checks whether another process has
+replaced its reports, because each check is a request. On a local path, every pass checks this."""
+
 _LONG_RETRY_SECONDS = 1.0
 """The time in seconds after which the status of a job shows that a retry is in progress. On an idle machine, most
 retries take less."""
@@ -254,13 +259,31 @@ def content_of(status: JobStatus) -> tuple[object, ...]:
 
 
 class StatusReports:
-    """Stores the statuses of jobs. A job's status is stored again whenever it changes."""
+    """Stores the statuses of jobs. A job's status is stored again whenever it changes, and if another process has
+    replaced it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._has_reported = False
+        self._seen = StatusMark()
         self.known: dict[str, JobStatus] = {}
         """The stored status of each job that this process has reported."""
+
+    def forget_replaced(self, slots: Mapping[str, JobSlot]) -> None:
+        """Forgets the reported statuses that another process has replaced, so that :meth:`fresh` returns them again.
+
+        An earlier owner that was suspended may write statuses after this owner. The statuses of jobs that must not run
+        now are left alone, because a REWIND that cannot be carried out writes its reason into them.
+        """
+        with self._context.metastore.looks.at_most_every(_REPLACED_SECONDS):
+            self._seen, stored = self._context.metastore.jobs.statuses_after(self._seen)
+        for job_id, present in stored.items():
+            slot, told = slots.get(job_id), self.known.get(job_id)
+            if slot is None or slot.wanted is None or told is None:
+                continue
+            if present is None or content_of(present) != content_of(told):
+                del self.known[job_id]
+                slot.is_settled = False
 
     def fresh(
         self, moving: Iterable[JobSlot], slots: Mapping[str, JobSlot], why_stopped: Callable[[JobSlot], str | None]
@@ -292,14 +315,16 @@ class StatusReports:
         return found
 
     def write(self, statuses: Sequence[JobStatus], slots: Mapping[str, JobSlot]) -> None:
-        """Stores statuses. If the store does not respond, the next call of :meth:`fresh` returns the same statuses
-        again."""
+        """Stores statuses, unless another process has taken over the jobs. If they are not stored, or the store does
+        not respond, the next call of :meth:`fresh` returns the same statuses again."""
         try:
+            if statuses and self._context.is_replaced():
+                self._unsettle(statuses, slots)
+                return
             if statuses:
                 self._context.metastore.jobs.write_job_status(statuses)
         except BaseException:
-            for slot in filter(None, (slots.get(status.job) for status in statuses)):
-                slot.is_settled = False
+            self._unsettle(statuses, slots)
             raise
         self._has_reported = True
         for status in statuses:
@@ -310,3 +335,8 @@ class StatusReports:
             log_event("job", job=status.job, state=status.state, run=status.run, reason=status.reason)
             if status.state == "STALLED" and (old is None or old.state != "STALLED"):
                 self._context.figures.note_stall(status.job)
+
+    @staticmethod
+    def _unsettle(statuses: Sequence[JobStatus], slots: Mapping[str, JobSlot]) -> None:
+        for slot in filter(None, (slots.get(status.job) for status in statuses)):
+            slot.is_settled = False

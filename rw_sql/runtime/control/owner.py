@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from concurrent.futures import wait
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
@@ -35,6 +37,7 @@ from rw_sql.runtime.jobs.lease import (
 from rw_sql.runtime.jobs.statuses import as_taken_over
 from rw_sql.runtime.jobs.store_watch import HEARTBEAT, LOOP
 from rw_sql.runtime.refresh.job import HELD_BACK
+from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.failure_log import FailureLog
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
@@ -43,6 +46,7 @@ from rw_sql.runtime.views.swap import swap_rebuilt
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from concurrent.futures import Future
 
     from rw_sql.metastore.facts import Lease
     from rw_sql.model.job_specs import JobSpec
@@ -83,6 +87,8 @@ class Owner:
         self._watch = LeaseWatch()
         self._lease_lock = threading.Lock()
         self._reconciler: Reconciler | None = None
+        self._losing: Future[None] | None = None
+        """The stop of the jobs after the lease was lost; None if it never was."""
         self._stopping = threading.Event()
         self._has_given_up = threading.Event()
         self._told_epoch = -1
@@ -162,6 +168,9 @@ class Owner:
         self._heart.join()
 
     def _try_take(self) -> None:
+        """Takes the lease if it is free. Does nothing while jobs are still stopping after the last lease was lost."""
+        if self._losing is not None and not self._losing.done():
+            return
         runtime = self._context.metastore.jobs
         jvm_pid = self._context.sessions.jvm_pid
         is_local = self._context.warehouse.is_local
@@ -409,11 +418,19 @@ class Owner:
             reconciler, self._reconciler, self._lease = self._reconciler, None, None
             self._context.owning.clear()
             self._context.metastore.failed_writes.forget()
+            if reconciler is not None:
+                # The heartbeat's thread must not wait for the jobs, because the next lease needs heartbeats too.
+                self._losing = run_in_background(partial(self._stop_lost, reconciler), "jobs-stop")
         logger.warning("another process took over the jobs of %s", self._context.warehouse.uri)
-        if reconciler is not None:
-            reconciler.stop_all()
         self._context.applied.forget()
         return False
+
+    def _stop_lost(self, reconciler: Reconciler) -> None:
+        """Stops the jobs after the lease was lost."""
+        try:
+            reconciler.stop_all()
+        finally:
+            self._context.applied.forget()
 
     def _beat(self) -> None:
         # Renews the lease until the jobs have stopped, which may take longer than a lease lasts.
@@ -435,6 +452,8 @@ class Owner:
         try:
             if reconciler is not None:
                 reconciler.stop_all()
+            if self._losing is not None:
+                wait([self._losing])
             have_stopped = True
             self._report_stopped(reconciler)
             with self._lease_lock:

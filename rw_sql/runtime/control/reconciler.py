@@ -140,6 +140,7 @@ class Reconciler:
             slot.going_to_rest = slot.wanted
             slot.work = run_in_background(partial(self._rest, slot), slot.job_id)
         self._drop_stopped_readers(now)
+        self._reports.forget_replaced(self._slots)
         # A job at rest with a reported status needs no work, so that even a thousand such jobs cost no time here.
         moving = [slot for slot in self._slots.values() if not slot.is_settled]
         for slot in due_slots(moving, now, MOST_STARTS):
@@ -170,7 +171,8 @@ class Reconciler:
         waiting = {lock for job, locks in quiesced.items() if job in self._slots or job in coming for lock in locks}
         all_locks = dict.fromkeys(lock for locks in quiesced.values() for lock in locks)
         stopped = [lock for lock in all_locks if lock not in waiting and not lock.is_taken]
-        if stopped:
+        # After a takeover, a reader of the next owner may run.
+        if stopped and not self._context.is_replaced():
             self._context.metastore.jobs.acknowledge_locks(stopped)
 
     def _prepare(self, jobs: Collection[str], wanted: Mapping[str, JobSpec]) -> None:

@@ -88,6 +88,15 @@ class Context:
         is_own = lease is not None and lease.owner == self.owner
         return is_own and is_held(lease, is_local=self.warehouse.is_local, now_ms=now_ms())
 
+    def is_replaced(self) -> bool:
+        """True if the stored lease shows that another process has taken over the jobs of this process's group. A
+        process that was suspended may not have noticed this yet.
+
+        In an object store, the lease may be as old as :class:`~rw_sql.metastore.commit_log.Looks` permits.
+        """
+        lease = self.metastore.jobs.lease(self.group)
+        return lease is not None and lease.owner != self.owner and not lease.is_released
+
     def resolve(
         self, options: PlannedOptions, snapshot: Snapshot, candidates: tuple[SecretRecord, ...] = ()
     ) -> dict[str, str]:

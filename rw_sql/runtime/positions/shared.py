@@ -105,13 +105,16 @@ def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: Sour
     """The start epoch of the oldest run that may still commit to a source's log; None before any run.
 
     The oldest such run is the run of the last commit, which fenced all earlier runs, or a run that was claimed after
-    this run. A run that its own process has replaced by another run counts as ended.
+    this run. A run that its own process has replaced by another run counts as ended. The result is 0 if such runs are
+    not kept any more.
     """
     runs = metastore.jobs.runs(ingest_fragment(source.id))
     if not runs:
         return None
     table = warehouse.data(source.id, source.generation)
     fenced = next((commit.run for _, commit in job_commits(warehouse, table)), 0)
+    if runs[0].run > max(fenced, 1):
+        return 0
     newest_of = {run.owner: run for run in runs if run.run >= fenced}
     return min((run.epoch for run in newest_of.values()), default=runs[-1].epoch)
 

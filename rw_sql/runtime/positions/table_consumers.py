@@ -26,7 +26,16 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.model.job_specs import SinkSpec, ViewSpec
 from rw_sql.model.rebuilds import rebuilt_view
-from rw_sql.runtime.delta.delta_log import commit_versions, latest_version, read_actions, table_id
+from rw_sql.model.relations import changes_rows
+from rw_sql.runtime.delta.delta_log import (
+    commit_versions,
+    committed_ms,
+    has_new_data,
+    latest_version,
+    read_actions,
+    table_id,
+    takes_data,
+)
 from rw_sql.runtime.positions.log_size import MILLISECONDS_PER_BUCKET
 from rw_sql.runtime.positions.logged_ranges import read_ranges
 from rw_sql.runtime.positions.progress import newest_planned
@@ -52,8 +61,9 @@ class Reader:
     """One reader of a table. ``needs`` is the first version that the reader still needs; None if it has not begun to
     read.
 
-    ``waits_since_ms`` is the time of the oldest commit that the reader has not read, in milliseconds since 1970; None
-    if it has read all commits. ``group`` is the resource group whose owner runs the reader.
+    ``waits_since_ms`` is the time since which rows have been waiting for the reader, in milliseconds since 1970; None
+    if it has read all rows. Commits without rows, such as fences, do not count. If there are no rows for a reader that
+    has not begun, the time is that of its creation. ``group`` is the resource group whose owner runs the reader.
     """
 
     name: str
@@ -65,20 +75,45 @@ class Reader:
 
 def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: str, table_id: str) -> list[Reader]:
     """The views and sinks that read an object's table."""
-    newest = latest_version(warehouse, table)
+    is_feed = changes_rows(snapshot.get(object_id))
     found = []
     for record, checkpoint, began_ms in _queries_on(warehouse, snapshot, object_id):
         versions = planned_versions_of(warehouse, checkpoint, table_id)
         since = began_ms
         if versions:
-            # If the time of an existing version is unknown, its commit was cleaned up: 0 is older than any limit.
-            since = None if versions[-1] > newest else commit_time_ms(warehouse, table, versions[-1]) or 0
+            since = _first_rows_ms(warehouse, table, versions[-1], is_feed=is_feed)
+        elif began_ms is not None:
+            first_ms = _first_rows_ms(warehouse, table, _start_version(record, object_id), is_feed=is_feed)
+            since = began_ms if first_ms is None else max(began_ms, first_ms)
         needs = needed_version(versions, record, object_id, is_first=newest_planned(warehouse, checkpoint) == 0)
         reader = Reader(
             name=record.name, kind=record.kind, needs=needs, waits_since_ms=since, group=record.resource_group
         )
         found.append(reader)
     return found
+
+
+def _first_rows_ms(warehouse: Warehouse, table: str, first: int, *, is_feed: bool) -> int | None:
+    """The time of the first commit from version ``first`` on that has rows for a reader, in milliseconds since 1970.
+
+    Returns None if no commit has rows. Returns 0, which is older than any limit, if a commit was cleaned up or has no
+    time. A query that has read all rows may still request the versions without rows that follow, because a query
+    completes no batch for these versions.
+    """
+    for version in range(first, latest_version(warehouse, table) + 1):
+        try:
+            actions = read_actions(warehouse, table, version)
+        except FileNotFoundError:
+            return 0
+        if has_new_data(actions) or (is_feed and takes_data(actions)):
+            return committed_ms(actions) or 0
+    return None
+
+
+def _start_version(record: MaterializedViewRecord | SinkRecord, input_id: int) -> int:
+    """The first version of an input that a view or sink reads if it has not begun to read."""
+    starts = record.starts if isinstance(record, SinkRecord) else ()
+    return next((version + 1 for id_, version in starts if id_ == input_id), 0)
 
 
 def needed_version(
@@ -147,16 +182,6 @@ def _offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str
     except FileNotFoundError:  # Spark keeps a limited number of entries.
         return []
     return [json.loads(line) for line in lines if line.startswith("{")]
-
-
-def commit_time_ms(warehouse: Warehouse, table: str, version: int) -> int | None:
-    """The time when a version was committed, in milliseconds since 1970; None if the version does not exist or has no
-    time."""
-    try:
-        actions = read_actions(warehouse, table, version)
-    except FileNotFoundError:
-        return None
-    return next((int(action["commitInfo"]["timestamp"]) for action in actions if "commitInfo" in action), None)
 
 
 def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:

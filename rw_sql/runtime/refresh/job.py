@@ -396,6 +396,8 @@ class RefreshJob:
 
     def _report(self, phase: str, done: int, of_all: int) -> None:
         """Reports the progress of the refresh."""
+        if self.context.is_replaced():
+            return  # The next owner reports its own progress.
         facts = self.context.metastore.jobs
         known = facts.backfills().get(self.spec.job)
         now = now_ms()

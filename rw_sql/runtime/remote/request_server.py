@@ -65,7 +65,8 @@ _TIDY_SECONDS = 60.0
 requests."""
 
 _MOST_SESSIONS = 200
-"""The number of sessions whose state is kept. The session that has been idle longest is discarded first."""
+"""The number of sessions whose state is kept. Sessions without an open block and without a preview to confirm are
+discarded first, and of these the session that has been idle longest."""
 
 _COMMITTED_HINT = "SELECT * FROM rw_catalog.rw_operations ORDER BY epoch DESC LIMIT 5 shows what is committed"
 
@@ -79,6 +80,12 @@ class _Session:
     told: str = ""
     told_at: float = 0.0
     used_at: float = 0.0
+
+    @property
+    def has_state(self) -> bool:
+        """True if a following statement of the session needs what is stored here: an open block, or a statement that
+        its user may still confirm."""
+        return self.state.block is not None or bool(self.state.refused)
 
 
 class RequestServer:
@@ -230,10 +237,14 @@ class RequestServer:
         self._context.metastore.jobs.requests.change(request, replace(request, progress=progress))
 
     def _forget_sessions(self) -> None:
-        if len(self._sessions) > _MOST_SESSIONS:
-            idle = [name for name, session in self._sessions.items() if session.running is None]
-            for name in sorted(idle, key=lambda name: self._sessions[name].used_at)[: len(idle) // 2]:
-                del self._sessions[name]
+        excess = len(self._sessions) - _MOST_SESSIONS
+        if excess <= 0:
+            return
+        idle = [name for name, session in self._sessions.items() if session.running is None]
+        idle.sort(key=lambda name: (self._sessions[name].has_state, self._sessions[name].used_at))
+        plain = sum(1 for name in idle if not self._sessions[name].has_state)
+        for name in idle[: max(excess, min(plain, len(idle) // 2))]:
+            del self._sessions[name]
 
 
 def _lateness(request: Request) -> float:
@@ -322,13 +333,14 @@ def _error_answer(request: Request, error: Exception) -> AnswerBody:
 
 
 def _agree_on_block(state: SessionState, body: StatementBody) -> None:
-    """Raises SqlError BLOCK_ABORTED if the session's block was in the memory of an earlier owner."""
+    """Raises SqlError BLOCK_ABORTED if the session's block was in the memory of an earlier owner, or was discarded."""
     if body.block is None:
         state.block = None
     elif state.block is None:
         raise SqlError(
             BLOCK_ABORTED,
-            "the process that runs the jobs has changed, and the block is lost: none of its statements took effect",
+            "the process that runs the jobs has changed, or has discarded the block because many other sessions were "
+            "used since, and the block is lost: none of its statements took effect",
             hint="BEGIN UNSAFE begins another one",
         )
     elif body.block == "aborted":

@@ -2,6 +2,9 @@
 
 Reads the catalog, the jobs' tables and the folders of the warehouse, without Spark. A stalled job is not a finding,
 because its status already shows the remedy.
+
+Jobs may run and statements may be committed meanwhile. Therefore of two facts, the one that a process stores last is
+read first, and what is found is compared with the catalog as it is after the reading.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
+from rw_sql.metastore.records import INJECT_CHECKPOINT, MaterializedViewRecord, SinkRecord
 from rw_sql.model.job_specs import desired_jobs
 from rw_sql.model.resource_groups import jobs_by_group
+from rw_sql.runtime.control.outcomes import APPLIED, NOT_KNOWN
 from rw_sql.runtime.control.quiesce import is_in_force
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.jobs.groups import least_applied, owned_groups
@@ -25,13 +29,13 @@ from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.write_obstacles import Obstacle, obstacle_of, refusal
 from rw_sql.runtime.upkeep.dropped_objects import sweep
 from rw_sql.syntax import parse
-from rw_sql.syntax.lexing.identifiers import sql_name
+from rw_sql.syntax.lexing.identifiers import literal, sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.facts import Lease, QuiesceLock
+    from rw_sql.metastore.facts import JobStatus, Lease, QuiesceLock
     from rw_sql.metastore.records import ObjectRecord, OperationRecord
     from rw_sql.runtime.jobs.context import Context
 
@@ -51,10 +55,11 @@ _OPERATIONS = 1000
 """The maximum number of unsafe operations, latest first, whose outcomes are checked."""
 
 _OUTCOME_SECONDS = 60.0
-"""The age in seconds after which an unsafe operation without an outcome is a finding, because its process no longer
-records one."""
+"""The age in seconds after which an unsafe operation without an outcome is a finding, because its process has probably
+ended."""
 
-_APPLIED = "applied"
+_REPAIR = "rw-sql doctor --repair"
+_BY_OWNER = "the owner removes it after its next statement"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,30 +93,32 @@ def examine(context: Context) -> tuple[Finding, ...]:
         *_of_groups(context, snapshot),
         *_of_catalog(snapshot),
         *_of_tables(context, snapshot),
-        *_of_jobs(context, snapshot),
-        *_of_locks(context, snapshot),
+        *_of_jobs(context),
+        *_of_locks(context),
         *_of_operations(context),
-        *_of_folders(context, snapshot),
+        *_of_folders(context),
     )
 
 
 def repair(context: Context) -> tuple[Finding, ...]:
-    """Repairs the repairable findings by removing files, and returns the remaining findings.
+    """Repairs the repairable findings, by removing files and recording outcomes, and returns the remaining findings.
 
     Nothing that a job or statement may still use is removed.
 
     Folders are removed only while no process runs the jobs. A process that runs the jobs removes the folders itself
     after its next statement.
     """
-    snapshot, applied = context.metastore.snapshot(), least_applied(context)
-    locks = [lock for lock in context.metastore.jobs.quiesce_locks() if _is_left(snapshot, lock)]
+    applied = least_applied(context)
+    locks = _left_locks(context)
     if locks:
         context.metastore.jobs.release_locks(tuple(locks))
     for operation in _without_outcome(context):
-        if operation.epoch <= applied:
-            context.metastore.record_outcome(operation.epoch, _APPLIED)
+        if operation.kind == INJECT_CHECKPOINT:
+            context.metastore.record_outcome(operation.epoch, NOT_KNOWN)
+        elif operation.epoch <= applied:
+            context.metastore.record_outcome(operation.epoch, APPLIED)
     if not owned_groups(context):
-        sweep(context, snapshot.epoch)
+        sweep(context, context.metastore.snapshot().epoch)
     return examine(context)
 
 
@@ -228,21 +235,21 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
         table = warehouse.data(record.id, record.generation)
         is_sink = isinstance(record, SinkRecord)
         checkpoint = (warehouse.sink_checkpoint if is_sink else warehouse.view_checkpoint)(record.id, record.generation)
+        # A job makes its table, then plans a batch in its checkpoint, and then commits the batch to the table.
+        done = last_batch(warehouse, table, record.generation)
         planned = newest_planned(warehouse, checkpoint)
         again = f"DROP SINK {sql_name(record.name)} and create it again"
         if not is_sink:
             again = f"REBUILD MATERIALIZED VIEW {sql_name(record.name)}"
-        if not warehouse.exists(f"{table}/_delta_log"):
-            if planned >= 0:
+        if planned >= 0 and not warehouse.exists(f"{table}/_delta_log"):
+            if _is_current(context, record):
                 yield Finding(
                     about=CHECKPOINT,
                     subject=_named(record),
                     problem=f"its checkpoint has batch {planned}, but its table {table} no longer exists",
                     remedy=f"restore the table, or {again}",
                 )
-            continue
-        done = last_batch(warehouse, table, record.generation)
-        if done > planned and record.inputs:
+        elif done > planned and record.inputs and _is_current(context, record):
             ends = f"ends at batch {planned}" if planned >= 0 else "is empty"
             yield Finding(
                 about=CHECKPOINT,
@@ -252,21 +259,27 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
             )
 
 
-def _of_jobs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Differences between the jobs that the catalog requires and the jobs that the owner reports."""
+def _is_current(context: Context, record: MaterializedViewRecord | SinkRecord) -> bool:
+    """True if the catalog still has a view or sink with the same generation. The tables and checkpoints of other
+    generations are removed."""
+    present = context.metastore.snapshot().get(record.id)
+    return isinstance(present, MaterializedViewRecord | SinkRecord) and present.generation == record.generation
+
+
+def _of_jobs(context: Context) -> Iterator[Finding]:
+    """Differences between the jobs that the catalog requires and the jobs that the owners report."""
+    before = _owners(context)
     statuses = context.metastore.jobs.job_statuses()
-    gone = sorted(job for job, status in statuses.items() if snapshot.get(status.object_id) is None)
-    if gone:
-        yield Finding(
-            about=JOB,
-            subject=", ".join(gone),
-            problem="a status is still stored, although the object was dropped",
-            remedy="rw-sql doctor --repair",
-            is_repairable=True,
-        )
-    leases, owned = context.metastore.jobs.leases(), owned_groups(context)
-    # Other groups have no owner, or their owner has yet to apply the latest statements.
-    applied = {group for group, lease in leases.items() if group in owned and lease.applied_epoch >= snapshot.epoch}
+    snapshot = context.metastore.snapshot()
+    yield from _of_dropped_jobs(statuses, snapshot, has_owner=bool(before))
+    # Other groups have no owner, or their owner has yet to apply the latest statements. An owner that begins or ends
+    # reports all jobs as stopped.
+    after = _owners(context)
+    applied = {
+        group
+        for group, lease in before.items()
+        if lease.applied_epoch >= snapshot.epoch and group in after and after[group].owner == lease.owner
+    }
     for job, spec in sorted(desired_jobs(snapshot).items()) if applied else ():
         status = statuses.get(job)
         if spec.group in applied and status is not None and status.state == "STOPPED":
@@ -278,35 +291,62 @@ def _of_jobs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
             )
 
 
-def _of_locks(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    left = [lock for lock in context.metastore.jobs.quiesce_locks() if _is_left(snapshot, lock)]
-    for source_id in sorted({lock.source_id for lock in left}):
-        record = snapshot.get(source_id)
+def _owners(context: Context) -> dict[str, Lease]:
+    """The lease of each group that has an owner."""
+    owned = owned_groups(context)
+    return {group: lease for group, lease in context.metastore.jobs.leases().items() if group in owned}
+
+
+def _of_dropped_jobs(statuses: Mapping[str, JobStatus], snapshot: Snapshot, *, has_owner: bool) -> Iterator[Finding]:
+    gone = sorted(job for job, status in statuses.items() if snapshot.get(status.object_id) is None)
+    if gone:
+        yield Finding(
+            about=JOB,
+            subject=", ".join(gone),
+            problem="a status is still stored, although the object was dropped",
+            remedy=_BY_OWNER if has_owner else _REPAIR,
+            is_repairable=not has_owner,
+        )
+
+
+def _of_locks(context: Context) -> Iterator[Finding]:
+    for source_id in sorted({lock.source_id for lock in _left_locks(context)}):
+        record = context.metastore.snapshot().get(source_id)
         yield Finding(
             about=LOCK,
             subject=f"source {source_id}" if record is None else _named(record),
             problem="a lock of a statement that has ended is still stored; it has no effect",
-            remedy="rw-sql doctor --repair",
+            remedy=_REPAIR,
             is_repairable=True,
         )
 
 
-def _is_left(snapshot: Snapshot, lock: QuiesceLock) -> bool:
-    return not lock.is_released and not is_in_force(lock, snapshot)
+def _left_locks(context: Context) -> list[QuiesceLock]:
+    """The locks of statements that have ended. The catalog is read after the locks, because a lock of a later epoch
+    would not count as in force."""
+    locks = context.metastore.jobs.quiesce_locks()
+    snapshot = context.metastore.snapshot()
+    return [lock for lock in locks if not is_in_force(lock, snapshot)]
 
 
 def _of_operations(context: Context) -> Iterator[Finding]:
-    applied = least_applied(context)
+    applied, has_owner = least_applied(context), bool(owned_groups(context))
     for operation in _without_outcome(context):
-        is_applied = operation.epoch <= applied
+        is_applied, remedy = operation.epoch <= applied, _REPAIR
+        if operation.kind == INJECT_CHECKPOINT:
+            shown = "; ".join(f"SHOW CHECKPOINT {literal(path)}" for path in operation.objects)
+            remedy = f"{shown} shows whether the change is complete; {_REPAIR} then records that this is not known"
+        elif not is_applied and has_owner:
+            remedy = "wait until the jobs have adopted the operation; SHOW JOBS shows their states"
+        elif not is_applied:
+            remedy = "start the process that runs the jobs, which then applies the operation"
         yield Finding(
             about=OPERATION,
             subject=f"operation {operation.epoch}",
-            problem=f"it is committed but has no recorded outcome, because its process ended ({operation.statement})",
-            remedy="rw-sql doctor --repair"
-            if is_applied
-            else "start the process that runs the jobs, which then applies the operation",
-            is_repairable=is_applied,
+            problem="it is committed but has no recorded outcome, because its process has ended or still waits "
+            f"({operation.statement})",
+            remedy=remedy,
+            is_repairable=is_applied or operation.kind == INJECT_CHECKPOINT,
         )
 
 
@@ -316,12 +356,14 @@ def _without_outcome(context: Context) -> list[OperationRecord]:
     return [operation for operation in found if operation.outcome is None and operation.at_ms < before]
 
 
-def _of_folders(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
+def _of_folders(context: Context) -> Iterator[Finding]:
     """Folders of objects that are not in the catalog."""
     warehouse = context.warehouse
     has_owner = bool(owned_groups(context))
     for folder in ("data", "checkpoints"):
-        for name in sorted(warehouse.list_names(f"{warehouse.uri}/{folder}")):
+        names = sorted(warehouse.list_names(f"{warehouse.uri}/{folder}"))
+        snapshot = context.metastore.snapshot()
+        for name in names:
             id_ = name.rpartition("-")[2]
             if not id_.isdecimal():
                 continue
@@ -338,7 +380,7 @@ def _of_folders(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
                     about=FOLDER,
                     subject=f"{folder}/{name}",
                     problem="its object was dropped",
-                    remedy="the owner removes it after its next statement" if has_owner else "rw-sql doctor --repair",
+                    remedy=_BY_OWNER if has_owner else _REPAIR,
                     is_repairable=not has_owner,
                 )
 

@@ -6,8 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
-from rw_sql.model.job_ids import sink_job, view_job
+from rw_sql.model.job_ids import job_object, sink_job, view_job
 from rw_sql.model.rebuilds import kept_generation, rollback_window_ms, serves_since_ms
+from rw_sql.plan.statements.move.undo import UNDO
+from rw_sql.plan.statements.view.rebuild import SWAP
 from rw_sql.runtime.jobs.made_upstream import release_upstream
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.upkeep.known_commits import forget_commits
@@ -23,7 +25,8 @@ sink's table of rejected rows. The groups of the match contain the generation to
 _SINCE: dict[tuple[str, int, int], int | None] = {}
 """A cache of the times at which the tables of rebuilt views came into use, by (warehouse, view, generation).
 
-Such a time never changes, and finding it requires reading all operations.
+Such a time never changes, and finding it requires reading the operations that put the table of another generation into
+use.
 """
 
 
@@ -39,23 +42,31 @@ def sweep(context: Context, applied_epoch: int) -> bool:
     if snapshot.epoch != applied_epoch:
         return is_complete
     for name in warehouse.list_names(f"{warehouse.uri}/data"):
-        if name.isdecimal() and int(name) < snapshot.next_id and snapshot.get(int(name)) is None:
+        if name.isdecimal() and _was_dropped(snapshot, int(name)):
             warehouse.remove(f"{warehouse.uri}/data/{name}")
             forget_commits(context, int(name))
     for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
         id_ = name.rpartition("-")[2]
-        if id_.isdecimal() and int(id_) < snapshot.next_id and snapshot.get(int(id_)) is None:
+        if id_.isdecimal() and _was_dropped(snapshot, int(id_)):
             if name.startswith("ranges-") and not release_upstream(context, context.metastore.snapshot, int(id_)):
                 is_complete = False
                 continue  # The next sweep tries again.
             warehouse.remove(f"{warehouse.uri}/checkpoints/{name}")
     _sweep_generations(context, snapshot)
-    gone = [
-        job for job, status in context.metastore.jobs.job_statuses().items() if snapshot.get(status.object_id) is None
-    ]
+    jobs = context.metastore.jobs
+    # The owner of another group may report jobs of objects that are newer than ``snapshot``.
+    statuses, present = jobs.job_statuses(), context.metastore.snapshot()
+    objects = {job: status.object_id for job, status in statuses.items()}
+    gone = [job for job, id_ in objects.items() if snapshot.get(id_) is None and present.get(id_) is None]
     if gone:
-        context.metastore.jobs.drop_jobs(gone)
+        jobs.drop_jobs(gone)
+    jobs.drop_runs(job for job in jobs.last_runs() if _was_dropped(snapshot, job_object(job)))
     return is_complete
+
+
+def _was_dropped(snapshot: Snapshot, id_: int) -> bool:
+    """True if an object was dropped. False for an object that is newer than ``snapshot``."""
+    return id_ < snapshot.next_id and snapshot.get(id_) is None
 
 
 def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
@@ -116,6 +127,6 @@ def _kept(context: Context, snapshot: Snapshot, record: MaterializedViewRecord |
         return kept_generation(record)
     place = (context.warehouse.uri, record.id, record.generation)
     if place not in _SINCE:
-        _SINCE[place] = serves_since_ms(record, context.metastore.operations())
+        _SINCE[place] = serves_since_ms(record, context.metastore.operations(kinds=(SWAP, UNDO)))
     since = _SINCE[place]
     return 0 if since is not None and now_ms() - since > window else kept_generation(record)

@@ -15,6 +15,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.job_store import JobStore
 from rw_sql.metastore.records import Operation, ParameterRecord, PauseRecord, PutObject
 from rw_sql.runtime.control import owner as module
+from rw_sql.runtime.control.discovery import SplitDiscovery
 from rw_sql.runtime.control.owner import APPLIED, NOT_YET_APPLIED, Owner
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.applied_epoch import Applied
@@ -192,6 +193,16 @@ def test_a_source_that_cannot_be_looked_after_is_reported_once(
     ]
 
 
+def test_checks_of_dropped_sources_are_forgotten(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    discovery = SplitDiscovery(context, lambda *_: None)
+    monkeypatch.setattr(discovery, "_look_after", partial(_fail, "no route"))
+    discovery.look((7, 8), ())
+    wait_until(lambda: discovery._problems.keys() == {7, 8}, "both are checked")
+    commit(context)
+    discovery.look((), ())
+    assert (discovery._problems, discovery._checks, discovery._next_check) == ({}, {}, {})
+
+
 def _fail(text: str, _source_id: int) -> None:
     raise RuntimeError(text)
 
@@ -323,6 +334,51 @@ def test_an_owner_that_loses_its_lease_while_it_stops_reports_nothing(
     lease = facts.lease()
     assert lease is not None
     assert (lease.owner, lease.is_released) == ("another process", False)
+
+
+def test_a_lost_lease_is_not_taken_again_before_the_jobs_have_stopped(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next jobs would run beside those that are stopping, and without heartbeats."""
+    slow, owner, facts = _SlowStop(monkeypatch), Owner(context), context.metastore.jobs
+    owner.start()
+    with owner._lease_lock:
+        lease = facts.lease()
+        assert lease is not None
+        lost = replace(lease, owner="another process")
+        assert facts.take_lease(lost, replacing=lease)
+    assert slow.begun.wait(WAIT_SECONDS)
+    assert facts.release_lease(lost)
+    owner._try_take()
+    assert not owner.is_owner
+    slow.may_end.set()
+    wait_until(lambda: owner.is_owner, "it runs the jobs again")
+
+    def beat() -> int:
+        lease = facts.lease()
+        assert lease is not None
+        return lease.heartbeat_ms
+
+    before = beat()
+    wait_until(lambda: beat() > before, "the lease is renewed")
+    owner.stop()
+
+
+def test_an_owner_that_ends_waits_for_the_jobs_of_a_lost_lease(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, owner, facts = _SlowStop(monkeypatch), Owner(context), context.metastore.jobs
+    owner.start()
+    with owner._lease_lock:
+        lease = facts.lease()
+        assert lease is not None
+        assert facts.take_lease(replace(lease, owner="another process"), replacing=lease)
+    assert slow.begun.wait(WAIT_SECONDS)
+    stopping = prepare(owner.stop, "stop")
+    assert not owner._ended.wait(0.3)
+    slow.may_end.set()
+    stopping.result()
+    assert slow.reported == 0
 
 
 def _another(context: Context) -> Owner:

@@ -107,6 +107,43 @@ def test_a_block_belongs_to_its_session_and_to_its_owner(pair: Pair) -> None:
     assert one.state.block is None
 
 
+def use_others(pair: Pair, sessions: int) -> None:
+    """Runs a statement in that many other sessions."""
+    for _ in range(sessions):
+        Client(pair.written.uri).run("SHOW SCHEMAS")
+
+
+def test_an_open_block_and_a_preview_outlast_many_other_sessions(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each interrupted wait adds a session, and no session says that it ends."""
+    monkeypatch.setattr(request_server, "_MOST_SESSIONS", 3)
+    one, two = Client(pair.written.uri), Client(pair.written.uri)
+    for text in (SOURCE, "ALTER SYSTEM SET enable_unsafe_ops = true", "PAUSE SOURCE s"):
+        two.run(text)
+    one.run("BEGIN UNSAFE")
+
+    def ask(question: Question) -> bool:
+        use_others(pair, 4)
+        return bool(question.preview)
+
+    two.state.ask = ask
+    assert two.run("ALTER SOURCE s UNSAFE SET (datagen.rows.total = '8')")[0][0] == "s"
+    assert one.run("ROLLBACK")[0][1] == "ROLLBACK"
+    assert len(pair.server._sessions) <= 4
+
+
+def test_of_too_many_open_blocks_the_oldest_is_lost_and_the_error_says_so(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_server, "_MOST_SESSIONS", 2)
+    clients = [Client(pair.written.uri) for _ in range(3)]
+    clients[0].run("ALTER SYSTEM SET enable_unsafe_ops = true")
+    for client in clients:
+        client.run("BEGIN UNSAFE")
+    wait_until(lambda: len(pair.server._sessions) <= 2, "the oldest is discarded")
+    assert "has discarded the block because many other sessions were used since" in clients[0].error("ROLLBACK").message
+    assert clients[2].run("ROLLBACK")[0][1] == "ROLLBACK"
+
+
 def test_an_owner_that_ends_in_the_middle_is_named_and_its_request_is_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,21 +6,27 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import QuiesceLock
-from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject
+from rw_sql.metastore.job_store import JobStore
+from rw_sql.metastore.records import INJECT_CHECKPOINT, DropObject, MaterializedViewRecord, Operation, PutObject
+from rw_sql.runtime.control.outcomes import NOT_KNOWN
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.status import examination
 from rw_sql.runtime.status.examination import Finding, examine, repair
-from rw_sql.runtime.support.processes import this_machine
+from rw_sql.runtime.support.processes import process_start, this_machine
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.support.s3_store import BUCKET, S3Store
 from tests.support.stored_warehouse import FOLDER, SUFFIX, unpack
 from tests.support.warehouses import WrittenWarehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class World:
@@ -37,9 +43,9 @@ class World:
         self.written.commit(
             *self.written.source(2, "orders"), PutObject(record=self.view), self.written.sink(4, "out", 3)
         )
-        table = self.written.fence("mv-3", 1)
+        self.table = self.written.fence("mv-3", 1)
         for batch in (0, 1):
-            self.written.batch(table, "mv-3", 1, batch, 5)
+            self.written.batch(self.table, "mv-3", 1, batch, 5)
             self.plan(batch)
 
     def plan(self, batch: int) -> None:
@@ -134,18 +140,22 @@ def test_a_folder_of_an_id_that_no_object_has_had_is_left_alone(world: World) ->
     assert (world.folder / "data" / "999").exists()
 
 
-def test_a_lock_of_a_dead_process_is_released(world: World) -> None:
-    snapshot = world.written.metastore.snapshot()
-    lock = QuiesceLock(
+def lock_of(epoch: int, start: str) -> QuiesceLock:
+    """A lock of the process with this one's number that started at ``start``."""
+    return QuiesceLock(
         hold="h",
         source_id=2,
-        epoch=snapshot.epoch,
+        epoch=epoch,
         host=this_machine(),
         pid=os.getpid(),
-        process_start="another process had this id",
+        process_start=start,
         expires_ms=2**62,
     )
-    world.written.metastore.jobs.add_locks((lock,))
+
+
+def test_a_lock_of_a_dead_process_is_released(world: World) -> None:
+    epoch = world.written.metastore.snapshot().epoch
+    world.written.metastore.jobs.add_locks((lock_of(epoch, "another process had this id"),))
     assert world.found() == [("lock", 'source "orders"')]
     assert repair(world.context) == ()
 
@@ -166,10 +176,120 @@ def test_an_operation_without_outcome_gets_one_once_the_owner_has_applied_it(
     assert operation.outcome == "applied"
 
 
+def test_an_unsafe_operation_that_an_owner_has_yet_to_apply_needs_no_other_process(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examination, "_OUTCOME_SECONDS", 0.0)
+    world.written.lease()
+    world.written.commit(kind="UNSAFE SET", is_unsafe=True, statement="ALTER SOURCE orders …")
+    assert the_one(world).remedy == "wait until the jobs have adopted the operation; SHOW JOBS shows their states"
+
+
+def test_a_change_to_a_foreign_checkpoint_is_never_recorded_as_applied(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process may have been killed before the change, and no owner completes such a change."""
+    monkeypatch.setattr(examination, "_OUTCOME_SECONDS", 0.0)
+    epoch = world.written.commit(kind=INJECT_CHECKPOINT, is_unsafe=True, statement="INJECT …", objects=("/their's",))
+    world.written.lease(applied=epoch)
+    assert the_one(world).remedy == (
+        "SHOW CHECKPOINT '/their''s' shows whether the change is complete; "
+        "rw-sql doctor --repair then records that this is not known"
+    )
+    assert repair(world.context) == ()
+    (operation,) = world.written.metastore.operations(is_unsafe=True)
+    assert operation.outcome == NOT_KNOWN
+
+
 def test_statuses_of_dropped_objects(world: World) -> None:
     world.written.status("mv-77", "RUNNING")
     assert world.found() == [("job", "mv-77")]
+    lease = world.written.lease()
+    assert [finding.remedy for finding in repair(world.context)] == ["the owner removes it after its next statement"]
+    world.written.metastore.jobs.release_lease(lease)
     assert repair(world.context) == ()
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, place: object, name: str, act: Callable[[], object]) -> None:
+    """Makes ``act`` happen once, right before the first call of the function or method ``name`` of ``place``."""
+    original, acts = getattr(place, name), [act]
+
+    def changed(*args: object) -> object:
+        if acts:
+            acts.pop()()
+        return original(*args)
+
+    monkeypatch.setattr(place, name, changed)
+
+
+@pytest.mark.parametrize("function", ["last_batch", "newest_planned"])
+def test_a_batch_that_a_job_commits_meanwhile_is_no_finding(
+    world: World, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def commit_batch() -> None:
+        world.plan(2)
+        world.written.batch(world.table, "mv-3", 1, 2, 5)
+
+    meanwhile(monkeypatch, examination, function, commit_batch)
+    assert world.found() == []
+
+
+def test_a_view_that_is_rebuilt_meanwhile_is_no_finding(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def remove_generation() -> None:
+        world.written.commit(PutObject(record=replace(world.view, generation=2)))
+        shutil.rmtree(world.folder / "data" / "3" / "1")
+
+    meanwhile(monkeypatch, Warehouse, "exists", remove_generation)
+    assert world.found() == []
+
+
+def test_an_object_that_is_created_meanwhile_is_no_finding(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def create() -> None:
+        world.written.commit(world.written.view(5, "more", 2))
+        world.written.fence("mv-5", 1)
+        world.written.status("mv-5", "RUNNING")
+
+    meanwhile(monkeypatch, Warehouse, "exists", create)
+    assert world.found() == []
+
+
+def test_an_owner_that_begins_meanwhile_is_no_finding(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.written.status("ingest-2", "STOPPED")
+    read = JobStore.job_statuses
+
+    def begin_after(jobs: JobStore) -> object:
+        statuses = read(jobs)
+        world.written.status("ingest-2", "RUNNING")
+        if jobs.lease() is None:
+            world.written.lease()
+        return statuses
+
+    monkeypatch.setattr(JobStore, "job_statuses", begin_after)
+    assert world.found() == []
+
+
+def test_an_owner_that_ends_meanwhile_is_no_finding(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.written.status("ingest-2", "RUNNING")
+    lease = world.written.lease()
+
+    def end() -> None:
+        world.written.status("ingest-2", "STOPPED")
+        world.written.metastore.jobs.release_lease(lease)
+
+    meanwhile(monkeypatch, JobStore, "job_statuses", end)
+    assert world.found() == []
+
+
+def test_a_lock_that_a_statement_takes_meanwhile_is_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = world.written.metastore.jobs
+
+    def lock_source() -> None:
+        epoch = world.written.commit(kind="TEST")
+        jobs.add_locks((lock_of(epoch, process_start(os.getpid())),))
+
+    meanwhile(monkeypatch, JobStore, "quiesce_locks", lock_source)
+    assert repair(world.context) == ()
+    assert len(jobs.quiesce_locks()) == 1
 
 
 def test_a_group_that_nobody_runs_is_named_and_its_neighbours_keep_their_folders(world: World) -> None:

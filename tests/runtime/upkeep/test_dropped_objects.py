@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.facts import PointDependent, RewindPoint
-from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, RebuildRecord, SinkRecord
+from rw_sql.metastore.facts import JobStatus, PointDependent, RewindPoint
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord, SinkRecord
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.upkeep.dropped_objects import sweep
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from rw_sql.metastore.records import ObjectRecord
@@ -87,6 +89,34 @@ def test_rejected_rows_go_with_the_generation_of_their_sink(tmp_path: Path) -> N
     warehouse.make_folders(*(warehouse.rejected(1, generation) for generation in (1, 2, 3, 4)))
     assert sweep(context, epoch)
     assert sorted(warehouse.list_names(f"{warehouse.uri}/data/1")) == ["rejected-2", "rejected-3", "rejected-4"]
+
+
+def test_only_objects_that_were_dropped_lose_their_statuses_and_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of another group may report the job of an object that is newer than the sweep's catalog."""
+    context = opened(tmp_path)
+    jobs, metastore = context.metastore.jobs, context.metastore
+    put(metastore, view_of(1))
+    dropped = DropObject(id=1)
+    operation = Operation(kind="TEST", statement="", objects=(), changes=(dropped,))
+    epoch = metastore.commit(operation, based_on=metastore.snapshot()).epoch
+    jobs.claim_runs(["mv-1", "mv-2"], 1, "a test")
+    jobs.write_job_status([JobStatus(job=f"mv-{id_}", object_id=id_, state="RUNNING") for id_ in (1, 2)])
+    forgotten: list[str] = []
+    monkeypatch.setattr(jobs, "drop_runs", forgotten.extend)
+    statuses = jobs.job_statuses
+
+    def with_a_statement() -> Mapping[str, JobStatus]:
+        """As if the view 2 were created at this moment."""
+        if metastore.snapshot().epoch == epoch:
+            put(metastore, replace(view_of(1), id=2, name="w"))
+        return statuses()
+
+    monkeypatch.setattr(jobs, "job_statuses", with_a_statement)
+    assert sweep(context, epoch)
+    assert jobs.job_statuses().keys() == {"mv-2"}
+    assert forgotten == ["mv-1"]
 
 
 def test_the_folders_of_a_rebuild_that_begins_during_the_sweep_stay(

@@ -3,24 +3,28 @@ not read."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import Lease
+from rw_sql.metastore.records import SinkRecord
+from rw_sql.model.job_specs import view_spec
 from rw_sql.runtime.control.owner import Owner
 from rw_sql.runtime.delta import table_files
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.downtime import downtime, note_downtime, waited_ms
+from rw_sql.runtime.positions.table_consumers import readers_of, require_versions
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
+from rw_sql.runtime.upkeep.table_upkeep import Retention
 from tests.runtime.maintained_log import MaintainedLog, put
 
-if TYPE_CHECKING:
-    from pathlib import Path
+EIGHT_DAYS = 8 * 24
 
 
 @pytest.fixture
@@ -119,6 +123,88 @@ def test_a_reader_of_a_group_without_an_owner_is_not_given_up(log: MaintainedLog
     put(log.context.metastore, view)
     log.later_seconds = week / 1000 + 60
     assert upkeep._held_readers(log.context.metastore.snapshot()) == []
+
+
+def be_quiet(log: MaintainedLog, hours: int) -> None:
+    """Makes all commits of the log older by that many hours."""
+    for file in (Path(log.output.path) / "_delta_log").glob("*.json"):
+        actions = [json.loads(line) for line in file.read_text().split("\n") if line]
+        for action in actions:
+            if "commitInfo" in action:
+                action["commitInfo"]["timestamp"] -= hours * 3_600_000
+        file.write_text("".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions))
+    log.hour += hours
+
+
+def waits_since_ms(log: MaintainedLog) -> list[int | None]:
+    snapshot = log.context.metastore.snapshot()
+    found = readers_of(log.warehouse, snapshot, log.source.id, log.output.path, log.table_id)
+    return [reader.waits_since_ms for reader in found]
+
+
+@pytest.mark.parametrize("after", ["nothing", "a fence", "a compaction"])
+def test_a_reader_that_has_read_all_rows_of_a_quiet_log_does_not_count_as_stuck(
+    log: MaintainedLog, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query completes no batch for a commit without rows, so its checkpoint stays in front of that commit."""
+    monkeypatch.setattr(table_files, "MOST_SMALL_FILES", 5)
+    view = log.view("v")
+    hour = Retention(seconds=3600.0)
+    log.retention = hour
+    log.append(3)
+    log.read(view, 0, log.output.table.version() + 1)
+    log.append(3)
+    log.read(view, 1, log.output.table.version() + 1)
+    if after == "a compaction":
+        log.turn()
+        assert log.files() == 1
+    elif after == "a fence":
+        log = MaintainedLog.open(log.warehouse.uri, run=2)
+        log.retention = hour
+    assert waits_since_ms(log) == [None]
+    be_quiet(log, EIGHT_DAYS)
+    began, unread = now_ms(), log.end
+    log.append(1)
+    (since,) = waits_since_ms(log)
+    assert since is not None
+    assert since >= began
+    # The view does not read for the next hour.
+    log.turn()
+    log.later_seconds += 3600
+    log.hour += 1
+    log.append(1)
+    log.turn()
+    assert log.ids()[-4:] == list(range(unread, unread + 4))
+    spec = view_spec(log.context.metastore.snapshot(), view)
+    require_versions(log.context, spec, log.warehouse.view_checkpoint(view.id, view.generation))
+
+
+def test_a_reader_that_has_not_begun_waits_since_there_are_rows_for_it(log: MaintainedLog) -> None:
+    created = now_ms() - EIGHT_DAYS * 3_600_000
+    log.view("v", created_at_ms=created)
+    assert waits_since_ms(log) == [created]
+    began = now_ms()
+    log.append(1)
+    (since,) = waits_since_ms(log)
+    assert since is not None
+    assert since >= began
+    sink = SinkRecord(
+        id=log.context.metastore.snapshot().next_id,
+        name="k",
+        definition="",
+        connector="kafka",
+        options=(),
+        inputs=(log.source.id,),
+        schema="",
+        type="append-only",
+        starts=((log.source.id, log.output.table.version()),),
+        created_at_ms=created,
+    )
+    put(log.context.metastore, sink)
+    assert waits_since_ms(log)[1:] == [created]
+    # A reader that is younger than the rows waits since its creation.
+    be_quiet(log, 2 * EIGHT_DAYS)
+    assert waits_since_ms(log) == [created, created]
 
 
 def lease_at(heartbeat_ms: int) -> Lease:
