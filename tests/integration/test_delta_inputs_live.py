@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rw_sql.errors import SqlError
 from tests.integration.attached import AttachedSession, wait_until
 from tests.support.spark_settings import FEW_ROWS
 from tests.support.waits import LAST_RESORT_SECONDS
@@ -63,6 +64,37 @@ def test_appends_flow_without_a_change_feed_and_anything_else_says_what_to_type(
         assert session.flushed_rows_of("seen") == [(3,)]
     finally:
         session.run("DROP MATERIALIZED VIEW IF EXISTS seen", "DROP TABLE shop_events")
+
+
+def test_a_join_with_a_table_of_the_current_database_needs_its_full_name(session: AttachedSession) -> None:
+    session.run(
+        "CREATE DATABASE sales_with_dim",
+        "CREATE TABLE sales_with_dim.dim USING delta AS SELECT 1 AS id, 'of sales' AS name",
+        "CREATE TABLE dim USING delta AS SELECT 1 AS id, 'of default' AS name",
+        "CREATE TABLE joined_ids (id INT) USING delta",
+        "CREATE MATERIALIZED VIEW ids AS SELECT id FROM joined_ids",
+        "USE sales_with_dim",
+    )
+    try:
+        with pytest.raises(SqlError) as caught:
+            session.run("CREATE MATERIALIZED VIEW names AS SELECT ids.id, name FROM ids JOIN dim ON ids.id = dim.id")
+        assert caught.value.hint == "write `spark_catalog`.`sales_with_dim`.`dim`"
+        session.run(
+            "CREATE MATERIALIZED VIEW names AS SELECT ids.id, name FROM ids JOIN "
+            "`spark_catalog`.`sales_with_dim`.`dim` ON ids.id = dim.id",
+            "INSERT INTO default.joined_ids VALUES (1)",
+            "USE default",
+        )
+        assert session.flushed_rows_of("names") == [(1, "of sales")]
+    finally:
+        session.run(
+            "USE default",
+            "DROP MATERIALIZED VIEW IF EXISTS names",
+            "DROP MATERIALIZED VIEW IF EXISTS ids",
+            "DROP TABLE joined_ids",
+            "DROP TABLE dim",
+            "DROP DATABASE sales_with_dim CASCADE",
+        )
 
 
 _BESIDE_A_STORE = """

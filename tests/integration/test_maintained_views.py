@@ -23,6 +23,12 @@ OVER_SOURCE = {
     "HAVING max(id) % 3 > 0",
     "around_a_group": "SELECT item, 100 DIV (n - 1) AS share FROM (SELECT item, count(*) AS n FROM bids GROUP BY item) "
     "AS counted WHERE n > 1",
+    "by_alias_in_having": "SELECT item, count(*) AS n FROM bids GROUP BY item HAVING n > 1",
+    "by_alias": "SELECT upper(item) AS name, count(DISTINCT price) AS d FROM bids GROUP BY name HAVING count(*) > 1",
+    "by_column_of_the_same_name": "SELECT item, max(price) AS price FROM bids GROUP BY item HAVING price > 5 AND "
+    "count(price) > 1",
+    "one_row_by_alias": "SELECT count(*) AS n FROM bids HAVING n > 5",
+    "by_constant": "SELECT 5 AS five, max(price) AS top FROM bids GROUP BY five HAVING top > 5",
 }
 """Incremental, over a source."""
 

@@ -45,6 +45,9 @@ def test_a_window_without_backticks(session: AttachedSession, broker: BrokerInfo
         f"properties.bootstrap.server = '{broker.bootstrap}') FORMAT PLAIN ENCODE JSON",
         f"CREATE MATERIALIZED VIEW v AS {query}",
         "CREATE MATERIALIZED VIEW w AS SELECT window.start AS begins, n FROM v WHERE window IS NOT NULL",
+        "CREATE MATERIALIZED VIEW top AS SELECT window, max(n) AS m FROM v GROUP BY 1",
+        "CREATE MATERIALIZED VIEW days AS SELECT window(window.start, '1 day') AS day, max(n) AS m FROM v GROUP BY 1",
+        "CREATE MATERIALIZED VIEW apart AS SELECT count(*) AS m FROM v GROUP BY n > 0, v.window",
     )
     for minutes in (range(9), (5, 12)):
         produce(broker.bootstrap, topic_name, [b'{"at":"2026-01-01T00:%02d:00Z"}' % at for at in minutes])
@@ -52,4 +55,7 @@ def test_a_window_without_backticks(session: AttachedSession, broker: BrokerInfo
     first, second, third = (datetime(2026, 1, 1, 0, at) for at in (0, 10, 20))
     assert session.rows_of("v") == [((first, second), 10), ((second, third), 1)]
     assert session.rows_of("w") == [(first, 10), (second, 1)]
+    assert session.rows_of("top") == [((first, second), 10), ((second, third), 1)]
+    assert session.rows_of("days") == [((datetime(2026, 1, 1), datetime(2026, 1, 2)), 10)]
+    assert session.rows_of("apart") == [(1,), (1,)]
     assert session.spark.table("v").columns == session.spark.sql(query).columns == ["window", "n"]

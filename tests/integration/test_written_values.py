@@ -296,6 +296,19 @@ def test_what_in_a_query_changes_by_itself(spark: SparkSession) -> None:
     assert found("SELECT k FROM s_varies WHERE at >= 'yesterday UTC'::timestamp_ntz") == ("'yesterday'", "Filter")
     assert found("SELECT k, DATE 'tomorrow' AS x FROM s_varies") == ("DATE 'tomorrow'", "Literal")
     assert found("SELECT k FROM s_varies -- date 'now'") == (None, None)
+    # Strings and names that look like calls.
+    for same in (
+        "SELECT k FROM s_varies WHERE string(k) LIKE '%now()%' AND k > 1",
+        "SELECT k, count(*) AS n FROM s_varies WHERE concat(k, '') <> 'current_date()' GROUP BY k",
+        "SELECT k AS `now()` FROM s_varies",
+    ):
+        assert found(same) == (None, None), same
+    within = AnalyzedQuery(
+        query="SELECT k FROM s_varies WHERE k IN (SELECT k FROM s_varies WHERE at > now())",
+        relations=(relation,),
+        form=WHOLE,
+    )
+    assert analyze(sessions, within).varies == "now()"  # type: ignore[arg-type]
     assert found("SELECT k, 'the date \"today\"' AS x, CAST('now and then' AS STRING) AS s FROM s_varies") == (
         None,
         None,

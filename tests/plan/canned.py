@@ -94,6 +94,8 @@ class CannedWorld:
     search_path: tuple[str, ...] = DEFAULT_PATH
     analyze: Callable[[AnalyzedQuery], QueryAnalysis] | None = None
     tables: dict[str, TableLook] = field(default_factory=dict)
+    current_tables: dict[str, str] = field(default_factory=dict)
+    """The full names of the tables of the current database, if it is not the one of jobs."""
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
     target: SinkLook = field(default_factory=SinkLook)
     misfits: tuple[ColumnMisfit, ...] = ()

@@ -363,6 +363,9 @@ class CannedTables(Port):
     def is_users_database(self, name: str) -> bool:
         return name in self.world.tables
 
+    def in_current_database(self, name: str) -> str:
+        return self.world.current_tables.get(name, "")
+
     def version(self, object_id: int) -> int:
         return -1 if self.world.snapshot.get(object_id) is None else 7
 

@@ -13,7 +13,7 @@ from rw_sql.model.definitions import connection_definition
 from rw_sql.model.object_lookup import objects_in, require_new_name, spoken
 from rw_sql.plan.deploy.change import ALTER, CREATE, DROP, REBUILD, RECREATE, RENAME, UNSAFE, DeployChange
 from rw_sql.plan.deploy.columns import in_the_way, may_use_dropped
-from rw_sql.plan.deploy.definitions import definition_of
+from rw_sql.plan.deploy.definitions import definition_of, dialects
 from rw_sql.plan.deploy.fixed_secret import fixed_secret
 from rw_sql.plan.deploy.folder import RELATIONS, DefinitionError
 from rw_sql.plan.deploy.moved_options import detour_of
@@ -90,9 +90,10 @@ def compare(
     known = {c.name: connection_definition(c.definition) for c in snapshot.all("connection")} | connections
 
     def is_same(record: ObjectRecord, wanted: FolderObject) -> bool:
-        return not isinstance(wanted.statement, CreateSchema) and (
-            least_change(definition_of(_to_be(snapshot, record)), wanted.statement, known).is_empty
-        )
+        if isinstance(wanted.statement, CreateSchema):
+            return False
+        to_be = _to_be(snapshot, record)
+        return least_change(definition_of(to_be), wanted.statement, known, dialects(to_be)).is_empty
 
     changes: list[DeployChange] = []
     then = snapshot
@@ -157,14 +158,15 @@ def _alterations(
             continue
         if isinstance(wanted.statement, CreateSchema):
             continue
-        defined = definition_of(_to_be(then, record))
-        detour = detour_of(defined, wanted.statement, current, known)
+        to_be = _to_be(then, record)
+        defined = definition_of(to_be)
+        detour = detour_of(defined, wanted.statement, current, known, dialects(to_be))
         if detour is not None:
             first = tuple(_allowing(s, allow) for s in detour.first)
             detached.setdefault(detour.connection, []).append(_altered(then, wanted, record, first))
-        leads = detour.rest if detour is not None else least_change(defined, wanted.statement, known)
+        leads = detour.rest if detour else least_change(defined, wanted.statement, known, dialects(to_be))
         reshaping[record.id] = leads.statements
-        gained = columns_to_gain(then, _to_be(then, record), reshaping)
+        gained = columns_to_gain(then, to_be, reshaping)
         if leads.needs_rebuild and isinstance(wanted.statement, CreateMaterializedView):
             sinks = [found.name for found in then.dependents_of(record.id) if isinstance(found, SinkRecord)]
             if sinks:
@@ -182,7 +184,7 @@ def _alterations(
             altered.append(_altered(then, wanted, record, statements, reason=why_wider(gained)))
         elif leads.statements:
             altered.append(_altered(then, wanted, record, tuple(_allowing(s, allow) for s in leads.statements)))
-        elif _to_be(then, record) is not record:
+        elif to_be is not record:
             altered.append(
                 _altered(
                     then, wanted, record, (_wait(wanted),), reason="a rebuild with this definition is already running"

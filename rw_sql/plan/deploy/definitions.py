@@ -1,4 +1,4 @@
-"""The CREATE statement of an object of the catalog."""
+"""The CREATE statement of an object of the catalog, and its dialect."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from rw_sql.model.definitions import (
     table_definition,
     view_definition,
 )
+from rw_sql.plan.queries.meaning import dialect_of
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import CreateSecret
 
 if TYPE_CHECKING:
     from rw_sql.metastore.records import ObjectRecord
     from rw_sql.plan.statements.replace.least_change import Create
+    from rw_sql.plan.statements.replace.normal_form import Dialects
 
 
 def definition_of(record: ObjectRecord) -> Create:
@@ -37,6 +39,12 @@ def definition_of(record: ObjectRecord) -> Create:
             if not isinstance(made, CreateSecret):
                 raise TypeError(f"a {record.kind} has no definition")
             return made
+
+
+def dialects(record: ObjectRecord) -> Dialects:
+    """The dialects of an object's definition and of the object's definition in a folder. A folder's definitions are in
+    Spark's SQL."""
+    return dialect_of(record), "spark"
 
 
 def _text(record: ObjectRecord) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.plan.statements.replace.least_change import Create
+    from rw_sql.plan.statements.replace.normal_form import Dialects
     from rw_sql.syntax.statements import CreateConnection, Statement
 
 
@@ -36,7 +37,11 @@ class Detour:
 
 
 def detour_of(
-    current: Create, wanted: Create, before: Mapping[str, CreateConnection], after: Mapping[str, CreateConnection]
+    current: Create,
+    wanted: Create,
+    before: Mapping[str, CreateConnection],
+    after: Mapping[str, CreateConnection],
+    dialects: Dialects,
 ) -> Detour | None:
     """The detour of an object whose options move into or out of the object's connection; None if no option moves, or if
     the connection's other options change too.
@@ -44,7 +49,7 @@ def detour_of(
     An object and its connection must not set the same option, and the object must not lack a required option.
     Therefore, neither the object nor the connection can be altered first, and the object is detached from the
     connection while the connection is altered. ``before`` and ``after`` map names to the definitions that the
-    connections have and will have.
+    connections have and will have. ``dialects`` are as in :func:`least_change`.
     """
     connected = (CreateSource, CreateTable, CreateSink)
     if not isinstance(current, connected) or not isinstance(wanted, connected):
@@ -70,7 +75,7 @@ def detour_of(
     first = (made(name=wanted.name, set_options=changed),) if changed else ()
     options = tuple(option for option in current.options if option.key not in into)
     between = replace(current, options=(*options, *(old[key] for key in out)))
-    rest = least_change(between, wanted, after)
+    rest = least_change(between, wanted, after, dialects)
     attach = AlterSetConnection(kind=kind, name=wanted.name, connection=next_name)
     return Detour(
         connection=name.key,

@@ -338,6 +338,9 @@ class _Tables:
     def is_users_database(self, name: str) -> bool:
         return False
 
+    def in_current_database(self, name: str) -> str:
+        return ""
+
     def version(self, object_id: int) -> int:
         return 0
 

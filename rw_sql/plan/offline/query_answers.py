@@ -119,7 +119,8 @@ def _keys(request: AnalyzedQuery, query: ViewQuery) -> tuple[str, ...]:
         return written_names(request.query)
     if query.kind not in (GROUPS, ONE_ROW):
         return ()
-    form = query.upserted({}) or query.exposed()
+    relations = {relation.name: [name for name, _ in relation.columns] for relation in request.relations}
+    form = query.upserted({}, relations) or query.exposed(relations)
     return form.keys if form is not None and form.keys else (ROW,)
 
 

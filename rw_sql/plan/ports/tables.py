@@ -54,6 +54,11 @@ class TablePort(Protocol):
         """True if Spark has a database with this name, and the database is not a schema of this warehouse."""
         ...
 
+    def in_current_database(self, name: str) -> str:
+        """The full name of the table ``name`` of the session's current database. Empty if that database is the one in
+        which jobs look up names without a database, or if it has no such table."""
+        ...
+
     def version(self, object_id: int) -> int:
         """The newest version of the table that stores a source's log or a view's rows; -1 if the table does not
         exist."""

@@ -30,6 +30,7 @@ from rw_sql.model.relations import (
 )
 from rw_sql.plan.ports.queries import TABLESAMPLE, WHOLE, QueryAnalysis
 from rw_sql.plan.ports.queries import UPSERT as AS_UPSERT
+from rw_sql.plan.queries.key_types import collated_input, unfit_key
 from rw_sql.syntax.lexing.identifiers import spark_name, sql_name
 from rw_sql.syntax.query.combined_groups import GROUPS_RELATION
 from rw_sql.syntax.query.maintained_form import KEEP, KEY, NOT_TAKEN_APART, ROW, read_view_query
@@ -80,7 +81,11 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
     """
     relations = tuple(relation_of(record) for record in inputs)
     changing = tuple(record for record in inputs if changes_rows(record))
+    sources = [record.name for record in inputs if isinstance(record, SourceRecord)]
+    if (collated := collated_input(text, inputs)) is not None:
+        return Maintained(refused=collated)
     streamed: QueryAnalysis | None = None
+    unfit: QueryAnalysis | None = None
     if not changing:
         streamed = inspector.queries.analyze(text, relations, closes_windows=closes_windows)
         if streamed.refusal is None:
@@ -91,7 +96,9 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
             combined = None
             if streamed.keys and not closes_windows:
                 combined = _combined(inspector, read_view_query(text), streamed.schema, relations, streamed.keys, text)
-            return combined or _streamed(streamed, closes_windows=closes_windows)
+            made = combined or _streamed(streamed, closes_windows=closes_windows)
+            if (unfit := _unfit(made)) is None or sources:
+                return made if unfit is None else Maintained(refused=unfit)
     if closes_windows:
         return Maintained(
             refused=streamed
@@ -112,18 +119,25 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
     found: Maintained | None = None
     if not changing:
         found = _combined(inspector, query, whole.schema, relations) or _upserted(inspector, query, whole, relations)
-        sources = [record.name for record in inputs if isinstance(record, SourceRecord)]
-        if found is None and sources and streamed is not None:
-            return Maintained(refused=_needs_rows(streamed, query, sources))
+        unfit = _unfit(found) or unfit
+        if (found is None or unfit is not None) and sources and streamed is not None:
+            return Maintained(refused=unfit or _needs_rows(streamed, query, sources))
     elif len(inputs) == 1:
         found = _following(inspector, query, whole, changing[0], relations[0])
+    unfit = _unfit(found) or unfit
+    found = found if unfit is None else None
     if found is not None and whole.varies is not None:
         return Maintained(refused=_varying(whole.varies))
     if found is None and whole.varies is not None:
         return Maintained(refused=_random(text, whole.varies))
-    if found is None:
+    if found is None and unfit is None:
         found = _touched(inspector, query, whole, relations)
-    return found if found is not None else _compared(query, whole)
+        unfit = _unfit(found)
+    return found if found is not None and unfit is None else _compared(query, whole, unfit)
+
+
+def _unfit(found: Maintained | None) -> QueryAnalysis | None:
+    return None if found is None else unfit_key(found.keys, found.schema, found.maintenance.hidden)
 
 
 _RANDOM = re.compile(
@@ -313,7 +327,7 @@ def _upserted(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, ...]
 ) -> Maintained | None:
     types = _types_of(inspector, query, query.distinct_arguments(), relations)
-    form = None if types is None else query.upserted(types)
+    form = None if types is None else query.upserted(types, _columns_by_name(relations))
     if form is None:
         return None
     found = inspector.queries.analyze(form.text, relations, form=AS_UPSERT)
@@ -358,7 +372,7 @@ def _following(
     if arguments is None:
         return None
     types = _types_of(inspector, query, arguments, (relation,))
-    form = None if types is None else query.signed(types)
+    form = None if types is None else query.signed(types, _columns_by_name((relation,)))
     if form is None:
         return None
     found = inspector.queries.analyze(
@@ -375,6 +389,10 @@ def _following(
         is_one_row=query.kind == ONE_ROW,
     )
     return _fitted(form, found, whole, maintenance)
+
+
+def _columns_by_name(relations: tuple[Relation, ...]) -> dict[str, list[str]]:
+    return {relation.name: [name for name, _ in relation.columns] for relation in relations}
 
 
 def _types_of(
@@ -415,13 +433,18 @@ def _touched(
             partition=form.keys,
         )
         return _fitted(form, found, whole, maintenance, keys=(ROW,))
-    exposed = query.exposed()
+    exposed = query.exposed(_columns_by_name(relations))
     if exposed is None or not query.is_direct:
         return None
     inner = query.touched_groups(exposed.keys, [name for name, _ in relations[0].columns])
-    if inner is None or inspector.queries.analyze(inner, relations, form=WHOLE).refusal is not None:
+    if inner is None:
         return None
-    found = inspector.queries.analyze(exposed.text, relations, form=WHOLE)
+    groups, found = (inspector.queries.analyze(text, relations, form=WHOLE) for text in (inner, exposed.text))
+    if groups.refusal is not None or found.refusal is not None:
+        return None
+    here, there = (dict(schema_columns(analysis.schema)) for analysis in (groups, found))
+    if any(here.get(key) != there.get(key) for key in exposed.keys):
+        return None  # The values could not be compared.
     reason = "the groups of changed rows are computed again, because Spark cannot remove a row from such an aggregate"
     maintenance = Maintenance(strategy=KEYS, reason=reason, query=exposed.text, touched=inner, partition=exposed.keys)
     return _fitted(exposed, found, whole, maintenance)
@@ -440,8 +463,8 @@ def _can_be_united(touched: QueryAnalysis, pairs: QueryAnalysis) -> bool:
     return all(one == other or "STRING" not in one + other for one, other in zip(types[::2], types[1::2], strict=True))
 
 
-def _compared(query: ViewQuery, whole: QueryAnalysis) -> Maintained:
-    why = query.why or _WHOLE_BECAUSE[query.kind]
+def _compared(query: ViewQuery, whole: QueryAnalysis, unfit: QueryAnalysis | None) -> Maintained:
+    why = (unfit.refusal if unfit is not None else query.why) or _WHOLE_BECAUSE[query.kind]
     reason = f"{why}, so the whole result is computed again; only changed rows are written"
     maintenance = Maintenance(strategy=DIFF, reason=reason, hidden=_ROW_COLUMN)
     return Maintained(schema=nullable_schema(whole.schema), keys=(ROW,), maintenance=maintenance)

@@ -20,7 +20,7 @@ from rw_sql.plan.queries.refusals import query_without_inputs, refused_query, un
 from rw_sql.syntax.dialect.to_spark import to_spark
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark, spark_name, sql_name
 from rw_sql.syntax.query.maintained_form import renamed_columns
-from rw_sql.syntax.query.tables_read import output_names, table_names
+from rw_sql.syntax.query.tables_read import output_names, table_names, table_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,6 +98,8 @@ def plan_query(
         # tables are not inputs, and each batch reads the current versions of these tables.
         own = delta_inputs(snapshot, inspector, query, text)
         text, records, new = own.text, own.records, own.new
+    else:
+        _require_same_tables(inspector, query, text, tables, records)
     inputs = tuple(record.id for record in records)
     if not inputs:
         raise query_without_inputs(snapshot, query, dialect, what, own.missing)
@@ -126,6 +128,28 @@ def plan_query(
         new=new,
         notice=found.notice,
     )
+
+
+def _require_same_tables(
+    inspector: Inspector, query: Query, text: str, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]
+) -> None:
+    """Raises SqlError if the query reads a table of the user by a name that means another table, or none, in the jobs:
+    a name without a database, while the current database is not the one of the jobs."""
+    inputs = {record.name for record in records}
+    if {*tables} <= inputs:
+        return
+    for place in table_places(text):
+        if place.key in inputs or place.written.strip("`") != place.name:
+            continue
+        full = inspector.tables.in_current_database(place.name)
+        if full:
+            raise SqlError(
+                INVALID_QUERY,
+                f"the table {place.written} is in Spark's current database, but the job that runs the query has "
+                "another current database",
+                span=place_of(query, place.written),
+                hint=f"write {full}",
+            )
 
 
 def _require_names(

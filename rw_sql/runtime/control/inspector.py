@@ -36,7 +36,7 @@ from rw_sql.runtime.positions.shared import (
     read_positions_before,
 )
 from rw_sql.runtime.rewind.inspect import RewindPoints
-from rw_sql.runtime.spark.databases import is_users_database
+from rw_sql.runtime.spark.databases import in_current_database, is_users_database
 from rw_sql.runtime.spark.query_analysis import analyze
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import read_secret, require_key_of, seal
@@ -173,6 +173,9 @@ class _Tables:
 
     def is_users_database(self, name: str) -> bool:
         return is_users_database(self._context.sessions.spark, name, self._context.warehouse.uri)
+
+    def in_current_database(self, name: str) -> str:
+        return in_current_database(self._context.sessions.spark, name)
 
     def version(self, object_id: int) -> int:
         warehouse = self._context.warehouse

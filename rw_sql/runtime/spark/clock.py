@@ -53,13 +53,18 @@ def whole_texts(spark: SparkSession) -> Iterator[None]:
             spark.conf.set(_FIELDS, given)
 
 
-def clock_in(part: Any) -> str | None:
+def clock_in(spark: SparkSession, part: Any) -> str | None:
     """The part of a plan or an expression that depends on the current time, such as ``current_date()`` or ``'today'``;
     None if no part does. Must be called in :func:`whole_texts`."""
-    found = _CLOCK.search(str(part.toString()))
-    if found is None:
-        return None
-    return f"{found['call']}()" if found["call"] else f"'{found['word']}'"
+    # The text also contains the names of columns and the values of strings, which may look like a call or a cast.
+    patterns = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern")
+    has_call, has_cast = (part.containsPattern(kind) for kind in (patterns.CURRENT_LIKE(), patterns.CAST()))
+    for found in _CLOCK.finditer(str(part.toString())) if has_call or has_cast else ():
+        if found["call"] and has_call:
+            return f"{found['call']}()"
+        if found["word"] and has_cast:
+            return f"'{found['word']}'"
+    return None
 
 
 def clock_literal_in(query: str) -> str | None:

@@ -65,6 +65,16 @@ def is_users_database(spark: SparkSession, name: str, warehouse: str) -> bool:
     return warehouse_of_database(spark, name) not in (None, warehouse)
 
 
+def in_current_database(spark: SparkSession, name: str) -> str:
+    """The full name of a table of the session's current database. Empty if there is no such table, or if that database
+    is the current database of new sessions, and thus of jobs."""
+    current = spark.catalog.currentCatalog(), spark.catalog.currentDatabase()
+    if current == (SPARK_CATALOG, _DEFAULT):
+        return ""
+    full = ".".join(quoted_for_spark(part) for part in (*current, name))
+    return full if spark.catalog.tableExists(full) else ""
+
+
 def make_database(spark: SparkSession, name: str, warehouse: str) -> bool:
     """Creates the database of a schema; returns False if the user already has a database with that name."""
     found = warehouse_of_database(spark, name)

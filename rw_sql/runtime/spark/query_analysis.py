@@ -144,7 +144,7 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
             )
     with whole_texts(frame.sparkSession):
         varies = _varying(frame)
-        varies_in = _varying_step(analyzed_plan(frame)) if varies is not None else None
+        varies_in = _varying_step(frame.sparkSession, analyzed_plan(frame)) if varies is not None else None
     if (literal := clock_literal_in(request.query)) is not None:
         # Such a literal becomes a constant when the query starts, so it does not even show the time at which a row was
         # computed.
@@ -173,7 +173,7 @@ def _varying(frame: DataFrame) -> str | None:
         return TABLESAMPLE
     if not plan.deterministic():
         return "a function that gives another value each time"
-    return clock_in(plan)
+    return clock_in(frame.sparkSession, plan)
 
 
 def _draws_sample(plan: Any) -> bool:
@@ -181,14 +181,14 @@ def _draws_sample(plan: Any) -> bool:
     return any("Sample" in _operators(part) for part in (plan, *(nested.apply(i) for i in range(nested.size()))))
 
 
-def _varying_step(plan: Any) -> str | None:
+def _varying_step(spark: SparkSession, plan: Any) -> str | None:
     """The step of a plan, other than a projection, with a non-deterministic expression."""
     if _class(plan) not in ("Project", *_TRANSPARENT):
         parts = plan.expressions()
         for part in (parts.apply(i) for i in range(parts.size())):
-            if not part.deterministic() or clock_in(part) is not None:
+            if not part.deterministic() or clock_in(spark, part) is not None:
                 return _class(plan)
-    return next((found for child in _children(plan) if (found := _varying_step(child)) is not None), None)
+    return next((found for child in _children(plan) if (found := _varying_step(spark, child)) is not None), None)
 
 
 def _operators(plan: Any) -> frozenset[str]:

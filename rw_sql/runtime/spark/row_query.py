@@ -178,4 +178,4 @@ def _depends_on_time(spark: SparkSession, frame: DataFrame) -> bool:
     if plan.containsPattern(pattern):
         return True
     with whole_texts(spark):
-        return clock_in(plan) is not None
+        return clock_in(spark, plan) is not None

@@ -7,51 +7,141 @@ from typing import TYPE_CHECKING
 from rw_sql.syntax.query.trees import read_by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from sqlglot import exp
+
+_WINDOW = "window"
+"""Spark's function for time windows, and the name of the column that it makes."""
 
 
 def resolve_ordinals(core: exp.Select) -> None:
     """Replaces the ordinals in GROUP BY: ``1`` becomes the expression of the first select item.
 
-    An ordinal without an item stays, so that the analysis of the query reports it.
+    An ordinal without an item stays, so that the analysis of the query reports it. An ordinal of an item that is a
+    number stays too, because the number would be an ordinal.
+    """
+
+    group = core.args["group"]
+    resolved = [(key, _of_ordinal(core, key)) for key in group.expressions]
+    group.set("expressions", [key if _is_ordinal(found) else found.copy() for key, found in resolved])
+
+
+def _of_ordinal(core: exp.Select, key: exp.Expr) -> exp.Expr:
+    """The expression of the select item to which a key refers by its ordinal; any other key itself."""
+    items = core.expressions
+    return inner(items[int(key.name) - 1]) if _is_ordinal(key) and 1 <= int(key.name) <= len(items) else key
+
+
+def _is_ordinal(key: exp.Expr) -> bool:
+    from sqlglot import exp
+
+    return isinstance(key, exp.Literal) and not key.is_string and key.name.isdecimal()
+
+
+def group_keys(core: exp.Select, columns: Iterable[str] | None) -> list[exp.Expr]:
+    """Copies of the expressions by which a select groups, without the names of select items. Each expression occurs
+    only once.
+
+    ``columns`` are the names that columns of the input may have. If they are None, they are unknown, and the names of
+    select items are left unchanged.
+    """
+    resolve_ordinals(core)
+    keys = [_of_ordinal(core, key) for key in core.args["group"].expressions]
+    if columns is not None:
+        known = {column.lower() for column in columns}
+        keys = [_key(core, key, known) for key in keys]
+    return [key.copy() for key in dict.fromkeys(keys)]
+
+
+def resolve_names(core: exp.Select, columns: Iterable[str] | None) -> None:
+    """Replaces the names of select items in GROUP BY and HAVING by the items' expressions; for ``columns``, see
+    :func:`group_keys`."""
+    from sqlglot import exp
+
+    if columns is None:
+        return
+    known = {column.lower() for column in columns}
+    group, having = core.args.get("group"), core.args.get("having")
+    keys: list[exp.Expr] = []
+    if group is not None and group.expressions:
+        resolve_ordinals(core)
+        resolved = [(key, _key(core, key, known)) for key in group.expressions]
+        keys = [found for _, found in resolved]
+        group.set("expressions", [key if _is_ordinal(found) else found.copy() for key, found in resolved])
+    if having is not None:
+        # A column that is neither a key nor in an aggregate has no value in HAVING, so that its name means an item.
+        # Within a function that sqlglot does not know, it may be in an aggregate.
+        of_keys = {key.name.lower() for key in keys if isinstance(key, exp.Column)}
+
+        def is_column(node: exp.Column, name: str) -> bool:
+            is_within = node.find_ancestor(exp.AggFunc, exp.Anonymous) is not None
+            return name in of_keys or (name in known and is_within)
+
+        having.set("this", _without_names(core, having.this, is_column, known))
+
+
+def _key(core: exp.Select, key: exp.Expr, known: Collection[str]) -> exp.Expr:
+    return bare(_without_names(core, key, lambda _, name: name in known, known))
+
+
+def _without_names(
+    core: exp.Select,
+    given: exp.Expr,
+    is_column: Callable[[exp.Column, str], bool],
+    known: Collection[str],
+    limit: int | None = None,
+) -> exp.Expr:
+    """A copy of an expression in which the expressions of the first ``limit`` select items replace the items' names.
+
+    ``is_column`` is True for a name that means a column of the input. Within an item, the names ``known`` of columns
+    take precedence over the names of earlier items, as in Spark.
     """
     from sqlglot import exp
 
-    group = core.args["group"]
-    items = core.expressions
-    keys = []
-    for key in group.expressions:
-        is_ordinal = isinstance(key, exp.Literal) and not key.is_string and key.name.isdecimal()
-        if is_ordinal and 1 <= int(key.name) <= len(items):
-            keys.append(inner(items[int(key.name) - 1]).copy())
-        else:
-            keys.append(key)
-    group.set("expressions", keys)
-
-
-def group_keys(core: exp.Select) -> list[exp.Expr]:
-    """Copies of the expressions by which a select groups. Each expression occurs only once."""
-    resolve_ordinals(core)
-    return [key.copy() for key in dict.fromkeys(core.args["group"].expressions)]
-
-
-def unaliased(core: exp.Select, key: exp.Expr, columns: Sequence[str]) -> exp.Expr:
-    """A group key in which the expressions of select items replace the items' names. As in Spark, a name that is also a
-    column of the input means that column."""
-    from sqlglot import exp
-
-    known = {column.lower() for column in columns}
-    items = {item.alias.lower(): item.this for item in reversed(core.expressions) if isinstance(item, exp.Alias)}
+    items = {
+        item.alias.lower(): (place, item.this)
+        for place, item in reversed(list(enumerate(core.expressions[:limit])))
+        if isinstance(item, exp.Alias)
+    }
+    relations = {read.alias_or_name.lower() for read in _inputs(core)}
 
     def replaced(node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Column) or node.table or node.name.lower() in known:
+        if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return node
-        item = items.get(node.name.lower())
-        return node if item is None else exp.paren(item.copy())
+        first, *fields = node.parts
+        name = first.name.lower()
+        if name not in items or is_column(node, name) or (fields and name in relations):
+            return node
+        place, item = items[name]
+        value = exp.paren(_without_names(core, item, lambda _, inside: inside in known, known, place), copy=False)
+        return exp.Dot.build([value, *(field.copy() for field in fields)]) if fields else value
 
-    return key.copy().transform(replaced)
+    return given.copy().transform(replaced)
+
+
+def _inputs(core: exp.Select) -> list[exp.Expr]:
+    return [read_by(core), *(join.this for join in core.args.get("joins") or ())]
+
+
+def input_columns(core: exp.Select, relations: Mapping[str, Sequence[str]]) -> frozenset[str] | None:
+    """The names, in lower case, that columns of a select's input may have; None if they are not known. ``relations``
+    maps the names of relations to their columns."""
+    from sqlglot import exp
+
+    known = {name.lower(): columns for name, columns in relations.items()}
+    found: set[str] = set()
+    for read in _inputs(core):
+        for node in read.find_all(exp.Table, exp.Alias, exp.TableAlias, exp.Values, exp.UDTF):
+            if isinstance(node, exp.Alias):
+                found.add(node.alias.lower())
+            elif isinstance(node, exp.TableAlias):
+                found |= {column.name.lower() for column in node.columns}
+            elif isinstance(node, exp.Table) and not node.db and node.name.lower() in known:
+                found |= {column.lower() for column in known[node.name.lower()]}
+            else:
+                return None
+    return frozenset(found)
 
 
 def bare(key: exp.Expr) -> exp.Expr:
@@ -63,17 +153,34 @@ def bare(key: exp.Expr) -> exp.Expr:
     return key
 
 
-def stored(key: exp.Expr) -> exp.Expr:
-    """A key as stored in the table.
+def stored(core: exp.Select, key: exp.Expr) -> exp.Expr:
+    """A key of a select as stored in a hidden column of the table.
 
-    For a time window, the start is stored, because all windows have the same length.
+    For a time window that the query makes, the start is stored, because all windows have the same length. A column of
+    a relation is stored as it is, even if its name is ``window``: its windows may have several lengths.
     """
     from sqlglot import exp
 
-    is_call = isinstance(key, exp.Anonymous) and key.name.lower() == "window"
-    if is_call or (isinstance(key, exp.Column) and key.name.lower() == "window"):
+    if _is_window(core, key):
         return exp.Dot(this=key.copy(), expression=exp.to_identifier("start"))
     return key.copy()
+
+
+def _is_window(core: exp.Select, key: exp.Expr) -> bool:
+    """True for a call of Spark's function for time windows, and for a column that a subquery in FROM makes by such a
+    call."""
+    from sqlglot import exp
+
+    if isinstance(key, exp.Anonymous):
+        return key.name.lower() == _WINDOW
+    read = read_by(core)
+    if not isinstance(key, exp.Column) or key.name.lower() != _WINDOW or not isinstance(read, exp.Subquery):
+        return False
+    below = read.this
+    if not isinstance(below, exp.Select) or read.alias_column_names or not _is_of(key, read.alias_or_name):
+        return False
+    made = next((item for item in below.expressions if item.alias_or_name.lower() == _WINDOW), None)
+    return made is not None and _is_window(below, bare(inner(made)))
 
 
 def inner(item: exp.Expr) -> exp.Expr:

@@ -8,22 +8,23 @@ removed from the table. All queries here are in Spark's SQL.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from rw_sql.syntax.query.combined_groups import DecomposedAggregation
 from rw_sql.syntax.query.key_columns import (
-    bare,
     group_keys,
     inner,
+    input_columns,
     is_column,
     leave_out,
     output_of,
+    resolve_names,
     resolve_ordinals,
     stars_of,
     stored,
-    unaliased,
 )
 from rw_sql.syntax.query.signed_aggregates import (
     SIGN,
@@ -64,12 +65,18 @@ from rw_sql.syntax.query.trees import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable
 
     from sqlglot import exp
 
 KEY = "_rw_key_"
 """The prefix of hidden key columns; a number follows."""
+
+Relations = Mapping[str, Sequence[str]]
+"""The columns of the relations that a query reads, by the names of the relations. The columns show whether a name in
+GROUP BY or HAVING means a column or a select item."""
+
+NO_RELATIONS: Relations = {}
 
 KEEP = "_rw_keep"
 """A column of the job's query, but not of the table: true if the row belongs in the view."""
@@ -129,13 +136,13 @@ class ViewQuery:
             return ()
         return tuple(spark_sql(argument) for argument in distinct_arguments(self._chain[-1]))
 
-    def upserted(self, types: Mapping[str, str]) -> Form | None:
+    def upserted(self, types: Mapping[str, str], relations: Relations = NO_RELATIONS) -> Form | None:
         """The form of an aggregation whose result is a stream of changed groups, with KEEP; None if there is no such
         form. ``types`` are the Spark types of the expressions from :meth:`distinct_arguments`."""
         if self.kind not in (GROUPS, ONE_ROW):
             return None
         chain = copied(self._chain)
-        return self._kept(chain, None) if count_distinct_by_sets(chain[-1], types) else None
+        return self._kept(chain, None, relations) if count_distinct_by_sets(chain[-1], types) else None
 
     def signed_arguments(self) -> tuple[str, ...] | None:
         """The arguments of count, sum and avg in an aggregation of a single relation; None if the query has other
@@ -156,7 +163,7 @@ class ViewQuery:
         listed = [exp.alias_(expression(text), f"a{number}") for number, text in enumerate(arguments)]
         return spent_sql(only(core, listed))
 
-    def signed(self, types: Mapping[str, str]) -> Form | None:
+    def signed(self, types: Mapping[str, str], relations: Relations = NO_RELATIONS) -> Form | None:
         """The form of an aggregation that counts and sums the signed changes of its relation, with KEEP.
 
         ``types`` are the Spark types of the expressions from :meth:`signed_arguments`. None if removed values cannot be
@@ -172,13 +179,15 @@ class ViewQuery:
                 return None
             call.replace(replacement)
         lives = expression(f"COALESCE(SUM({SIGN}), 0) > 0") if self.kind == GROUPS else None
-        return self._kept(chain, lives)
+        return self._kept(chain, lives, relations)
 
-    def _kept(self, chain: list[exp.Select], condition: exp.Expr | None) -> Form | None:
+    def _kept(self, chain: list[exp.Select], condition: exp.Expr | None, relations: Relations) -> Form | None:
         from sqlglot import exp
 
         core = chain[-1]
-        keys = group_keys(core) if self.kind == GROUPS else [exp.Literal.number(0)]
+        columns = input_columns(core, relations)
+        resolve_names(core, columns)
+        keys = self._keys(core, columns)
         keep = both(condition, take(core, "having"))
         if keep is not None:
             for item in list(core.expressions):
@@ -189,23 +198,24 @@ class ViewQuery:
             core.append("expressions", exp.alias_(is_true(keep), KEEP))
         return _formed(chain, names, has_keep=keep is not None)
 
-    def exposed(self) -> Form | None:
-        """The form of an aggregation in which all grouping keys are output columns; None for other queries."""
+    def _keys(self, core: exp.Select, columns: Iterable[str] | None) -> list[exp.Expr]:
         from sqlglot import exp
 
+        return group_keys(core, columns) if self.kind == GROUPS else [exp.Literal.number(0)]
+
+    def exposed(self, relations: Relations = NO_RELATIONS) -> Form | None:
+        """The form of an aggregation in which all grouping keys are output columns; None for other queries."""
         if self.kind not in (GROUPS, ONE_ROW):
             return None
         chain = copied(self._chain)
         core = chain[-1]
-        names = _add_keys(core, group_keys(core) if self.kind == GROUPS else [exp.Literal.number(0)])
+        names = _add_keys(core, self._keys(core, input_columns(core, relations)))
         return _formed(chain, names, has_keep=None)
 
     def decomposed(self, columns: Sequence[str], *, is_signed: bool = False) -> DecomposedAggregation | None:
         """Decomposes an aggregation or DISTINCT of a single relation so that its groups can be combined; None for other
         queries. ``columns`` are the columns of the input. ``is_signed`` is True if the input consists of signed
         rows."""
-        from sqlglot import exp
-
         if len(self._chain) != 1 or not self.is_direct or self.kind not in (GROUPS, ONE_ROW, DISTINCT):
             return None
         core = copy_of(self._chain[0])
@@ -217,9 +227,8 @@ class ViewQuery:
         if self.kind == DISTINCT:
             items = list(zip(core.expressions, names, strict=True))
             return DecomposedAggregation.of(core, names, items, is_signed=is_signed, has_rows=is_signed)
-        groups = group_keys(core) if self.kind == GROUPS else [exp.Literal.number(0)]
         # Only the start of a window is stored, so the key's column can replace only the start.
-        keys = [stored(bare(unaliased(core, key, columns))) for key in groups]
+        keys = [stored(core, key) for key in self._keys(core, columns)]
         return DecomposedAggregation.of(
             core,
             names,
@@ -232,15 +241,15 @@ class ViewQuery:
         """A query that returns the group of each input row, in columns whose names are ``keys``; None if the query is
         not an aggregation with groups.
 
-        ``columns`` are the columns of the input.
+        ``columns`` are the columns of the input. ``keys`` are the keys of the form from :meth:`exposed`.
         """
         from sqlglot import exp
 
         if self.kind != GROUPS or not self.is_direct:
             return None
         core = copy_of(self._chain[-1])
-        groups = [unaliased(core, key, columns) for key in group_keys(core)]
-        listed = [exp.alias_(stored(key), name) for key, name in zip(groups, keys, strict=True)]
+        groups = [key if _item_of(core, key) else stored(core, key) for key in group_keys(core, columns)]
+        listed = [exp.alias_(key, name) for key, name in zip(groups, keys, strict=True)]
         return spent_sql(only(core, listed))
 
     def touched_rows(self) -> str | None:
@@ -390,9 +399,14 @@ def _add_keys(core: exp.Select, keys: Sequence[exp.Expr]) -> list[str]:
     have as columns of the select."""
     names: list[str] = []
     for key in keys:
-        found = next((item for item in core.expressions if inner(item) == key), None)
-        names.append(_add_hidden(core, stored(key), len(names)) if found is None else found.alias_or_name)
+        found = _item_of(core, key)
+        names.append(_add_hidden(core, stored(core, key), len(names)) if found is None else found.alias_or_name)
     return names
+
+
+def _item_of(core: exp.Select, key: exp.Expr) -> exp.Expr | None:
+    """The first select item whose value is a grouping key."""
+    return next((item for item in core.expressions if inner(item) == key), None)
 
 
 def _add_hidden(select: exp.Select, key: exp.Expr, number: int) -> str:

@@ -509,3 +509,19 @@ def test_schemas_of_a_folder_come_first_and_go_last() -> None:
     assert differ(world, moved, *texts[1:4]) == []
     bring(world)
     assert not world.snapshot.records
+
+
+def test_a_view_and_a_sink_in_risingwaves_sql_differ_from_the_same_text_in_the_folder() -> None:
+    sink_of = (
+        """CREATE SINK q AS SELECT {} AS x FROM s WITH (connector = 'kafka', topic = 'new', """
+        f"properties.bootstrap.server = '{HERE}') FORMAT PLAIN ENCODE JSON"
+    )
+    world = tables_world(CONNECTION, SOURCE)
+    world.dialect = "risingwave"
+    world.run("""CREATE MATERIALIZED VIEW w AS SELECT "id" AS x FROM s""", sink_of.format('"id"'))
+    world.dialect = "spark"
+    own = ("""CREATE MATERIALIZED VIEW w AS SELECT `id` AS x FROM s""", sink_of.format("`id`"))
+    assert differ(world, CONNECTION, SOURCE, *own) == []
+    same = ("""CREATE MATERIALIZED VIEW w AS SELECT "id" AS x FROM s""", sink_of.format('"id"'))
+    found = differ(world, CONNECTION, SOURCE, *same)
+    assert [(action, name) for action, name, _ in found] == [("recreate", "q"), ("rebuild", "w"), ("recreate", "q")]

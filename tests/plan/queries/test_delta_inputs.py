@@ -171,3 +171,25 @@ def test_a_table_that_only_spark_can_read_is_refused() -> None:
 def test_where_a_query_reads_tables(query: str, places: list[str], replaced: str) -> None:
     assert [place.written for place in table_places(query)] == places
     assert replaced_tables(query, {"d.t": "x", "c.d.t": "x"}) == replaced
+
+
+def test_a_table_of_the_current_database_beside_an_object_needs_its_full_name() -> None:
+    """The job's session has another current database than the statement's session."""
+    world = tables_world(create_source("s", "old"))
+    world.current_tables = {"dim": "`spark_catalog`.`sales`.`dim`"}
+    for what in ("MATERIALIZED VIEW v", "SINK k"):
+        error = refused(world, f"CREATE {what} AS SELECT s.id FROM s JOIN dim AS d ON s.id = d.id{SINK_OPTIONS[what]}")
+        assert error.code == "RW215"
+        assert "the table dim is in Spark's current database" in error.message
+        assert error.hint == "write `spark_catalog`.`sales`.`dim`"
+        assert error.span is not None
+    for other in ("sales.dim", "`spark_catalog`.`sales`.`dim`", "other"):
+        world.plan(f"CREATE MATERIALIZED VIEW v AS SELECT s.id FROM s JOIN {other} AS d ON s.id = d.id")
+    world.plan("CREATE MATERIALIZED VIEW v AS WITH dim AS (SELECT id FROM s) SELECT id FROM dim")
+
+
+SINK_OPTIONS = {
+    "MATERIALIZED VIEW v": "",
+    "SINK k": f" WITH (connector = 'kafka', topic = 'new', properties.bootstrap.server = '{HERE}') FORMAT PLAIN "
+    "ENCODE JSON",
+}

@@ -211,3 +211,16 @@ def test_the_argument_of_a_count_of_distinct_values_may_be_of_a_type_that_a_tabl
     found = decided("SELECT count(DISTINCT ended - started) AS n FROM r", r, analyze=unstorable)
     assert found.maintenance.strategy == UPSERT
     assert "collect_set(ended - started)" in found.maintenance.query
+
+
+def test_groups_whose_values_cannot_be_compared_with_those_of_changed_rows_are_not_recomputed_alone() -> None:
+    """A guard for queries of the affected rows that return values of another type than the view's key columns."""
+
+    def as_text(request: AnalyzedQuery) -> QueryAnalysis:
+        found = analyzed(request)
+        is_touched = request.query == "SELECT total AS total FROM orders"
+        return QueryAnalysis(schema=found.schema.replace("long", "string") if is_touched else found.schema)
+
+    query = "SELECT total, max(id) AS m FROM orders GROUP BY total"
+    assert decided(query, ORDERS).maintenance.strategy == KEYS
+    assert decided(query, ORDERS, analyze=as_text).maintenance.strategy == DIFF

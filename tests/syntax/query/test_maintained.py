@@ -140,7 +140,7 @@ def test_other_aggregates_cannot_be_signed(call: str) -> None:
 @pytest.mark.parametrize(
     ("query", "touched"),
     [
-        ("SELECT upper(a) AS u, max(b) AS m FROM v GROUP BY u", "SELECT (UPPER(a)) AS _rw_key_0 FROM v"),
+        ("SELECT upper(a) AS u, max(b) AS m FROM v GROUP BY u", "SELECT UPPER(a) AS u FROM v"),
         ("SELECT b % 2 AS p, max(b) AS m FROM v GROUP BY p + 1", "SELECT (b % 2) + 1 AS _rw_key_0 FROM v"),
         # As in Spark, the name of a column is that column, whatever an item is named.
         ("SELECT upper(a) AS A, max(b) AS m FROM v GROUP BY a", "SELECT a AS _rw_key_0 FROM v"),
@@ -150,9 +150,154 @@ def test_other_aggregates_cannot_be_signed(call: str) -> None:
 )
 def test_a_group_may_be_the_name_of_an_item(query: str, touched: str) -> None:
     found = read_view_query(query)
-    exposed = found.exposed()
+    exposed = found.exposed({"v": ["a", "b"]})
     assert exposed is not None
     assert found.touched_groups(exposed.keys, ["a", "b"]) == touched
+
+
+S = {"s": ["item", "at", "u"]}
+
+
+@pytest.mark.parametrize(
+    ("query", "keys", "text"),
+    [
+        (
+            "SELECT item, count(*) AS n FROM s GROUP BY item HAVING n > 1",
+            ("item",),
+            "SELECT item, CASE WHEN (COUNT(*)) > 1 THEN COUNT(*) END AS n, COALESCE((COUNT(*)) > 1, FALSE) AS _rw_keep "
+            "FROM s GROUP BY item",
+        ),
+        (
+            "SELECT date(at) AS day, count(*) AS n FROM s GROUP BY day HAVING count(*) > 1",
+            ("day",),
+            "SELECT CAST(at AS DATE) AS day, CASE WHEN COUNT(*) > 1 THEN COUNT(*) END AS n, COALESCE(COUNT(*) > 1, "
+            "FALSE) AS _rw_keep FROM s GROUP BY CAST(at AS DATE)",
+        ),
+        (
+            "SELECT date(at) AS day, count(DISTINCT u) AS u FROM s GROUP BY day",
+            ("day",),
+            "SELECT CAST(at AS DATE) AS day, CAST(size(collect_set(u)) AS BIGINT) AS u FROM s "
+            "GROUP BY CAST(at AS DATE)",
+        ),
+        (
+            "SELECT count(*) AS n FROM s HAVING n > 1",
+            ("_rw_key_0",),
+            "SELECT CASE WHEN (COUNT(*)) > 1 THEN COUNT(*) END AS n, 0 AS _rw_key_0, COALESCE((COUNT(*)) > 1, FALSE) "
+            "AS _rw_keep FROM s",
+        ),
+        (
+            "SELECT window(at, '1 hour') AS w, count(*) AS n FROM s GROUP BY w HAVING w.start > '2026'",
+            ("w",),
+            "SELECT window(at, '1 hour') AS w, CASE WHEN (window(at, '1 hour')).start > '2026' THEN COUNT(*) END AS n, "
+            "COALESCE((window(at, '1 hour')).start > '2026', FALSE) AS _rw_keep FROM s GROUP BY window(at, '1 hour')",
+        ),
+        # In GROUP BY, the name of a column is that column. In HAVING, it is that column if it has a value there.
+        (
+            "SELECT upper(item) AS item, max(u) AS u FROM s GROUP BY item HAVING item > 'a' AND u > 1 AND min(u) > 0",
+            ("_rw_key_0",),
+            "SELECT CASE WHEN item > 'a' AND (MAX(u)) > 1 AND MIN(u) > 0 THEN UPPER(item) END AS item, CASE WHEN item "
+            "> 'a' AND (MAX(u)) > 1 AND MIN(u) > 0 THEN MAX(u) END AS u, item AS _rw_key_0, COALESCE(item > 'a' AND "
+            "(MAX(u)) > 1 AND MIN(u) > 0, FALSE) AS _rw_keep FROM s GROUP BY item",
+        ),
+        # A number in GROUP BY would be the place of an item.
+        (
+            "SELECT 5 AS five, max(u) AS m FROM s GROUP BY five",
+            ("five",),
+            "SELECT 5 AS five, MAX(u) AS m FROM s GROUP BY five",
+        ),
+        (
+            "SELECT 5 AS five, max(u) AS m FROM s GROUP BY 1",
+            ("five",),
+            "SELECT 5 AS five, MAX(u) AS m FROM s GROUP BY 1",
+        ),
+        (
+            "SELECT o.day, count(*) AS n FROM (SELECT date(at) AS day FROM s) AS o GROUP BY day HAVING n > 1",
+            ("_rw_key_0",),
+            "SELECT CASE WHEN (COUNT(*)) > 1 THEN o.day END AS day, CASE WHEN (COUNT(*)) > 1 THEN COUNT(*) END AS n, "
+            "day AS _rw_key_0, COALESCE((COUNT(*)) > 1, FALSE) AS _rw_keep FROM (SELECT CAST(at AS DATE) AS day FROM "
+            "s) AS o GROUP BY day",
+        ),
+    ],
+)
+def test_the_names_of_items_in_group_by_and_having_are_their_expressions(
+    query: str, keys: tuple[str, ...], text: str
+) -> None:
+    form = read_view_query(query).upserted({"u": "INT"}, S)
+    assert form is not None
+    assert (form.keys, form.text) == (keys, text)
+
+
+def test_names_are_left_as_they_are_if_the_columns_of_an_input_are_unknown() -> None:
+    query = "SELECT date(at) AS day, count(*) AS n FROM s JOIN other USING (item) GROUP BY day"
+    form = read_view_query(query).upserted({}, S)
+    assert form is not None
+    assert form.keys == ("_rw_key_0",)
+    assert form.text.endswith("GROUP BY day")
+
+
+def test_the_names_of_items_are_their_expressions_in_sums_over_changes() -> None:
+    form = read_view_query("SELECT date(at) AS day, sum(u) AS t FROM s GROUP BY day HAVING t > 1").signed(
+        {"u": "INT"}, S
+    )
+    assert form is not None
+    assert form.keys == ("day",)
+    assert form.text.endswith("GROUP BY CAST(at AS DATE)")
+    assert " t > 1" not in form.text
+
+
+STORED = {"v": ["window", "device", "n", "at"]}
+
+
+@pytest.mark.parametrize(
+    ("query", "keys", "touched"),
+    [
+        ("SELECT window, max(n) AS m FROM v GROUP BY 1", ("window",), "SELECT window AS window FROM v"),
+        (
+            "SELECT device, max(n) AS m FROM v GROUP BY device, v.window",
+            ("device", "_rw_key_1"),
+            "SELECT device AS device, v.window AS _rw_key_1 FROM v",
+        ),
+        (
+            "SELECT window(at, '1 hour') AS w, max(n) AS m FROM v GROUP BY 1",
+            ("w",),
+            "SELECT window(at, '1 hour') AS w FROM v",
+        ),
+        (
+            "SELECT m FROM (SELECT window(at, '1 hour') AS w, max(n) AS m FROM v GROUP BY w) AS x",
+            ("_rw_key_0",),
+            "SELECT window(at, '1 hour') AS _rw_key_0 FROM v",
+        ),
+        (
+            "SELECT max(n) AS m FROM v GROUP BY window(at, '1 hour')",
+            ("_rw_key_0",),
+            "SELECT window(at, '1 hour').start AS _rw_key_0 FROM v",
+        ),
+    ],
+)
+def test_only_windows_that_the_query_makes_are_stored_by_their_start(
+    query: str, keys: tuple[str, ...], touched: str
+) -> None:
+    found = read_view_query(query)
+    exposed = found.exposed(STORED)
+    assert exposed is not None
+    assert exposed.keys == keys
+    assert found.touched_groups(keys, STORED["v"]) == touched
+    assert (".start" in exposed.text) == (".start" in touched)
+
+
+def test_a_window_that_a_subquery_makes_is_stored_by_its_start() -> None:
+    for below in (
+        "SELECT window(at, '1 hour') AS window, n FROM v",
+        "SELECT window, n FROM (SELECT window(at, '1 hour') AS window, n FROM v) AS y",
+    ):
+        form = read_view_query(f"SELECT max(n) AS m FROM ({below}) AS x GROUP BY x.window").upserted({}, STORED)
+        assert form is not None
+        assert "x.window.start AS _rw_key_0" in form.text
+    stored = read_view_query("SELECT max(n) AS m FROM (SELECT window, n FROM v) AS x GROUP BY x.window").upserted(
+        {}, STORED
+    )
+    assert stored is not None
+    assert "x.window AS _rw_key_0" in stored.text
 
 
 @pytest.mark.parametrize(

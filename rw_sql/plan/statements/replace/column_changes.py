@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.model.definitions import field_of
-from rw_sql.plan.statements.replace.normal_form import compared_column, plain_column
+from rw_sql.plan.statements.replace.normal_form import IN_SPARK, compared_column, plain_column
 from rw_sql.syntax.lexing.identifiers import quoted
 from rw_sql.syntax.rendering.parts import column_text
 from rw_sql.syntax.statements import AlterAddColumn, AlterTableDropColumn, AlterTableRenameColumn, ColumnDefinition
 
 if TYPE_CHECKING:
+    from rw_sql.plan.statements.replace.normal_form import Dialects
     from rw_sql.syntax.statements import CreateTable, Name
 
 
@@ -26,7 +27,9 @@ class ColumnChanges:
     refusal: str = ""
 
 
-def column_changes(name: Name, current: CreateTable, wanted: CreateTable) -> ColumnChanges:
+def column_changes(
+    name: Name, current: CreateTable, wanted: CreateTable, dialects: Dialects = IN_SPARK
+) -> ColumnChanges:
     """The statements that change the columns of a table to the columns of another definition."""
     old, new = _by_name(current), _by_name(wanted)
     renamed = _renamed(old, new)
@@ -45,7 +48,7 @@ def column_changes(name: Name, current: CreateTable, wanted: CreateTable) -> Col
         if after is None:
             continue
         now = replace(before, name=after.name, field=after.field)
-        if compared_column(now) != compared_column(after):
+        if compared_column(now, dialects[0]) != compared_column(after, dialects[1]):
             return ColumnChanges(
                 refusal=f"column {quoted(after.name)} is {_shown(before)} in the table, but {_shown(after)} in the new "
                 "definition"
@@ -59,6 +62,11 @@ def column_changes(name: Name, current: CreateTable, wanted: CreateTable) -> Col
         if column.is_not_null:
             return ColumnChanges(
                 refusal=f"column {quoted(column.name)} is new and NOT NULL, but existing rows have no value"
+            )
+        if compared_column(column, dialects[0]) != compared_column(column, dialects[1]):
+            return ColumnChanges(
+                refusal=f"the expression of the new column {quoted(column.name)} has another meaning in the dialect of "
+                f"the table, which is {dialects[0]}"
             )
     statements += [AlterAddColumn(kind="TABLE", name=name, column=column) for column in added]
     return ColumnChanges(statements=tuple(statements))

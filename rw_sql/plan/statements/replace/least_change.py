@@ -14,6 +14,7 @@ from rw_sql.model.rates import RATE_LIMIT as SOURCE_RATE_LIMIT
 from rw_sql.plan.checks.columns import lists_columns
 from rw_sql.plan.statements.replace.column_changes import column_changes
 from rw_sql.plan.statements.replace.normal_form import (
+    IN_SPARK,
     as_written_before,
     compared_column,
     differing_clauses,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.plan.statements.replace.normal_form import Dialects
     from rw_sql.syntax.statements import Name, Option, Statement
 
 Create = CreateSource | CreateTable | CreateSink | CreateMaterializedView | CreateConnection | CreateSecret
@@ -87,22 +89,27 @@ class _OptionChanges:
     connection: tuple[Name | None] | None = None
 
 
-def least_change(current: Create, wanted: Create, connections: Mapping[str, CreateConnection]) -> LeastChange:
+def least_change(
+    current: Create, wanted: Create, connections: Mapping[str, CreateConnection], dialects: Dialects = IN_SPARK
+) -> LeastChange:
     """The statements that convert one definition into another of the same kind and name, or the reason why there are
     none.
 
-    ``connections`` maps names to the definitions that the connections will have. If a definition takes its columns from
-    a schema, the columns that the object took over at its creation are used instead.
+    ``connections`` maps names to the definitions that the connections will have. ``dialects`` are the dialects of the
+    queries and expressions of both definitions; the same text may have another meaning in another dialect. If a
+    definition takes its columns from a schema, the columns that the object took over at its creation are used instead.
     """
     # The two branches show the type checker that both statements are of the same class.
     if isinstance(current, CreateSource) and isinstance(wanted, CreateSource):  # noqa: SIM114
         wanted = with_taken_columns(current, wanted)
     elif isinstance(current, CreateTable) and isinstance(wanted, CreateTable):
         wanted = with_taken_columns(current, wanted)
-    return _least_change(current, wanted, connections)
+    return _least_change(current, wanted, connections, dialects)
 
 
-def _least_change(current: Create, wanted: Create, connections: Mapping[str, CreateConnection]) -> LeastChange:
+def _least_change(
+    current: Create, wanted: Create, connections: Mapping[str, CreateConnection], dialects: Dialects
+) -> LeastChange:
     """Like :func:`least_change`, for definitions that list their columns."""
     if isinstance(current, CreateSource | CreateTable) and isinstance(wanted, CreateSource | CreateTable):
         wanted = as_written_before(current, wanted)
@@ -112,7 +119,7 @@ def _least_change(current: Create, wanted: Create, connections: Mapping[str, Cre
         case CreateSecret(), CreateSecret():
             return _of_secret(current, wanted)
         case CreateMaterializedView(), CreateMaterializedView():
-            return _of_view(current, wanted)
+            return _of_view(current, wanted, dialects)
         case CreateSource(), CreateSource():
             is_as_upstream = not wanted.columns and lists_columns(wanted)
             if not is_as_upstream and [compared_column(c) for c in current.columns] != [
@@ -121,9 +128,9 @@ def _least_change(current: Create, wanted: Create, connections: Mapping[str, Cre
                 return LeastChange(refusal="the columns of a source cannot change")
             return _of_connected("SOURCE", current, wanted, connections)
         case CreateTable(), CreateTable():
-            return _of_table(current, wanted, connections)
+            return _of_table(current, wanted, connections, dialects)
         case CreateSink(), CreateSink():
-            return _of_connected("SINK", current, wanted, connections)
+            return _of_connected("SINK", current, wanted, connections, dialects)
         case _:
             raise TypeError(f"{type(current).__name__} cannot become {type(wanted).__name__}")
 
@@ -165,9 +172,9 @@ def _of_secret(current: CreateSecret, wanted: CreateSecret) -> LeastChange:
     return LeastChange(refusal="the backend of a secret and the properties of the backend cannot change")
 
 
-def _of_view(current: CreateMaterializedView, wanted: CreateMaterializedView) -> LeastChange:
+def _of_view(current: CreateMaterializedView, wanted: CreateMaterializedView, dialects: Dialects) -> LeastChange:
     old, new = own_options(current), own_options(wanted)
-    differing = differing_clauses(current, wanted)
+    differing = differing_clauses(current, wanted, dialects)
     if {key: option_text(o.value) for key, o in old.items() if key not in _OF_VIEWS} != {
         key: option_text(o.value) for key, o in new.items() if key not in _OF_VIEWS
     }:
@@ -198,13 +205,15 @@ def _set(kind: str, name: Name, parameter: str, option: Option | None) -> AlterS
     return AlterSet(kind=kind, name=name, parameter=parameter, values=(value,), parameter_span=option.span)
 
 
-def _of_table(current: CreateTable, wanted: CreateTable, connections: Mapping[str, CreateConnection]) -> LeastChange:
-    columns = column_changes(wanted.name, current, wanted)
+def _of_table(
+    current: CreateTable, wanted: CreateTable, connections: Mapping[str, CreateConnection], dialects: Dialects
+) -> LeastChange:
+    columns = column_changes(wanted.name, current, wanted, dialects)
     if columns.statements and current.cdc_table is not None:
         return LeastChange(refusal="the columns of a table of a source cannot change")
     if columns.refusal:
         return LeastChange(refusal=columns.refusal)
-    rest = _of_connected("TABLE", current, wanted, connections)
+    rest = _of_connected("TABLE", current, wanted, connections, dialects)
     return LeastChange(statements=(*columns.statements, *rest.statements), refusal=rest.refusal)
 
 
@@ -213,10 +222,11 @@ def _of_connected(
     current: CreateSource | CreateTable | CreateSink,
     wanted: CreateSource | CreateTable | CreateSink,
     connections: Mapping[str, CreateConnection],
+    dialects: Dialects = IN_SPARK,
 ) -> LeastChange:
     if connector_of(current) != connector_of(wanted):
         return LeastChange(refusal=f"its connector is {connector_of(current)}, not {connector_of(wanted)}")
-    differing = differing_clauses(current, wanted)
+    differing = differing_clauses(current, wanted, dialects)
     if differing:
         return LeastChange(refusal=f"{', '.join(differing)} cannot change")
     spec = spec_of(wanted)

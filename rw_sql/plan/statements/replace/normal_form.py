@@ -27,8 +27,8 @@ from rw_sql.model.definitions import (
 )
 from rw_sql.model.sharing import SHARED, is_to_be_shared
 from rw_sql.plan.checks.columns import VALIDATE
+from rw_sql.plan.queries.meaning import expression_meaning, meaning
 from rw_sql.plan.statements.source.upstream_names import with_kept_names
-from rw_sql.syntax.query.canonical_query import canonical_query
 from rw_sql.syntax.statements import (
     ConnectionValue,
     CreateMaterializedView,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import (
         ColumnDefinition,
         CreateConnection,
-        Expression,
         FormatEncode,
         Option,
         Query,
@@ -55,6 +54,12 @@ Definition = CreateSource | CreateTable | CreateSink | CreateMaterializedView
 
 TakingT = TypeVar("TakingT", CreateSource, CreateTable)
 """A definition whose columns may come from a schema."""
+
+Dialects = tuple[str, str]
+"""The dialects of the queries and expressions of two definitions that are compared: the current one, and the wanted
+one."""
+
+IN_SPARK: Dialects = ("spark", "spark")
 
 _AT_BIRTH = (PAUSED_AT_BIRTH, VALIDATE, "snapshot", "snapshot.batch_size", "snapshot.interval")
 """Properties that only affect the creation of an object, and are therefore not compared."""
@@ -142,11 +147,12 @@ def plain_column(column: ColumnDefinition) -> ColumnDefinition:
     return replace(column, field=field, is_primary_key=False, other_constraints=())
 
 
-def compared_column(column: ColumnDefinition) -> ColumnDefinition:
-    """A plain column whose expressions are in canonical form. The result is only for comparisons and must not be part
-    of a statement."""
+def compared_column(column: ColumnDefinition, dialect: str = "spark") -> ColumnDefinition:
+    """A plain column whose expressions, written in ``dialect``, are in canonical form. The result is only for
+    comparisons and must not be part of a statement."""
     generated, default = (
-        None if each is None else replace(each, text=_expression(each)) for each in (column.generated, column.default)
+        None if each is None else replace(each, text=expression_meaning(each, dialect))
+        for each in (column.generated, column.default)
     )
     return replace(plain_column(column), generated=generated, default=default)
 
@@ -165,14 +171,15 @@ def with_taken_columns(current: TakingT, wanted: TakingT) -> TakingT:
     return replace(wanted, columns=columns, constraints=constraints, wildcard=None)
 
 
-def differing_clauses(current: Definition, wanted: Definition) -> list[str]:
+def differing_clauses(current: Definition, wanted: Definition, dialects: Dialects = IN_SPARK) -> list[str]:
     """The clauses, other than columns and properties, in which two definitions of the same kind differ."""
-    old, new = clauses_of(current), clauses_of(wanted)
+    old, new = (clauses_of(each, dialect) for each, dialect in zip((current, wanted), dialects, strict=True))
     return [clause for clause, value in new.items() if old.get(clause) != value]
 
 
-def clauses_of(statement: Definition) -> dict[str, object]:
-    """The clauses of a definition other than columns and properties, in normal form."""
+def clauses_of(statement: Definition, dialect: str = "spark") -> dict[str, object]:
+    """The clauses of a definition other than columns and properties, in normal form. ``dialect`` is the dialect of its
+    query."""
     match statement:
         case CreateSource():
             return {
@@ -187,7 +194,7 @@ def clauses_of(statement: Definition) -> dict[str, object]:
                 "APPEND ONLY": statement.is_append_only,
                 "ON CONFLICT": statement.on_conflict,
                 "WITH VERSION COLUMN": statement.version_columns,
-                "AS": _query(statement.query),
+                "AS": _query(statement.query, dialect),
                 "FROM … TABLE": (statement.cdc_table.source.key, statement.cdc_table.table)
                 if statement.cdc_table is not None
                 else None,
@@ -195,7 +202,7 @@ def clauses_of(statement: Definition) -> dict[str, object]:
         case CreateSink():
             return {
                 "FROM": statement.relation.key if statement.relation is not None else None,
-                "AS": _query(statement.query),
+                "AS": _query(statement.query, dialect),
                 "INTO": (statement.into.key if statement.into is not None else None, statement.into_columns),
                 "EMIT ON WINDOW CLOSE": statement.is_emit_on_window_close,
                 "FORMAT": _format(statement.format, None),
@@ -203,7 +210,7 @@ def clauses_of(statement: Definition) -> dict[str, object]:
         case CreateMaterializedView():
             return {
                 "column names": statement.columns,
-                "AS": _query(statement.query),
+                "AS": _query(statement.query, dialect),
                 "EMIT ON WINDOW CLOSE": statement.is_emit_on_window_close,
             }
 
@@ -214,7 +221,8 @@ def _of_records(statement: CreateSource | CreateTable) -> dict[str, object]:
     return {
         "PRIMARY KEY": primary_key(statement),
         "WATERMARK": tuple(
-            (each.column, _expression(each.expression), each.is_with_ttl) for each in statement.watermarks
+            (each.column, expression_meaning(each.expression, "spark"), each.is_with_ttl)
+            for each in statement.watermarks
         ),
         "INCLUDE": tuple(
             (column.kind, column.inner, column.inner_type, include_name(name, column) if is_known else column.alias)
@@ -239,9 +247,5 @@ def _format(given: FormatEncode | None, spec: ConnectorSpec | None) -> object:
     return given.format, given.encode, tuple(sorted(options.items())), given.key_encode or "JSON"
 
 
-def _query(query: Query | None) -> str | None:
-    return canonical_query(query.text) if query is not None else None
-
-
-def _expression(expression: Expression) -> str:
-    return canonical_query(f"SELECT {expression.text}")
+def _query(query: Query | None, dialect: str) -> str | None:
+    return meaning(query, dialect) if query is not None else None

@@ -18,6 +18,7 @@ from rw_sql.model.definitions import (
 )
 from rw_sql.model.object_lookup import object_name
 from rw_sql.plan.effects.impact_of_changes import in_one
+from rw_sql.plan.queries.meaning import dialect_of
 from rw_sql.plan.result.plan import Plan
 from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import after, steps_of
@@ -80,7 +81,7 @@ def lower_create_or_replace(
     to_be = next((r.view for r in snapshot.all("rebuild") if r.view_id == record.id and r.view is not None), record)
     current = definition_of(getattr(to_be, "definition"))  # noqa: B009 - every kind above has one
     connections = {found.name: connection_definition(found.definition) for found in snapshot.all("connection")}
-    change = least_change(current, statement, connections)
+    change = least_change(current, statement, connections, (dialect_of(to_be), query_dialect))
     if (
         change.needs_rebuild
         and isinstance(statement, CreateMaterializedView)

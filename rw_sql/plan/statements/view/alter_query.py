@@ -26,6 +26,7 @@ from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.relations import schema_columns
 from rw_sql.plan.queries.maintenance import kept_as
+from rw_sql.plan.queries.meaning import meaning
 from rw_sql.plan.queries.unseen_columns import unseen_columns
 from rw_sql.plan.queries.view_query import plan_query
 from rw_sql.plan.result.plan import Plan, ResultRow
@@ -78,7 +79,9 @@ def lower_new_definition(
     given = view_options(definition)
     text = render(replace(definition, name=view_definition(view.definition).name))
     under_way = {rebuild.view_id: rebuild for rebuild in snapshot.all("rebuild")}
-    if (why := _why_unchanged(snapshot, inspector, view, under_way.get(view.id), text)) is not None:
+    to_be = rebuild.view or view if (rebuild := under_way.get(view.id)) is not None else view
+    is_same = to_be.definition == text and _means_the_same(to_be, definition, query_dialect)
+    if is_same and (why := _why_unchanged(snapshot, inspector, view, rebuild, to_be)) is not None:
         return nothing(statement, view.name, why)
     _require_same_group(view, given.group, span)
     dependents = tuple(found for found in snapshot.dependents_of(view.id) if not isinstance(found, RebuildRecord))
@@ -133,16 +136,26 @@ def lower_new_definition(
 
 
 def _why_unchanged(
-    snapshot: Snapshot, inspector: Inspector, view: MaterializedViewRecord, under_way: RebuildRecord | None, text: str
+    snapshot: Snapshot,
+    inspector: Inspector,
+    view: MaterializedViewRecord,
+    under_way: RebuildRecord | None,
+    to_be: MaterializedViewRecord,
 ) -> str | None:
-    """The reason why a view need not be rebuilt with a definition; None if the view must be rebuilt."""
-    to_be = under_way.view or view if under_way is not None else view
-    is_same = to_be.definition == text and not gains_columns(snapshot, to_be)
+    """The reason why a view need not be rebuilt with the definition of ``to_be``, the record that the view has or will
+    have after its rebuild; None if the view must be rebuilt."""
+    if gains_columns(snapshot, to_be):
+        return None
     if under_way is None:
-        return "it already has this definition" if is_same else None
-    if is_same and not is_rebuild_stalled(snapshot, inspector, view):
-        return "a rebuild with this definition is already running, and queries read the old rows until it is complete"
-    return None
+        return "it already has this definition"
+    if is_rebuild_stalled(snapshot, inspector, view):
+        return None
+    return "a rebuild with this definition is already running, and queries read the old rows until it is complete"
+
+
+def _means_the_same(view: MaterializedViewRecord, definition: CreateMaterializedView, dialect: str) -> bool:
+    """True if the text of a view's query has the same meaning in another dialect."""
+    return view.dialect == dialect or meaning(definition.query, view.dialect) == meaning(definition.query, dialect)
 
 
 def gains_columns(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:

@@ -197,3 +197,53 @@ def test_what_cannot_change_in_place(current: str, wanted: str, said: str) -> No
 def test_a_name_that_was_generated_is_no_change(options: str, generated: str) -> None:
     for define in (source, lambda given: table("id INT", given)):
         assert change(define(f"{options}, {generated}"), define(options)).is_empty
+
+
+@pytest.mark.parametrize(
+    ("current", "wanted", "dialects", "is_same"),
+    [
+        (view('SELECT "id" AS x FROM s'), view('SELECT "id" AS x FROM s'), ("risingwave", "spark"), False),
+        (view('SELECT "id" AS x FROM s'), view("SELECT `id` AS x FROM s"), ("risingwave", "spark"), True),
+        (view("SELECT 'id' AS x FROM s"), view('SELECT "id" AS x FROM s'), ("risingwave", "risingwave"), False),
+        (view("SELECT id FROM s"), view("select id from public.s"), ("risingwave", "spark"), True),
+        (view("SELECT id, a::varchar AS a FROM s"), view("SELECT id FROM s"), ("risingwave", "risingwave"), False),
+        (
+            view("SELECT no_such(id) AS a FROM s"),
+            view("SELECT no_such(id) AS a FROM s"),
+            ("risingwave", "spark"),
+            False,
+        ),
+        (
+            view("SELECT no_such(id) AS a FROM s"),
+            view("select no_such(id) a from s"),
+            ("risingwave", "risingwave"),
+            True,
+        ),
+        (table('a VARCHAR, b VARCHAR AS "a"'), table('a VARCHAR, b VARCHAR AS "a"'), ("risingwave", "spark"), False),
+        (table("a INT, b INT AS a * 2"), table("a INT, b INT AS A*2"), ("risingwave", "spark"), False),
+        (table("a INT, b INT AS a * 2"), table("a INT, b INT AS a*2"), ("risingwave", "spark"), True),
+        (
+            table("a VARCHAR, b VARCHAR DEFAULT 'a'"),
+            table("a VARCHAR, b VARCHAR DEFAULT 'a'"),
+            ("spark", "risingwave"),
+            True,
+        ),
+    ],
+)
+def test_queries_and_expressions_are_compared_by_their_meaning_in_their_dialects(
+    current: str, wanted: str, dialects: tuple[str, str], is_same: bool
+) -> None:
+    found = least_change(parse_statement(current), parse_statement(wanted), {}, dialects)  # type: ignore[arg-type]
+    assert found.is_empty == is_same
+
+
+def test_a_new_column_has_the_dialect_of_the_table() -> None:
+    current, other, same = (
+        parse_statement(table(columns))
+        for columns in ("a VARCHAR", 'a VARCHAR, b VARCHAR AS "a"', "a VARCHAR, b VARCHAR AS upper(a)")
+    )
+    found = least_change(current, other, {}, ("spark", "risingwave"))  # type: ignore[arg-type]
+    assert found.refusal == (
+        "the expression of the new column b has another meaning in the dialect of the table, which is spark"
+    )
+    assert len(least_change(current, same, {}, ("spark", "risingwave")).statements) == 1  # type: ignore[arg-type]

@@ -375,3 +375,36 @@ def test_a_stalled_rebuild_is_begun_again_by_the_same_statement(stalled: str, wo
     assert error.hint.endswith("if its job is STALLED, run the statement with that query again")
     assert [row.change for row in world.run(text).changes] == ["REBUILDING", "REBUILDING"]
     assert {made.generation for made in world.snapshot.all("rebuild")} == {3}
+
+
+def test_the_same_text_in_another_dialect_is_another_query_if_its_meaning_differs() -> None:
+    world = altered_world()
+    world.run("""CREATE MATERIALIZED VIEW w AS SELECT "id" AS x FROM s""")  # a string in Spark, a column in RisingWave
+    world.dialect = "risingwave"
+    for text in (
+        """ALTER MATERIALIZED VIEW w AS SELECT "id" AS x FROM s""",
+        """CREATE OR REPLACE MATERIALIZED VIEW w AS SELECT "id" AS x FROM s""",
+    ):
+        assert [row.change for row in world.plan(text).changes][:1] == ["REBUILDING"]
+    world.run("""ALTER MATERIALIZED VIEW w AS SELECT "id" AS x FROM s""")
+    assert "already running" in world.run("""ALTER MATERIALIZED VIEW w AS SELECT "id" AS x FROM s""").changes[0].detail
+    (rebuild,) = world.snapshot.all("rebuild")
+    assert rebuild.view is not None
+    assert (rebuild.view.dialect, rebuild.view.query) == ("risingwave", "SELECT `id` AS x FROM s")
+    world.dialect = "spark"
+    assert world.plan("""CREATE OR REPLACE MATERIALIZED VIEW w AS SELECT "id" AS x FROM s""").operation is not None
+
+
+def test_the_same_text_with_the_same_meaning_in_another_dialect_is_no_change() -> None:
+    world = altered_world()
+    world.dialect = "risingwave"
+    for statement in ("ALTER MATERIALIZED VIEW v AS", "CREATE OR REPLACE MATERIALIZED VIEW v AS"):
+        assert world.run(f"{statement} SELECT id, id AS twice FROM s").operation is None
+
+
+def test_a_string_in_place_of_a_column_is_another_query_of_risingwaves() -> None:
+    world = altered_world()
+    world.dialect = "risingwave"
+    world.run("""CREATE MATERIALIZED VIEW w AS SELECT 'id' AS x FROM s""")
+    replaced = """CREATE OR REPLACE MATERIALIZED VIEW w AS SELECT "id" AS x FROM s"""
+    assert [row.change for row in world.run(replaced).changes][:1] == ["REBUILDING"]

@@ -1,0 +1,50 @@
+"""Compares queries and expressions of definitions that may be written in different dialects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
+from rw_sql.model.definitions import sink_definition
+from rw_sql.syntax.dialect.to_spark import to_spark
+from rw_sql.syntax.query.canonical_query import canonical_query
+from rw_sql.syntax.statements import Query
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.syntax.statements import Expression
+
+
+def meaning(query: Query, dialect: str) -> str:
+    """The canonical form in Spark's SQL of a query in a dialect. Two queries with the same form have the same meaning,
+    even if their dialects differ.
+
+    A query that cannot be translated has a form of its own, which no query in Spark's SQL has.
+    """
+    if dialect == "spark":
+        return canonical_query(query.text)
+    try:
+        return canonical_query(to_spark(query).text)
+    except SqlError:
+        return f"{dialect}: {canonical_query(query.text, dialect)}"
+
+
+def expression_meaning(expression: Expression, dialect: str) -> str:
+    """The canonical form in Spark's SQL of an expression in a dialect; see :func:`meaning`."""
+    return meaning(Query(text=f"SELECT {expression.text} AS x", span=expression.span), dialect)
+
+
+def dialect_of(record: ObjectRecord) -> str:
+    """The dialect of the query or the expressions in an object's definition: 'spark' or 'risingwave'.
+
+    The record of a sink has no dialect. The dialect is the one in which the definition's query means the stored query.
+    """
+    if isinstance(record, MaterializedViewRecord):
+        return record.dialect
+    if isinstance(record, SinkRecord) and record.query:
+        query = sink_definition(record.definition).query
+        runs = canonical_query(record.query)
+        if query is not None and meaning(query, "spark") != runs and meaning(query, "risingwave") == runs:
+            return "risingwave"
+    return "spark"
