@@ -14,6 +14,7 @@ from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.plain import PlainConnector
 from rw_sql.connectors.ranged import batch_ends, batch_offset
 from rw_sql.connectors.spec import OptionError
+from rw_sql.connectors.support.table_names import plain_name
 from rw_sql.errors import INVALID_PROPERTY, NOT_SUPPORTED, SqlError
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class ChangeBase(PlainConnector):
     passed_text = "the slot was moved, or the server removed log that it needs (wal_status lost): the slot begins at"
     kept_text = "the server keeps its log until the source continues to read, so the server's disk may fill"
     table_prefix = ("schema", "public")
+    table_quotes = '"'
+    """The quotes in which a part of a table's name may be; the first of them is the usual one."""
 
     def is_shareable(self) -> bool:
         """Returns True: one reader serves all tables and views."""
@@ -62,6 +65,10 @@ class ChangeBase(PlainConnector):
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
         """The id as written."""
         return written
+
+    def plain_name(self, table: str) -> str:
+        """The name with quotes only where they are necessary."""
+        return plain_name(table, self.table_quotes)
 
     @abstractmethod
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:

@@ -93,6 +93,12 @@ class TableProgress:
     changes to rows that are missing from the stream, and a changed order of the keys (KEY_ORDER). ``chunk_rows`` is the
     number of rows per chunk; if it is None, the reader adapts the number to the size of the rows. ``is_done``: all rows
     were read, or the table is read without a snapshot.
+
+    ``continues`` is set for a snapshot that has not begun, if tables of rw_sql keep the rows of an earlier snapshot: it
+    is the ``identity`` at the end of that snapshot. The reader must then return all changes after its position, because
+    a snapshot contains no deletes. If neither ``identity`` nor ``continues`` is set, the reader may omit the changes
+    that the snapshot contains. ``is_repeated``: markers enclose the rows of the snapshot in the source's log; None if
+    rw_sql 0.1.0 stored the progress.
     """
 
     table: str
@@ -106,6 +112,8 @@ class TableProgress:
     rows_estimated: int | None = None
     chunk_rows: int | None = None
     traits: Mapping[str, str] = field(default_factory=dict)
+    continues: str | None = None
+    is_repeated: bool | None = None
 
     @property
     def key_order(self) -> str | None:
@@ -358,6 +366,10 @@ class ChangeConnector(Protocol):
     """A clause for a notice. The clause describes what happens to the upstream's log while a source is paused."""
     table_prefix: tuple[str, str]
     """The word for the first part of an upstream table's name, and an example of that part."""
+
+    def plain_name(self, table: str) -> str:
+        """The name of an upstream table with quotes only where they are necessary, the same for all spellings."""
+        ...
 
     def change_reader(self, options: Mapping[str, str]) -> ChangeReader:
         """A reader for one run. Does not contact the upstream yet."""

@@ -73,11 +73,15 @@ CDC_COLUMNS = (
 )
 """The visible columns of a change data capture source: one row per change to any of its tables.
 
-``op`` is ``c`` (create), ``u`` (update), ``d`` (delete), ``r`` (snapshot row), ``t`` (truncate) or ``s`` (end of a
-repeated snapshot). ``key`` and ``row`` are JSON objects whose values are text as the upstream writes it. ``key`` is the
-key before the change; it is set for a delete and for an update that changes the key. ``row`` is the row after the
-change.
+``op`` is ``c`` (create), ``u`` (update), ``d`` (delete), ``r`` (snapshot row), ``t`` (truncate), ``b`` (beginning of a
+repeated snapshot) or ``s`` (end of a repeated snapshot). ``key`` and ``row`` are JSON objects whose values are text as
+the upstream writes it. ``key`` is the key before the change; it is set for a delete and for an update that changes the
+key. ``row`` is the row after the change.
 """
+
+SNAPSHOT = "snapshot"
+"""The option of a table of a change data capture source: whether the table begins with a snapshot of the existing
+rows."""
 
 INDEX_COLUMN = ("_rw_index", "BIGINT")
 """An extra column in the log of a source whose records may share an offset. The column contains the order of the
@@ -360,6 +364,12 @@ def has_unchanged(statement: CreateSource | CreateTable) -> bool:
     return statement.format is not None and statement.format.format == "DEBEZIUM"
 
 
+def has_snapshot(statement: CreateSource | CreateTable) -> bool:
+    """True if a table of a change data capture source begins with the existing rows of its upstream table. The
+    statement is the table's definition or the result of :func:`cdc_rows`."""
+    return all(option_text(each.value).lower() != "false" for each in statement.options if each.key == SNAPSHOT)
+
+
 def unchanged_path(names: Sequence[str]) -> str:
     """The path of a column or of a part of a struct as one string. A name with a dot is quoted."""
     return ".".join(name if "." not in name and "`" not in name else quoted_for_spark(name) for name in names)
@@ -394,7 +404,9 @@ def has_wide_offsets(statement: CreateSource) -> bool:
 
 def cdc_rows(table: CreateTable) -> CreateSource:
     """A source definition that describes a table's rows in the log of its change data capture source: the columns that
-    are read from fields, the key, and INCLUDE. The definition has the name of the change data capture source."""
+    are read from fields, the key, INCLUDE, and the option SNAPSHOT if the table has no snapshot. The definition has the
+    name of the change data capture source."""
     if table.cdc_table is None:
         raise TypeError("the table has a connector of its own")
-    return replace(source_of_table(table), name=table.cdc_table.source, options=(), cdc_table=table.cdc_table)
+    options = tuple(each for each in table.options if each.key == SNAPSHOT and not has_snapshot(table))
+    return replace(source_of_table(table), name=table.cdc_table.source, options=options, cdc_table=table.cdc_table)

@@ -24,6 +24,7 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.model.definitions import (
     field_of,
+    has_snapshot,
     has_unchanged,
     option_text,
     reader_definition,
@@ -46,7 +47,7 @@ from rw_sql.model.relations import (
     table_schema,
 )
 from rw_sql.model.sink_shape import shape_of
-from rw_sql.model.source_readers import is_read
+from rw_sql.model.source_readers import TableRead, is_read
 from rw_sql.model.view_inputs import keyed_query, view_inputs
 from rw_sql.syntax.query.signed_aggregates import SIGN
 
@@ -63,21 +64,36 @@ if TYPE_CHECKING:
 class CdcTableSpec:
     """The settings with which the reader of a change data capture source reads one upstream table.
 
-    ``snapshot`` is the snapshot's name; the reader begins a new snapshot when the name changes. ``repeats`` is true if
-    a table already has rows, for example from an earlier snapshot. ``tables`` are the ids of the tables that read the
-    upstream table, ``columns`` the columns that they read. A snapshot reads the rows in the order of ``key_columns``,
-    at most ``rate`` rows per second; None means no limit.
+    ``reads`` are the tables that read the upstream table, ``columns`` the columns that they read. A snapshot reads the
+    rows in the order of ``key_columns``, at most ``rate`` rows per second; None means no limit.
     """
 
     upstream: str
-    snapshot: str
-    tables: tuple[int, ...]
+    reads: tuple[TableRead, ...]
     columns: tuple[str, ...]
     key_columns: tuple[str, ...]
-    has_snapshot: bool
-    chunk_rows: int | None
-    repeats: bool
+    chunk_rows: int | None = None
     rate: int | None = None
+
+    @property
+    def snapshot(self) -> str:
+        """The name of a snapshot that covers all tables, as it is stored with the snapshot's progress."""
+        return ",".join(map(str, self.reads))
+
+    @property
+    def tables(self) -> tuple[int, ...]:
+        """The ids of the tables."""
+        return tuple(read.table for read in self.reads)
+
+    @property
+    def has_snapshot(self) -> bool:
+        """True if a table needs the existing rows of the upstream table."""
+        return any(read.has_snapshot for read in self.reads)
+
+    @property
+    def repeats(self) -> bool:
+        """True if a table that needs the existing rows already has rows, for example from an earlier snapshot."""
+        return any(read.is_repeated for read in self.reads if read.has_snapshot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,9 +268,8 @@ class RefreshSpec:
         return self.table_id
 
 
-SNAPSHOT, SNAPSHOT_BATCH_SIZE = "snapshot", "snapshot.batch_size"
-"""The options of a table of a change data capture source: whether the table begins with a snapshot of the existing
-rows, and the number of snapshot rows per query."""
+SNAPSHOT_BATCH_SIZE = "snapshot.batch_size"
+"""The option of a table of a change data capture source for the number of snapshot rows per query."""
 
 JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
 
@@ -296,8 +311,8 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, ...]:
     """The upstream tables of a change data capture source, sorted; empty for another source.
 
-    If several tables read one upstream table, the newest of them that has a snapshot determines the snapshot's name,
-    and the oldest of them determines the key columns.
+    If several tables read one upstream table, the newest of them that has a snapshot determines the snapshot's size of
+    chunks and rate, and the oldest of them determines the key columns.
     """
     found: dict[str, CdcTableSpec] = {}
     for table in snapshot.users_of(source.id):
@@ -307,36 +322,38 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
         upstream = written.cdc_table.table if written.cdc_table is not None else ""
         given = {option.key: option_text(option.value) for option in written.options}
         fields = {column.name: field_of(column) for column in written.columns}
-        has_snapshot = given.get(SNAPSHOT, "true").lower() == "true"
-        before = found.get(upstream)
-        columns = {field_of(column) for column in written.columns if column.generated is None}
-        tables: tuple[int, ...] = (table.id,)
         key = tuple(fields.get(name, name) for name in table.primary_key)
+        columns = {field_of(column) for column in written.columns if column.generated is None}
+        read = _table_read(source, table, has_snapshot(written))
+        chunk_rows = int(given[SNAPSHOT_BATCH_SIZE]) if SNAPSHOT_BATCH_SIZE in given else None
+        rate = table.backfill_rate_limit
+        reads: tuple[TableRead, ...] = (read,)
+        before = found.get(upstream)
         if before is not None:
-            columns, tables = columns | {*before.columns}, (*before.tables, table.id)
+            columns, reads = columns | {*before.columns}, (*before.reads, read)
             key = before.key_columns if set(before.key_columns) != set(key) else key
-            if not has_snapshot:
-                found[upstream] = replace(before, tables=tables, columns=tuple(sorted(columns)))
-                continue
-        repeats = source.snapshot > table.live_from[0]
-        name = f"{table.id}.{source.snapshot if repeats else 0}"
-        if table.added_columns:
-            # The upstream may have filled a new column of existing rows with the column's default, so the rows need a
-            # new snapshot. The snapshot's name contains the number of all columns, including dropped ones. This number
-            # changes only when a column is added.
-            repeats, name = True, f"{name}.{len(schema_columns(table.schema)) + len(table.dropped_columns)}"
+            if not read.has_snapshot:
+                key, chunk_rows, rate = before.key_columns, before.chunk_rows, before.rate
         found[upstream] = CdcTableSpec(
             upstream=upstream,
-            snapshot=name,
-            tables=tables,
+            reads=reads,
             columns=tuple(sorted(columns)),
             key_columns=key,
-            has_snapshot=has_snapshot,
-            chunk_rows=int(given[SNAPSHOT_BATCH_SIZE]) if SNAPSHOT_BATCH_SIZE in given else None,
-            repeats=repeats or (before is not None and before.repeats),
-            rate=table.backfill_rate_limit,
+            chunk_rows=chunk_rows,
+            rate=rate,
         )
     return tuple(found[name] for name in sorted(found))
+
+
+def _table_read(source: SourceRecord, table: TableRecord, needs_rows: bool) -> TableRead:
+    reset = source.snapshot if table.live_from is not None and source.snapshot > table.live_from[0] else 0
+    if not table.added_columns:
+        return TableRead(table=table.id, reset=reset, has_snapshot=needs_rows, last_id=table.id)
+    # The upstream may have filled a new column of existing rows with the column's default, so the rows need a new
+    # snapshot. The number of all columns, including dropped ones, changes only when a column is added.
+    columns = len(schema_columns(table.schema)) + len(table.dropped_columns)
+    last_id = max(since for _, since in table.added_columns)
+    return TableRead(table=table.id, reset=reset, columns=columns, has_snapshot=needs_rows, last_id=last_id)
 
 
 def reader_spec(snapshot: Snapshot, source: SourceRecord, fragment: str) -> ReaderSpec:

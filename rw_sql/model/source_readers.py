@@ -1,4 +1,5 @@
-"""The readers of a source: one shared reader, or a direct reader per view."""
+"""The readers of a source: one shared reader, or a direct reader per view; and the tables that share an upstream table
+of a change data capture source."""
 
 from __future__ import annotations
 
@@ -115,3 +116,30 @@ def forget_fragments(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[Change
             changes.append(UnassignSplits(fragment=fragment, splits=tuple(snapshot.splits(fragment))))
             changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(snapshot.states(fragment))))
     return tuple(changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRead:
+    """The rows of an upstream table that the table with the id ``table`` needs.
+
+    ``reset`` is the epoch of the last statement after the table's creation that had the source's tables read again; 0
+    if there was none. ``columns`` is 0, or, if columns were added to the table, the number of all of its columns,
+    including dropped ones. ``last_id`` is the table's id or, if columns were added, an id that is higher than the ids
+    of all objects that were created before the last addition. A table without a snapshot (``has_snapshot``) needs no
+    existing rows.
+    """
+
+    table: int
+    reset: int = 0
+    columns: int = 0
+    has_snapshot: bool = True
+    last_id: int = 0
+
+    @property
+    def is_repeated(self) -> bool:
+        """True if the table already has rows when this snapshot begins."""
+        return self.reset > 0 or self.columns > 0
+
+    def __str__(self) -> str:
+        columns = f".{self.columns}" if self.columns else ""
+        return f"{self.table}.{self.reset}{columns}{'' if self.has_snapshot else '-'}"

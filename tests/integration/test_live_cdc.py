@@ -92,6 +92,27 @@ def test_tables_are_added_and_dropped_and_a_new_session_reads_on(
     wait_until(lambda: not database.slots(), "the slot to be dropped with its source")
 
 
+def test_tables_of_one_upstream_table_get_the_rows_that_each_needs(database: Database) -> None:
+    session = database.session
+    database.run("CREATE TABLE {s}.t (id INT PRIMARY KEY, word TEXT)")
+    database.run("INSERT INTO {s}.t SELECT g, 'w' || g FROM generate_series(1, 5) g")
+    database.create_source()
+    upstream = f"FROM pg TABLE '{database.schema}.t'"
+    session.run(f"CREATE TABLE late (*) WITH (snapshot = 'false') {upstream}")
+    session.run(f"CREATE TABLE a (id INT PRIMARY KEY) {upstream}", f"CREATE TABLE b (*) {upstream}")
+    database.wait_equal("a", "id", "t")
+    database.wait_equal("b", upstream="t")
+    database.run("DELETE FROM {s}.t WHERE id = 2")
+    session.run("ALTER TABLE a ADD COLUMN word VARCHAR")
+    database.wait_equal("a", "id, word", "t")
+    read = session.rows_of("pg", "op").count(("r",))
+    session.run("DROP TABLE b")
+    database.run("INSERT INTO {s}.t VALUES (9, 'new')", "DELETE FROM {s}.t WHERE id = 3")
+    database.wait_equal("a", "id, word", "t")
+    wait_until(lambda: session.rows_of("late") == [(9, "new")], "the table to have only what is new")
+    assert session.rows_of("pg", "op").count(("r",)) == read
+
+
 def test_a_value_that_does_not_fit_is_an_error_that_names_the_column(database: Database) -> None:
     session = database.session
     database.run(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, HEARTBEAT = 2, 3, 4, 15, 16, 19, 27
+QUERY, STOP, ROTATE, FORMAT, XID, EXECUTE_LOAD, TABLE_MAP, HEARTBEAT = 2, 3, 4, 15, 16, 18, 19, 27
 GTID, ANONYMOUS_GTID, TAGGED_GTID, XA_PREPARE, PARTIAL_UPDATE, PAYLOAD, HEARTBEAT_2 = 33, 34, 42, 38, 39, 40, 41
 MARIADB_GTID, MARIADB_QUERY_COMPRESSED = 162, 165
 
@@ -43,12 +43,15 @@ HEADER_BYTES = _HEADER.size
 _TINY, _SHORT, _LONG, _FLOAT, _DOUBLE, _LONGLONG, _INT24, _YEAR = 1, 2, 3, 4, 5, 8, 9, 13
 _TIMESTAMP2, _DATETIME2, _TIME2, _JSON, _NEWDECIMAL, _ENUM, _SET = 17, 18, 19, 245, 246, 247, 248
 _VARCHAR, _BIT, _VECTOR, _BLOB, _VAR_STRING, _STRING, _GEOMETRY = 15, 16, 242, 252, 253, 254, 255
+_BLOB_COMPRESSED, _VARCHAR_COMPRESSED = 140, 141
 _NUMBERS = frozenset({_TINY, _SHORT, _LONG, _FLOAT, _DOUBLE, _LONGLONG, _INT24, _NEWDECIMAL})
-_TEXTS = frozenset({_VARCHAR, _BLOB, _VAR_STRING, _STRING, _VECTOR})
+_TEXTS = frozenset({_VARCHAR, _BLOB, _VAR_STRING, _STRING, _VECTOR, _BLOB_COMPRESSED, _VARCHAR_COMPRESSED})
 """The types of columns for which the log states a collation. MySQL 9 states one for VECTOR, too."""
 
-_ONE_BYTE = frozenset({_FLOAT, _DOUBLE, _BLOB, _GEOMETRY, _VECTOR, _JSON, _TIME2, _DATETIME2, _TIMESTAMP2, 140})
-_TWO_BYTES = frozenset({_VARCHAR, _BIT, _NEWDECIMAL, _VAR_STRING, _STRING, _ENUM, _SET, 141})
+_ONE_BYTE = frozenset(
+    {_FLOAT, _DOUBLE, _BLOB, _GEOMETRY, _VECTOR, _JSON, _TIME2, _DATETIME2, _TIMESTAMP2, _BLOB_COMPRESSED}
+)
+_TWO_BYTES = frozenset({_VARCHAR, _BIT, _NEWDECIMAL, _VAR_STRING, _STRING, _ENUM, _SET, _VARCHAR_COMPRESSED})
 
 
 class BrokenEventError(ValueError):
@@ -128,6 +131,11 @@ def lenenc(data: bytes, at: int) -> tuple[int, int]:
     raise BrokenEventError(f"a length that begins with {first}")
 
 
+def table_id(body: bytes) -> int:
+    """The number of the table to which a table map event or an event with rows belongs."""
+    return int.from_bytes(body[:6], "little")
+
+
 def parse_table_map(body: bytes, *, is_mariadb: bool) -> TableMap:
     """Parses a table map event. Raises BrokenEventError."""
     try:
@@ -137,7 +145,7 @@ def parse_table_map(body: bytes, *, is_mariadb: bool) -> TableMap:
 
 
 def _table_map(body: bytes, is_mariadb: bool) -> TableMap:
-    number = int.from_bytes(body[:6], "little")
+    number = table_id(body)
     at = 8
     size = body[at]
     database = body[at + 1 : at + 1 + size].decode()
@@ -284,7 +292,7 @@ def parse_rows(kind: int, body: bytes) -> RowsPart:
     """Parses an event with rows. Raises BrokenEventError."""
     what, version = ROWS[kind]
     try:
-        number = int.from_bytes(body[:6], "little")
+        number = table_id(body)
         at = 8
         if version == 2:
             at += int.from_bytes(body[8:10], "little")
@@ -322,6 +330,11 @@ def parse_query(kind: int, body: bytes) -> tuple[str, str]:
     if kind == MARIADB_QUERY_COMPRESSED:
         text = uncompressed(text)
     return database, text.decode(errors="replace")
+
+
+def parse_load(body: bytes) -> tuple[str, str]:
+    """Parses an event with a LOAD DATA statement: the default database and the statement's text."""
+    return parse_query(QUERY, body[:13] + body[26:])
 
 
 def parse_rotate(body: bytes) -> tuple[str, int]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError, SchemaChange, other_key
+from rw_sql.connectors.mysql_cdc.positions import shown
 from rw_sql.connectors.mysql_cdc.server import AGAIN, gone
 from rw_sql.connectors.mysql_cdc.tables import cascade_error, cascades_of, versioning_error
 from rw_sql.errors import UPSTREAM_MISSING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pymysql.connections import Connection
 
     from rw_sql.connectors.changes import TableProgress
+    from rw_sql.connectors.mysql_cdc.marks import Mark
+    from rw_sql.connectors.mysql_cdc.statements import Effect
     from rw_sql.connectors.mysql_cdc.tables import CatalogTable
 
 
@@ -45,6 +48,42 @@ def require_readable(connection: Connection[Any], table: CatalogTable, progress:
             f"the primary key of table {name} changed from ({', '.join(progress.key_columns)}) to "
             f"({', '.join(table.key)}) while its snapshot was read"
         )
+
+
+def with_names(mark: Mark, table: CatalogTable, progress: TableProgress) -> Mark:
+    """The mark with the names of the table's columns, for a log without column names. Raises CaptureError if the
+    columns have changed since the log was read."""
+    names = tuple(column.name for column in table.columns)
+    known, now = progress.columns, table.types
+    is_same = not known or (known.keys() == now.keys() and all(kind in ("", now[name]) for name, kind in known.items()))
+    if mark.names and (mark.names != names or not is_same):
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f"the columns of table {progress.table} changed while it was not read, and the log contains no column "
+            "names",
+            hint=AGAIN,
+        )
+    return replace(mark, names=names)
+
+
+def require_same_table(name: str, effect: Effect, position: int) -> None:
+    """Raises CaptureError if a statement before ``position`` replaced the table, or added or removed rows that the log
+    does not contain."""
+    at = shown(position)
+    match effect.did:
+        case "dropped":
+            raise gone(f"table {name} was dropped at {at}")
+        case "created":
+            raise gone(f"table {name} is not the table that was read: it was created again at {at}")
+        case "renamed" if effect.other is not None:
+            raise gone(f"table {name} was renamed to {'.'.join(effect.other)} at {at}")
+        case "emptied" | "ignored":
+            is_ignored = effect.did == "ignored"
+            how = "were added or removed with a partition or a tablespace"
+            how = "may have been deleted by ALTER IGNORE TABLE" if is_ignored else how
+            raise gone(f"rows of table {name} {how} at {at}, and the log does not contain them")
+        case "versioned":
+            raise gone(f"the system versioning of table {name} was changed at {at}")
 
 
 def altered(

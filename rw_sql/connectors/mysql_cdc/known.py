@@ -26,13 +26,15 @@ if TYPE_CHECKING:
     from rw_sql.connectors.mysql_cdc.tables import CatalogColumn
 
 _YEAR, _LABELS, _OLD_TIMES = 13, (247, 248), (7, 11, 12)
-_TEXTS = (15, 252, 253, 254, 249, 250, 251)
+_TEXTS = (15, 252, 253, 254, 249, 250, 251, 140, 141)
 _SAME = {
     1: ("tinyint",), 2: ("smallint",), 9: ("mediumint",), 3: ("int", "integer"), 8: ("bigint",), 4: ("float",),
     5: ("double",), 246: ("decimal", "numeric"), 16: ("bit",), 10: ("date",), 13: ("year",), 18: ("datetime",),
     12: ("datetime",), 17: ("timestamp",), 7: ("timestamp",), 19: ("time",), 11: ("time",), 245: ("json",),
     15: ("varchar", "varbinary"), 254: ("char", "binary", "uuid", "inet4", "inet6"), 247: ("enum",), 248: ("set",),
     252: ("tinyblob", "blob", "mediumblob", "longblob", "tinytext", "text", "mediumtext", "longtext"),
+    140: ("tinyblob", "blob", "mediumblob", "longblob", "tinytext", "text", "mediumtext", "longtext"),
+    141: ("varchar", "varbinary"),
 }  # fmt: skip
 """For each type of the log, the types that such a column can have in the catalog. If the log does not name the columns,
 these types show whether the catalog still describes the same columns."""

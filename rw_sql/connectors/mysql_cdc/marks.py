@@ -4,16 +4,21 @@ table's progress (:attr:`TableProgress.identity`), in the commit of the rows."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.changes import TableProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Changes of the table up to the position ``begin`` are ignored. ``file`` is the sequence number of the log file
-    that was read last. ``created`` is the time when this file was created, in seconds since 1970, and ``server`` is the
-    id of the server that created it. ``prepared`` are the start positions of XA transactions that were prepared but
-    have not ended. ``names`` are the names of the table's columns, in the order of the table, if the log does not
-    contain them."""
+    """Changes of the table up to the position ``begin`` are ignored. Up to the position ``columns_from``, changes of
+    its columns are ignored, because the snapshot reads all rows after this position. ``file`` is the sequence number
+    of the log file that was read last. ``created`` is the time when this file was created, in seconds since 1970, and
+    ``server`` is the id of the server that created it. ``prepared`` are the start positions of XA transactions that
+    were prepared but have not ended. ``names`` are the names of the table's columns, in the order of the table, if the
+    log does not contain them."""
 
     begin: int
     file: int = 0
@@ -21,6 +26,7 @@ class Mark:
     server: int = 0
     prepared: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+    columns_from: int = 0
 
     def to_json(self) -> str:
         """The mark as JSON."""
@@ -29,6 +35,8 @@ class Mark:
             made["prepared"] = list(self.prepared)  # type: ignore[assignment]
         if self.names:
             made["names"] = list(self.names)  # type: ignore[assignment]
+        if self.columns_from:
+            made["columns_from"] = self.columns_from
         return json.dumps(made)
 
     @classmethod
@@ -42,4 +50,15 @@ class Mark:
             server=made["server"],
             prepared=tuple(made.get("prepared", ())),
             names=tuple(made.get("names", ())),
+            columns_from=made.get("columns_from", 0),
         )
+
+    @classmethod
+    def of(cls, progress: TableProgress, position: int, end: int) -> Mark:
+        """The mark of a table whose reader continues at ``position``, while the log ends at ``end``."""
+        if progress.identity is not None:
+            return cls.from_json(progress.identity)
+        if progress.continues is not None:
+            return replace(cls.from_json(progress.continues), columns_from=max(end, position))
+        # The snapshot contains the table's present rows. Earlier events of this name may belong to an older table.
+        return cls(begin=position if progress.is_done else max(end, position))

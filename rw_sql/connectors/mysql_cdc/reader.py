@@ -14,7 +14,7 @@ from rw_sql.connectors.mysql_cdc.charsets import Charsets
 from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, unreachable
 from rw_sql.connectors.mysql_cdc.decoder import Records, decode_rows
 from rw_sql.connectors.mysql_cdc.events import RowsPart, TableMap
-from rw_sql.connectors.mysql_cdc.followed import altered, require_readable
+from rw_sql.connectors.mysql_cdc.followed import altered, require_readable, require_same_table, with_names
 from rw_sql.connectors.mysql_cdc.gathering import Gathering
 from rw_sql.connectors.mysql_cdc.known import KnownTables
 from rw_sql.connectors.mysql_cdc.marks import Mark
@@ -27,7 +27,7 @@ from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING, UPSTREAM_UNREAC
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pymysql
     from pymysql.connections import Connection
@@ -67,7 +67,7 @@ class MysqlReader:
         self._folded = False
         self._is_mariadb = False
         self._prepared: tuple[int, ...] = ()
-        self._by_name: dict[tuple[str, str], str] = {}
+        self._by_name: dict[tuple[str, str], tuple[str, ...]] = {}
         self._backlog: deque[Transaction] = deque()
         self._touched: dict[str, dict[str, int]] = {}
         self._emptied: dict[str, int] = {}
@@ -79,7 +79,7 @@ class MysqlReader:
         self._split = options["database.name"]
         self._server_id = int(options.get("server.id", "5432"))
         self._known = KnownTables(self._sql, Charsets(self._sql))
-        self._maps: dict[int, KnownTable | None] = {}
+        self._maps: dict[int, tuple[KnownTable, ...]] = {}
         self._end = 0
         self._is_closed = False
 
@@ -202,35 +202,23 @@ class MysqlReader:
         self._progress = accepted
         self._prepared = tuple(sorted({at for mark in self._marks.values() for at in mark.prepared}))
         self._by_name = {}
-        for name in accepted:
+        for name in accepted:  # Two names may denote the same table, for example with and without quotes.
             database, table = named(name)
-            self._by_name[self._fold(database), self._fold(table)] = name
+            parts = self._fold(database), self._fold(table)
+            self._by_name[parts] = (*self._by_name.get(parts, ()), name)
 
     def _found(self, name: str, progress: TableProgress, facts: Facts) -> TableProgress:
         table = find_table(self._sql(), name)
         if table is None:
             raise missing_table(self._sql(), self._options, name)
         require_readable(self._sql(), table, progress)
-        if progress.identity is None:
-            # The snapshot contains the table's present rows. Earlier events of this name may belong to an older table.
-            begin = self._position if progress.is_done else max(facts.end, self._position)
-            mark = Mark(begin=begin)
-            if facts.is_mariadb and not progress.is_done:
-                await_prepared(self._sql(), name, self._timeout)
-        else:
-            mark = Mark.from_json(progress.identity)
-        if not facts.has_names:
-            names = tuple(column.name for column in table.columns)
-            if mark.names and (mark.names != names or (progress.columns and dict(progress.columns) != table.types)):
-                raise CaptureError(
-                    UPSTREAM_MISSING,
-                    f"the columns of table {name} changed while it was not read, and the log contains no column names",
-                    hint=AGAIN,
-                )
-            mark = replace(mark, names=names)
-        self._marks[name] = mark
+        mark = Mark.of(progress, self._position, facts.end)
+        is_new = progress.identity is None and progress.continues is None and not progress.is_done
+        if facts.is_mariadb and is_new:
+            await_prepared(self._sql(), name, self._timeout)
+        self._marks[name] = mark if facts.has_names else with_names(mark, table, progress)
         estimated = progress.rows_estimated if progress.rows_estimated is not None else table.rows_estimated
-        return replace(progress, key_columns=table.key, rows_estimated=estimated)
+        return replace(progress, key_columns=table.key, rows_estimated=estimated, continues=None)
 
     def _check_log(self) -> None:
         """Waits for the first event, and checks that the log file is the same file that earlier runs read."""
@@ -343,16 +331,18 @@ class MysqlReader:
             if isinstance(part, RowsPart):
                 continue
             if isinstance(part, TableMap):
-                name = self._name_of(part.database, part.table)
-                is_read = name is not None and transaction.position > self._marks[name].begin
-                if name is not None and is_read and not self._known.has_seen(name, part):
-                    return bool(self._progress[name].columns)
+                for name in self._names_of(part.database, part.table, transaction.position):
+                    if not self._known.has_seen(name, part) and self._progress[name].columns:
+                        return True
             elif part.did != "truncated":
                 return True
         return False
 
-    def _name_of(self, database: str, table: str) -> str | None:
-        return self._by_name.get((self._fold(database), self._fold(table)))
+    def _names_of(self, database: str, table: str, position: int) -> Iterator[str]:
+        """The names under which a table is read, except for those whose changes at this position are ignored."""
+        for name in self._by_name.get((self._fold(database), self._fold(table)), ()):
+            if position > self._marks[name].begin:
+                yield name
 
     def _decode(self, transaction: Transaction, into: Records) -> None:
         self._forget_touched()
@@ -360,10 +350,10 @@ class MysqlReader:
         position, seconds = transaction.position, transaction.time
         for part in transaction.parts:
             if isinstance(part, TableMap):
-                self._maps[part.id] = self._on_map(part, position)
+                names = self._names_of(part.database, part.table, position)
+                self._maps[part.id] = tuple(self._on_map(name, part, position) for name in names)
             elif isinstance(part, RowsPart):
-                known = self._maps.get(part.table_id)
-                if known is not None:
+                for known in self._maps.get(part.table_id, ()):
                     touched = self._touched.setdefault(known.table, {}) if self._is_tracked(known.table) else None
                     decode_rows(known, part, into, position, len(into) - start, seconds, touched)
             else:
@@ -380,13 +370,10 @@ class MysqlReader:
             if self._snapshot is not None and not self._snapshot.is_reading(name):
                 del self._touched[name]
 
-    def _on_map(self, part: TableMap, position: int) -> KnownTable | None:
-        name = self._name_of(part.database, part.table)
-        if name is None or position <= self._marks[name].begin:
-            return None
-        progress = self._progress[name]
-        known, types = self._known.table(name, part, progress, position)
-        self._compare(name, types, position)
+    def _on_map(self, name: str, part: TableMap, position: int) -> KnownTable:
+        known, types = self._known.table(name, part, self._progress[name], position)
+        if position > self._marks[name].columns_from:
+            self._compare(name, types, position)
         return known
 
     def _on_effect(self, effect: Effect, position: int, into: Records, ordinal: int, seconds: int) -> None:
@@ -402,34 +389,19 @@ class MysqlReader:
                 if self._fold(named(each)[0]) == self._fold(effect.database) and position > self._marks[each].begin:
                     raise gone(f"table {each} was dropped, with its database")
             return
-        other = self._name_of(*effect.other) if effect.other is not None else None
-        if other is not None and position > self._marks[other].begin:
+        for other in self._names_of(*effect.other, position) if effect.other is not None else ():
             raise gone(
                 f"table {other} is not the table that was read: at {shown(position)} "
                 f"{effect.database}.{effect.table} was renamed to that name"
             )
-        name = self._name_of(effect.database, effect.table)
-        if name is None or position <= self._marks[name].begin:
-            return
-        match effect.did:
-            case "truncated":
-                into.truncate(name, position, ordinal, seconds)
+        for number, name in enumerate(self._names_of(effect.database, effect.table, position)):
+            if effect.did == "truncated":
+                into.truncate(name, position, ordinal + number, seconds)
                 self._emptied[name] = position
-            case "dropped":
-                raise gone(f"table {name} was dropped at {shown(position)}")
-            case "created":
-                raise gone(f"table {name} is not the table that was read: it was created again at {shown(position)}")
-            case "renamed" if effect.other is not None:
-                raise gone(f"table {name} was renamed to {'.'.join(effect.other)} at {shown(position)}")
-            case "emptied" | "ignored":
-                is_ignored = effect.did == "ignored"
-                how = "were added or removed with a partition or a tablespace"
-                how = "may have been deleted by ALTER IGNORE TABLE" if is_ignored else how
-                raise gone(f"rows of table {name} {how} at {shown(position)}, and the log does not contain them")
-            case "altered":
+            elif effect.did == "altered":
                 self._altered(name, effect.columns, position)
-            case "versioned":
-                raise gone(f"the system versioning of table {name} was changed at {shown(position)}")
+            else:
+                require_same_table(name, effect, position)
 
     def _altered(self, name: str, columns: Sequence[str], position: int) -> None:
         table = find_table(self._sql(), name)
@@ -437,9 +409,10 @@ class MysqlReader:
             return  # A later event of the log shows what happened to the table.
         require_readable(self._sql(), table, self._progress[name])
         self._known.forget(name)
-        self._progress[name], change = altered(table, self._progress[name], columns, position)
-        if change is not None:
-            self._changes.append(change)
+        if position > self._marks[name].columns_from:
+            self._progress[name], change = altered(table, self._progress[name], columns, position)
+            if change is not None:
+                self._changes.append(change)
         if self._marks[name].names and tuple(column.name for column in table.columns) != self._marks[name].names:
             raise gone(
                 f"the columns of table {name} changed at {shown(position)}, and the server's log contains no "

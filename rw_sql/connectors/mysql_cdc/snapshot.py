@@ -149,7 +149,7 @@ class SnapshotThread:
     def set_tables(self, tables: Mapping[str, TableProgress], marks: Mapping[str, Mark]) -> None:
         """Sets the tables to read. Snapshots that have begun continue.
 
-        For each table, ``marks`` has the position up to which the reader ignores changes in the log. Every chunk must
+        For each table, ``marks`` has the positions up to which the reader ignores changes in the log. Every chunk must
         contain these changes.
         """
         with self._changed:
@@ -157,7 +157,7 @@ class SnapshotThread:
                 del self._jobs[name]
             for name, progress in tables.items():
                 if not progress.is_done and name not in self._jobs:
-                    least = marks[name].begin if name in marks else 0
+                    least = max(marks[name].begin, marks[name].columns_from) if name in marks else 0
                     self._jobs[name] = _Job(progress, progress.next_key, progress.key_order, least)
             self._ready = deque(chunk for chunk in self._ready if chunk.table in self._jobs)
             self._changed.notify_all()
@@ -335,10 +335,8 @@ class SnapshotThread:
             raise pymysql.OperationalError(_TOO_OLD, "a commit that is in the log cannot be seen yet")
         # The lock of a SELECT keeps the columns as they are until the end of the transaction.
         table = _locked(connection, name)
-        columns = [column for column in table.columns if not column.is_generated]
-        unknown = next((column for column in columns if column.type.canonical is None), None)
-        if unknown is not None:
-            columns = [column for column in columns if column.type.canonical is not None]
+        types = table.types
+        columns = [column for column in table.columns if column.name in types]
         selected = ", ".join(select_of(quoted(each.name), each.type_name, each.type.family) for each in columns)
         next_key = job.next_key
         if has_other_order(next_key, job.order, table.key, table.key_order):
@@ -356,7 +354,7 @@ class SnapshotThread:
         keys, made, last = _decoded(packets, template, cells)
         return Chunk(
             table=name,
-            columns=table.types,
+            columns=types,
             position=position,
             keys=keys,
             rows=made,

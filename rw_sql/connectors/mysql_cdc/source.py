@@ -42,6 +42,7 @@ class MysqlCdcConnector(ChangeBase):
     passed_text = "the server has purged its log up to"
     kept_text = "the server removes its log after some time, even if it has not been read"
     table_prefix = ("database", "shop")
+    table_quotes = '`"'
 
     @property
     def spec(self) -> ConnectorSpec:

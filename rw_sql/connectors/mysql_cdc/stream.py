@@ -38,7 +38,6 @@ _SILENT_SECONDS = 30.0
 """If the server sends nothing for this time, not even a heartbeat, the connection counts as lost."""
 
 _DUMP = 0x12
-_EXECUTE_LOAD = 18
 _FATAL = 1236
 """The code of every error that ends the sending of the log; only the text of the error distinguishes the causes."""
 
@@ -239,7 +238,7 @@ class Stream:
                 if self._group is None:
                     self._pass(end or self._seen)
                 return
-            case events.PARTIAL_UPDATE:
+            case events.PARTIAL_UPDATE if self._maps.get(events.table_id(body), True):
                 raise CaptureError(
                     UPSTREAM_MISSING,
                     f"an update after {shown(self._seen)} has only parts of its JSON values",
@@ -253,8 +252,11 @@ class Stream:
                 )
             case _ if kind in events.ROWS:
                 self._rows(kind, body)
-            case _ if kind == _EXECUTE_LOAD:
-                self._add(Effect("changed", ""))
+            case events.EXECUTE_LOAD:
+                database, text = events.parse_load(body)
+                effect = Effect("changed", database)
+                if self._is_wanted(effect, text):
+                    self._add(effect)
         if self._group is None and end:
             self._pass(end)
 
@@ -283,13 +285,13 @@ class Stream:
         database = body[at + 1 : at + 1 + size].decode(errors="replace")
         at += size + 2
         table = body[at + 1 : at + 1 + body[at]].decode(errors="replace")
-        number = int.from_bytes(body[:6], "little")
+        number = events.table_id(body)
         self._maps[number] = self._watched.has(database, table)
         if self._maps[number]:
             self._add(events.parse_table_map(body, is_mariadb=self._is_mariadb))
 
     def _rows(self, kind: int, body: bytes) -> None:
-        number = int.from_bytes(body[:6], "little")
+        number = events.table_id(body)
         if number not in self._maps:
             if number == 0xFFFFFF:  # The end of a statement that changed no row.
                 return

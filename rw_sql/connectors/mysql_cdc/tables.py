@@ -83,7 +83,11 @@ class CatalogTable:
     @property
     def types(self) -> dict[str, str]:
         """The columns that the records contain, with their types in the server's spelling."""
-        return {column.name: column.type_name for column in self.columns if not column.is_generated}
+        return {
+            column.name: column.type_name
+            for column in self.columns
+            if not column.is_generated and column.type.canonical is not None
+        }
 
     @property
     def key_order(self) -> str:

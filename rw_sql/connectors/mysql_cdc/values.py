@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 import uuid
+import zlib
 from datetime import date
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING
@@ -80,6 +81,11 @@ def reader_of(column: StreamColumn, data_type: str, decode: Callable[[bytes], st
             return _with_length(meta[0], _text_cell(decode))
         case 15:
             return _with_length(2 if int.from_bytes(meta, "little") > 255 else 1, _text_cell(decode))
+        case 140:
+            return _with_length(meta[0], _uncompressed(_text_cell(decode)))
+        case 141:
+            width = 2 if int.from_bytes(meta, "little") > 255 else 1
+            return _with_length(width, _uncompressed(_text_cell(decode)))
         case 253 | 254:
             return _string(meta, data_type, decode)
     raise ValueError(f"the log has values of type {kind}, which rw_sql does not support")
@@ -97,9 +103,9 @@ def skip_of(column: StreamColumn, read: Reader) -> Callable[[bytes, int], int]:
         size = sizes[kind]
         return lambda _data, at: at + size
     width = 0
-    if kind in (242, 245, 249, 250, 251, 252, 255):
+    if kind in (140, 242, 245, 249, 250, 251, 252, 255):
         width = meta[0]
-    elif kind == 15:
+    elif kind in (15, 141):
         width = 2 if int.from_bytes(meta, "little") > 255 else 1
     if width == 1:
         return lambda data, at: at + 1 + data[at]
@@ -224,6 +230,27 @@ def _text_cell(decode: Callable[[bytes], str] | None) -> Cell:
     if decode is None:
         return _hex_cell
     return lambda part: encode_basestring(decode(part))
+
+
+def _uncompressed(cell: Cell) -> Cell:
+    """Reads a value of a column that MariaDB compresses (COMPRESSED). An empty value has no byte. Otherwise, the first
+    byte is 0 before a value that is not compressed; or its high four bits are 8, for zlib, its lowest three bits are
+    the number of bytes of the value's length, which follow, and bit 3 is set if the data has no header of zlib."""
+
+    def read(part: bytes) -> str:
+        if not part:
+            return cell(part)
+        first, method = part[0], part[0] >> 4
+        if not method:
+            return cell(part[1:])
+        if method != 8:
+            raise ValueError(f"has the unknown compression {method}")
+        try:
+            return cell(zlib.decompress(part[1 + (first & 7) :], -zlib.MAX_WBITS if first & 8 else zlib.MAX_WBITS))
+        except zlib.error as error:
+            raise ValueError(f"cannot be decompressed: {error}") from error
+
+    return read
 
 
 def _with_length(width: int, cell: Cell) -> Reader:

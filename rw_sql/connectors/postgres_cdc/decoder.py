@@ -117,22 +117,30 @@ class Decoder:
 
     ``on_relation`` is called with each Relation message and the position of its transaction, and returns the table;
     None if the table is not read. If the position is None, the message was received earlier, and the table's columns
-    may have changed since.
+    may have changed since. ``ignored_to`` is called with each Relation message and its position, and returns the
+    position up to which the changes of the relation are ignored, -1 if none are. The server sends no other Relation
+    message after this position if the relation stays the same.
     """
 
     def __init__(
         self,
         split: str,
         on_relation: Callable[[Relation, int | None], KnownTable | None],
+        ignored_to: Callable[[Relation, int], int] = lambda _relation, _position: -1,
     ) -> None:
         self._split = split
         self._on_relation = on_relation
+        self._ignored_to = ignored_to
+        self._ignored: dict[int, int] = {}
         self._relations: dict[int, Relation] = {}
         self._tables: dict[int, KnownTable | None] = {}
 
     def refresh(self) -> None:
         """Calls ``on_relation`` again for each known relation, because the set of tables to read has changed."""
-        self._tables = {oid: self._on_relation(relation, None) for oid, relation in self._relations.items()}
+        self._tables = {
+            oid: None if oid in self._ignored else self._on_relation(relation, None)
+            for oid, relation in self._relations.items()
+        }
 
     def decode(self, transactions: Sequence[Transaction], into: Decoded) -> None:
         """Adds the records of the transactions to ``into``. Raises CaptureError for a row that cannot be read."""
@@ -182,11 +190,12 @@ class Decoder:
         match message[0]:
             case pgoutput.RELATION:
                 relation = pgoutput.parse_relation(message)
-                self._relations[relation.oid] = relation
-                self._tables[relation.oid] = self._on_relation(relation, position)
+                self._relations[relation.oid], self._tables[relation.oid] = relation, None
+                self._ignored[relation.oid] = self._ignored_to(relation, position)
+                self._known(relation.oid, position)
             case pgoutput.TRUNCATE:
                 for oid in pgoutput.parse_truncate(message):
-                    known = self._tables.get(oid)
+                    known = self._known(oid, position)
                     if known is not None:
                         into.batches.append(self._truncated(known, run, at))
                         if known.is_tracked:
@@ -195,6 +204,14 @@ class Decoder:
                 pass
             case kind:
                 raise pgoutput.BrokenMessageError(f"a message of the unknown kind {chr(kind)!r}")
+
+    def _known(self, oid: int, position: int) -> KnownTable | None:
+        """The table of a change at ``position``; None if the change is ignored."""
+        ignored = self._ignored.get(oid)
+        if ignored is not None and position > ignored:
+            del self._ignored[oid]
+            self._tables[oid] = self._on_relation(self._relations[oid], position)
+        return self._tables.get(oid)
 
     def _truncated(self, known: KnownTable, run: _Run, at: int) -> pa.RecordBatch:
         return make_batch(
@@ -218,9 +235,11 @@ class Decoder:
         for oid in np.unique(oids).tolist():
             if oid not in self._tables:
                 raise pgoutput.BrokenMessageError(f"a row of the unknown relation {oid}")
-            known = self._tables[oid]
+            of_table = rows[oids == oid]
+            if oid in self._ignored:
+                of_table = of_table[run.positions[of_table] > self._ignored[oid]]
+            known = self._known(oid, int(run.positions[of_table[0]])) if len(of_table) else None
             if known is not None:
-                of_table = rows[oids == oid]
                 made.append((of_table, self._of_table(known, run, of_table, into)))
         if len(made) == 1:
             into.batches.append(made[0][1])

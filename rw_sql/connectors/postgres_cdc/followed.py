@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.connectors.changes import KEY_ORDER, CaptureError, SchemaChange, other_key
 from rw_sql.connectors.postgres_cdc.relation_files import own_storage, partitions_of, with_sizes
 from rw_sql.connectors.postgres_cdc.server import AGAIN
-from rw_sql.connectors.postgres_cdc.tables import PARTITIONED, adding_hint, find_table, missing_table
+from rw_sql.connectors.postgres_cdc.tables import PARTITIONED, adding_hint, columns_of, find_table, missing_table
 from rw_sql.errors import UPSTREAM_MISSING
 from rw_sql.packages import deferred
 
@@ -31,10 +31,16 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
     from rw_sql.connectors.changes import TableProgress
+    from rw_sql.connectors.postgres_cdc.pgoutput import Relation
     from rw_sql.connectors.postgres_cdc.relation_files import Partition, Storage
     from rw_sql.connectors.postgres_cdc.tables import CatalogTable
 else:
     psycopg = deferred("psycopg")
+
+BEGIN, COLUMNS_FROM = "begin", "columns from"
+"""The names of the traits that store a position. Up to BEGIN, changes are ignored if the table was another one then,
+or had another key or other columns; the snapshot contains these changes. Changes of the columns up to COLUMNS_FROM are
+ignored, because the snapshot reads all rows after this position."""
 
 _WITH_FILTERS = 150_000
 
@@ -95,6 +101,7 @@ def _followed(
     traits = _publication_traits(connection, table, progress, publication)
     if progress.key_order is not None and not progress.is_done:
         traits[KEY_ORDER] = progress.key_order
+    traits |= {name: progress.traits[name] for name in (BEGIN, COLUMNS_FROM) if name in progress.traits}
     is_parted = table.kind == PARTITIONED
     partitions: Sequence[Partition] = ()
     if is_parted:
@@ -120,6 +127,67 @@ def _followed(
         traits=traits,
     )
     return made, change
+
+
+def ignored_to(
+    connection: Connection[Any],
+    relation: Relation,
+    names: Mapping[tuple[str, str], str],
+    tables: Mapping[str, TableProgress],
+    position: int,
+) -> int:
+    """The position up to which the changes of a relation of the stream are ignored (see BEGIN); -1 if the changes after
+    ``position`` are not. ``names`` has the names of ``tables`` by schema and name. Raises psycopg.Error."""
+    name = names.get((relation.schema, relation.name))
+    found = [each for other, each in tables.items() if other == name or is_of(relation, each)]
+    begin = min((int(each.traits.get(BEGIN, -1)) for each in found), default=-1)
+    if position > begin or (len(found) == 1 and is_present(connection, relation, name, found[0])):
+        return -1
+    return begin
+
+
+def after_begin(progress: TableProgress) -> TableProgress:
+    """The progress without BEGIN. After the first change of the present table, no change may be ignored: a table of
+    rw_sql would keep a row whose insert was read and whose delete was ignored."""
+    return replace(progress, traits={name: each for name, each in progress.traits.items() if name != BEGIN})
+
+
+def is_of(relation: Relation, progress: TableProgress) -> bool:
+    """True if a relation of the stream is the table that was read, whatever the relation's name is."""
+    return (progress.identity or "").partition("/")[0] == str(relation.oid)
+
+
+def is_present(connection: Connection[Any], relation: Relation, name: str | None, progress: TableProgress) -> bool:
+    """True if a relation of the stream is the table ``name`` that is read, with its present key and columns. Raises
+    psycopg.Error."""
+    if progress.table != name or not is_of(relation, progress):
+        return False
+    flagged = {column.name for column in relation.columns if column.is_key}
+    columns = {column.name: (column.type, column.modifier) for column in relation.columns}
+    present = columns_of(connection, relation.oid)
+    now = {column.name: (column.type, column.modifier) for column in present if not column.is_generated}
+    return columns == now and (relation.identity == "n" or flagged.issuperset(progress.key_columns))
+
+
+def require_same_relation(relation: Relation, name: str | None, tables: Mapping[str, TableProgress]) -> None:
+    """Raises CaptureError if a relation of the stream has the name of one of ``tables`` (``name``; None if there is no
+    such table) but is not this table, or is one of these tables under another name."""
+    for other, progress in tables.items():
+        if (other == name) == is_of(relation, progress):
+            continue
+        if other == name:
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f"table {other} is not the table that was read: that table was dropped or renamed, and another "
+                "table has its name now",
+                hint=AGAIN,
+            )
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f'table {other} was renamed to "{relation.schema}"."{relation.name}"',
+            hint=f'ALTER TABLE "{relation.schema}"."{relation.name}" RENAME TO …, or create a table of the new name '
+            "here",
+        )
 
 
 def _require_key(table: CatalogTable, progress: TableProgress) -> None:

@@ -25,13 +25,20 @@ from rw_sql.connectors.changes import (
     schema_change,
 )
 from rw_sql.connectors.postgres_cdc import pgoutput
-from rw_sql.connectors.postgres_cdc.connection import connect, lsn_text, unreachable
+from rw_sql.connectors.postgres_cdc.connection import connect, lsn_number, lsn_text, unreachable
 from rw_sql.connectors.postgres_cdc.decoder import Decoded, Decoder, KnownTable, convert_cells, json_of, make_batch
-from rw_sql.connectors.postgres_cdc.followed import followed
+from rw_sql.connectors.postgres_cdc.followed import (
+    BEGIN,
+    COLUMNS_FROM,
+    after_begin,
+    followed,
+    ignored_to,
+    require_same_relation,
+)
 from rw_sql.connectors.postgres_cdc.server import AGAIN, check_position, read_facts
 from rw_sql.connectors.postgres_cdc.snapshot import SnapshotThread
 from rw_sql.connectors.postgres_cdc.stream import Stream
-from rw_sql.connectors.postgres_cdc.tables import named, type_names
+from rw_sql.connectors.postgres_cdc.tables import named, require_one_name, type_names
 from rw_sql.connectors.postgres_cdc.types import resolve_types
 from rw_sql.connectors.support.cut_off import cut_off
 from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
@@ -112,7 +119,7 @@ class PostgresReader:
         self._stream: Stream | None = None
         self._snapshot: SnapshotThread | None = None
         self._split = options["database.name"]
-        self._decoder = Decoder(self._split, self._on_relation)
+        self._decoder = Decoder(self._split, self._on_relation, self._ignored_to)
         self._is_closed = False
 
     def open(self, position: SplitState, tables: Mapping[str, TableProgress]) -> None:
@@ -218,6 +225,7 @@ class PostgresReader:
     def _accept(self, tables: Mapping[str, TableProgress]) -> None:
         """Replaces the set of tables that are read. Raises CaptureError if a table is missing, was recreated, or is not
         published."""
+        require_one_name(tables)
         connection = self._sql()
         accepted: dict[str, TableProgress] = {}
         for name, progress in tables.items():
@@ -237,7 +245,11 @@ class PostgresReader:
         found, change = followed(connection, progress, self._options["publication.name"], self._position)
         if change is not None:
             self._changes.append(change)
-        return found
+        if progress.identity is None and not progress.is_done:
+            row = connection.execute(b"SELECT pg_catalog.pg_current_wal_insert_lsn()::text").fetchone()
+            trait = BEGIN if progress.continues is None else COLUMNS_FROM
+            found = replace(found, traits={**found.traits, trait: str(lsn_number(row[0]) if row else 0)})
+        return replace(found, continues=None)
 
     def _check(self) -> None:
         """Checks periodically that the stream has all changes to the tables."""
@@ -412,14 +424,21 @@ class PostgresReader:
             times=np.zeros(count, dtype=np.int64),
         )
 
+    def _ignored_to(self, relation: Relation, position: int) -> int:
+        ignored = ignored_to(self._sql(), relation, self._by_name, self._progress, position)
+        name = self._by_name.get((relation.schema, relation.name))
+        if ignored < 0 and name is not None:
+            self._progress[name] = after_begin(self._progress[name])
+        return ignored
+
     def _on_relation(self, relation: Relation, position: int | None) -> KnownTable | None:
         name = self._by_name.get((relation.schema, relation.name))
-        self._check_renamed(relation, name)
+        require_same_relation(relation, name, self._progress)
         if name is None:
             return None
         progress = self._progress[name]
         kinds = {column.name: (column.type, column.modifier) for column in relation.columns}
-        if position is not None:
+        if position is not None and position > int(progress.traits.get(COLUMNS_FROM, 0)):
             self._compare(name, type_names(self._sql(), kinds), position)
             progress = self._progress[name]
         flagged = {column.name for column in relation.columns if column.is_key}
@@ -447,24 +466,6 @@ class PostgresReader:
             self._converters([column.type for column in relation.columns]),
             is_tracked=not progress.is_done,
         )
-
-    def _check_renamed(self, relation: Relation, name: str | None) -> None:
-        for other, progress in self._progress.items():
-            oid = (progress.identity or "").partition("/")[0]
-            if (other == name) != (oid == str(relation.oid)):
-                if other == name:
-                    raise CaptureError(
-                        UPSTREAM_MISSING,
-                        f"table {other} is not the table that was read: that table was dropped or renamed, and another "
-                        "table has its name now",
-                        hint=AGAIN,
-                    )
-                raise CaptureError(
-                    UPSTREAM_MISSING,
-                    f'table {other} was renamed to "{relation.schema}"."{relation.name}"',
-                    hint=f'ALTER TABLE "{relation.schema}"."{relation.name}" RENAME TO …, or create a table of the new '
-                    "name here",
-                )
 
     def _see_columns(self, chunk: Chunk) -> TableProgress:
         self._compare(chunk.table, {column.name: column.type_name for column in chunk.columns}, self._position)

@@ -57,6 +57,7 @@ class Facts:
     """The state of the server at one moment.
 
     ``slot`` is None if the slot does not exist; ``plugin`` and ``slot_database`` are the slot's plugin and database.
+    ``has_two_phase``: the server sends the slot's transactions already when they are prepared.
     """
 
     version: int
@@ -70,6 +71,7 @@ class Facts:
     plugin: str | None = None
     slot_database: str | None = None
     reason: str | None = None
+    has_two_phase: bool = False
 
 
 def replication_query(connection: Connection[Any], query: str, options: Mapping[str, str]) -> list[tuple[Any, ...]]:
@@ -126,6 +128,7 @@ def facts_over(connection: Connection[Any], options: Mapping[str, str]) -> Facts
         plugin=None if slot is None else slot.get("plugin"),
         slot_database=None if slot is None else slot.get("database"),
         reason=None if slot is None else slot.get("invalidation_reason"),
+        has_two_phase=slot is not None and bool(slot.get("two_phase")),
     )
 
 
@@ -188,6 +191,13 @@ def check_slot(facts: Facts, options: Mapping[str, str]) -> SlotDetails:
             UPSTREAM_MISSING,
             f'replication slot "{name}" belongs to database "{facts.slot_database}", not to "{facts.database}"',
             hint="give another slot.name",
+        )
+    if facts.has_two_phase:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f'replication slot "{name}" was created with two_phase = true: the server sends transactions when they are '
+            "prepared, not when they are committed",
+            hint="give another slot.name: rw_sql creates a slot of that name",
         )
     if is_lost(slot):
         reason = f" ({facts.reason})" if facts.reason else ""

@@ -12,7 +12,7 @@ from rw_sql.connectors.postgres_cdc.types import resolve_types
 from rw_sql.errors import UPSTREAM_MISSING, near_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from psycopg import Connection
 
@@ -206,6 +206,20 @@ def named(table: str) -> tuple[str, str]:
             hint="TABLE 'public.t', or TABLE 'public.\"Mixed Case\"'",
         )
     return parts
+
+
+def require_one_name(tables: Iterable[str]) -> None:
+    """Raises CaptureError if two of the names are spellings of one name, because the stream contains each change only
+    once."""
+    known: dict[tuple[str, str], str] = {}
+    for table in tables:
+        other = known.setdefault(named(table), table)
+        if other != table:
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f"'{other}' and '{table}' are the same table of the database",
+                hint=f"drop the tables of rw_sql that read '{table}', and create them again with TABLE '{other}'",
+            )
 
 
 def columns_of(connection: Connection[Any], oid: int) -> tuple[CatalogColumn, ...]:

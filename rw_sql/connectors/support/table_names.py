@@ -1,4 +1,4 @@
-"""Splits the name of a database's table into its parts."""
+"""Splits the name of a database's table into its parts, and compares two spellings of a name."""
 
 from __future__ import annotations
 
@@ -13,6 +13,20 @@ def two_parts(table: str, quotes: str) -> tuple[str, str] | None:
     such a name. Within quotes, a doubled quote stands for one quote."""
     parts = list(_parts(table, quotes))
     return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else None
+
+
+def plain_name(table: str, quotes: str) -> str:
+    """``schema.table`` with quotes only around parts that need them, so that all spellings of a name have the same
+    plain name. The first of ``quotes`` is used. A text that :func:`two_parts` cannot split is returned unchanged."""
+    parts = two_parts(table, quotes)
+    return table if parts is None else ".".join(_plain(part, quotes) for part in parts)
+
+
+def _plain(part: str, quotes: str) -> str:
+    if part == part.strip() and not any(each in part for each in f".{quotes}"):
+        return part
+    quote = quotes[0]
+    return f"{quote}{part.replace(quote, quote * 2)}{quote}"
 
 
 def _parts(text: str, quotes: str) -> Iterator[str]:

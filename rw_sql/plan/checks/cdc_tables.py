@@ -18,8 +18,8 @@ from rw_sql.errors import (
     SqlError,
     near_names,
 )
-from rw_sql.model.definitions import GROUP_OPTION, connector_of, field_of, option_text, primary_key
-from rw_sql.model.job_specs import SNAPSHOT, SNAPSHOT_BATCH_SIZE
+from rw_sql.model.definitions import GROUP_OPTION, SNAPSHOT, connector_of, field_of, option_text, primary_key
+from rw_sql.model.job_specs import SNAPSHOT_BATCH_SIZE
 from rw_sql.model.resource_groups import written_group
 from rw_sql.plan.checks.tables import require_own_constraints
 from rw_sql.syntax import canonical_type, spark_type

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from rw_sql.model.definitions import INDEX_COLUMN, UNCHANGED_COLUMN, include_name, primary_key, unchanged_path
+from rw_sql.connectors.support.table_names import two_parts
+from rw_sql.model.definitions import (
+    INDEX_COLUMN,
+    UNCHANGED_COLUMN,
+    has_snapshot,
+    include_name,
+    primary_key,
+    unchanged_path,
+)
 from rw_sql.runtime.decoding.change_formats.events import (
     CHANGES,
     DELETE,
@@ -40,6 +48,8 @@ TRUNCATE removes all rows. SWEEP removes the rows that have not arrived again si
 BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT = "b", "s"
 """The ``op`` of the marker rows that rw_sql adds before and after a repeated snapshot."""
 
+_OF_SNAPSHOT = ("r", BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT)
+
 INDEX, UNCHANGED = INDEX_COLUMN[0], UNCHANGED_COLUMN[0]
 
 RULES = ValueRules(needs_zone=True, bytes_as="hex", booleans=(("t", "true", "1"), ("f", "false", "0")))
@@ -67,6 +77,8 @@ def cdc_frame(
     since, offset, hour = live_from
     own = log.where(f.col("table_name") == statement.cdc_table.table).where(f.col(BUCKET) >= hour)
     own = own.where((f.col(SINCE) > since) | (f.col(OFFSET) > offset))
+    if not has_snapshot(statement):
+        own = own.where(~f.col("op").isin(*_OF_SNAPSHOT))  # The rows of another table's snapshot.
     key = primary_key(statement)
     fields, keys = _members("row"), _members("key")
     if not is_numbered:
@@ -140,7 +152,7 @@ def _unchanged(statement: CreateSource) -> Column:
 def _included(column: IncludeColumn, statement: CreateSource) -> Column:
     if statement.cdc_table is None:
         raise TypeError("the statement names no upstream table")
-    schema, _, table = (part.strip('"`') for part in statement.cdc_table.table.partition("."))
+    schema, table = two_parts(statement.cdc_table.table, '`"') or ("", statement.cdc_table.table)
     match column.kind:
         case "timestamp":
             return f.col("timestamp")

@@ -22,6 +22,7 @@ from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, SPLIT
 from rw_sql.runtime.delta.delta_log import standing_commits
 from rw_sql.runtime.ingest.change_feed import MOST_ROWS, ChangeFeed
+from rw_sql.runtime.ingest.table_snapshots import begins_anew, progress_of
 from rw_sql.runtime.jobs.groups import groups_of_jobs, unapplied
 from rw_sql.runtime.jobs.made_upstream import made_upstream, note_made
 from rw_sql.runtime.positions.requested import requested_position
@@ -132,6 +133,8 @@ class Capture:
     adds_columns: bool
     _written: dict[str, tuple[str, TableProgress]]
     least_bucket: int = 0
+    unbegun: frozenset[str] = frozenset()
+    """The upstream tables whose snapshot begins with the next commit."""
     started_ms: int = field(default_factory=now_ms)
     _reported: dict[str, tuple[float, TableProgress]] = field(default_factory=dict)
 
@@ -151,7 +154,7 @@ class Capture:
         state = positions.states[split]
         stored = stored_progress(context.warehouse, source)
         is_new = is_new_upstream(context, snapshot, source, positions)
-        tables = {table.upstream: _progress_of(table, stored) for table in spec.tables}
+        tables = {table.upstream: progress_of(table, stored) for table in spec.tables}
         _await_columns(context, snapshot, spec, stored)
         reader = kind.change_reader(options)
         try:
@@ -173,7 +176,8 @@ class Capture:
         columns = {table.upstream: frozenset(table.columns) for table in spec.tables}
         adds = options.get("auto.schema.change", "false").strip().lower() == "true"
         least = _least_bucket(snapshot, spec)
-        capture = Capture(context, source, split, specs, feed, tables, made, columns, adds, stored, least)
+        unbegun = frozenset(each.upstream for each in spec.tables if begins_anew(each, stored))
+        capture = Capture(context, source, split, specs, feed, tables, made, columns, adds, stored, least, unbegun)
         capture._limit_snapshots()
         return capture
 
@@ -273,10 +277,11 @@ class Capture:
         """The marker rows of the repeated snapshots that begin or end with the batch ``taken``."""
         found: list[dict[str, object]] = []
         for table, spec in self.specs.items():
-            if not spec.repeats or not spec.has_snapshot:
+            _, before = self.tables[table]
+            is_repeated = spec.repeats if before.is_repeated is None else before.is_repeated
+            if not is_repeated or not spec.has_snapshot:
                 continue
-            snapshot, before = self.tables[table]
-            if self._written.get(table, ("", before))[0] != snapshot:
+            if table in self.unbegun:
                 found.append({"table_name": table, "op": BEGIN_OF_SNAPSHOT, OFFSET: taken.position, _INDEX: -1})
             after = taken.progress.get(table, before)
             if after.is_done and not before.is_done:
@@ -303,7 +308,7 @@ class Capture:
             if not (is_ended or is_due) or not self.specs[table].has_snapshot:
                 continue
             self._reported[table] = (now, made)
-            for id_ in self.specs[table].tables:
+            for id_ in (read.table for read in self.specs[table].reads if read.has_snapshot):
                 self.context.metastore.jobs.write_backfill(
                     BackfillProgress(
                         job=view_job(id_),
@@ -334,6 +339,7 @@ class Capture:
         if has_ended:
             self._limit_snapshots()
         self._written = progress
+        self.unbegun = frozenset()
         fault("ingest.before_acknowledge")
         self.feed.reader.acknowledge(taken[-1].position)
         fault("ingest.after_acknowledge")
@@ -385,7 +391,7 @@ def _await_columns(
         view_job(id_)
         for table in spec.tables
         for id_ in table.tables
-        if table.upstream in stored and stored[table.upstream][0] != table.snapshot
+        if table.upstream in stored and begins_anew(table, stored)
     }
     if not changed:
         return
@@ -402,24 +408,6 @@ def _await_columns(
     if not is_done and context.owning.is_set():
         tables = sorted(table.upstream for table in spec.tables if changed & set(map(view_job, table.tables)))
         raise StalledError(f"WAITS for the tables of {', '.join(tables)}, which still run without their new columns")
-
-
-def _progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgress]]) -> tuple[str, TableProgress]:
-    known = stored.get(table.upstream)
-    if known is not None and known[0] == table.snapshot:
-        return known
-    # Progress of an earlier snapshot is not used, because the upstream table may be a different one with other columns.
-    # If columns were only added since then, the column names of the earlier snapshot are used, because yet another
-    # column may be added upstream before this snapshot begins.
-    is_same = known is not None and known[0].split(".")[:2] == table.snapshot.split(".")[:2]
-    fresh = TableProgress(
-        table=table.upstream,
-        columns=dict.fromkeys(known[1].columns, "") if known is not None and is_same else {},
-        key_columns=table.key_columns,
-        is_done=not table.has_snapshot,
-        chunk_rows=table.chunk_rows,
-    )
-    return table.snapshot, fresh
 
 
 def begin_upstream(

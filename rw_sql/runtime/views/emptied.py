@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from rw_sql.model.definitions import source_definition
 from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, SWEEP, TRUNCATE, cdc_frame
-from rw_sql.runtime.decoding.decoder import SINCE
+from rw_sql.runtime.decoding.decoder import BATCH, RUN, SINCE
 from rw_sql.runtime.jobs.inputs import as_in_files, path_of
 from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.support.failures import StalledError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
     from rw_sql.runtime.views.strategy import ViewRun
 
@@ -59,9 +59,10 @@ def emptied(
     if base is not own:
         gone = own.join(changes.where(KEEP).select(*key), list(keys), "left_anti")
         changes = changes.where(KEEP).unionByName(_gone(gone, frame))
-    if frame.where(f.col(OP) == SWEEP).isEmpty():
+    swept = frame.where(f.col(OP) == SWEEP).agg(f.max(f.struct(RUN, BATCH)).alias("at")).head()
+    if swept is None or swept["at"] is None:
         return changes
-    seen = _seen(run, key, frame.sparkSession)
+    seen = _seen(run, key, frame.sparkSession, swept["at"])
     kept = changes.join(seen, list(keys), "left").withColumn(KEEP, f.col(KEEP) & f.col(_IS_SEEN).isNotNull())
     others = own.join(changes.select(*key), list(keys), "left_anti").join(seen, list(keys), "left_anti")
     return kept.select(*_columns(frame), KEEP).unionByName(_gone(others, frame))
@@ -81,8 +82,9 @@ def _literal(at: object, frame: DataFrame) -> Column:
     return f.struct(*(f.lit(value).cast(fields[name]).alias(name) for name, value in values.items()))
 
 
-def _seen(run: ViewRun, key: list[str], spark: SparkSession) -> DataFrame:
-    """The keys that have arrived in the log since the repeated snapshot began.
+def _seen(run: ViewRun, key: list[str], spark: SparkSession, end: Row) -> DataFrame:
+    """The keys that have arrived in the log since the repeated snapshot began that ends in the batch ``end`` of the
+    source (run and batch).
 
     ``spark`` is the batch's session, where a temporary view with the source's name cannot hide a user's table.
     """
@@ -93,8 +95,8 @@ def _seen(run: ViewRun, key: list[str], spark: SparkSession) -> DataFrame:
     if statement.cdc_table is None or given.live_from is None:
         raise TypeError("only a table of a change data capture source has repeated snapshots")
     marks = log.where((f.col("table_name") == statement.cdc_table.table) & (f.col("op") == BEGIN_OF_SNAPSHOT))
-    begun = marks.agg(f.max(SINCE)).head()
-    if begun is None or begun[0] is None:
+    began = marks.where(_at() <= _at(end)).agg(f.max(f.struct(RUN, BATCH, SINCE)).alias("at")).head()
+    if began is None or began["at"] is None:
         raise StalledError(
             f"RETENTION the log of source {given.name} no longer has the start of the snapshot of "
             f"{statement.cdc_table.table}: rows that were deleted upstream cannot be found: "
@@ -102,7 +104,15 @@ def _seen(run: ViewRun, key: list[str], spark: SparkSession) -> DataFrame:
             f"RESET SOURCE SPLITS {sql_name(given.name)} WITH (FORGET_OFFSETS = true)",
             is_final=True,
         )
-    rows = cdc_frame(log.where(f.col(SINCE) >= begun[0]), statement, given.live_from).where("_rw_error IS NULL")
+    # The log may contain a key only before the snapshot, because the row was deleted while its changes were not read.
+    since = (f.col(SINCE) >= began["at"][SINCE]) & (_at() >= _at(began["at"]))
+    rows = cdc_frame(log.where(since), statement, given.live_from).where("_rw_error IS NULL")
     register_view(rows.selectExpr(*given.selected), given.name)
     found = as_in_files(spark.sql(spec.query), spec).where(f.col(OP) >= DELETE)
     return found.select(*key).distinct().withColumn(_IS_SEEN, f.lit(True))
+
+
+def _at(batch: Row | None = None) -> Column:
+    """The run and the batch of a row of the log, or of ``batch``, in an order in which they can be compared."""
+    run, number = (f.col(RUN), f.col(BATCH)) if batch is None else (f.lit(batch[RUN]), f.lit(batch[BATCH]))
+    return f.struct(run.cast("long").alias("run"), f.coalesce(number, f.lit(-1)).cast("long").alias("batch"))

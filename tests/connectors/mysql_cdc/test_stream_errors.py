@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pymysql
 import pytest
 
 from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.mysql_cdc import events
 from rw_sql.connectors.mysql_cdc.statements import Effect
 from rw_sql.connectors.mysql_cdc.stream import Stream, Watched, _stream_error
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_UNREACHABLE
@@ -105,3 +107,41 @@ def test_the_case_of_names_is_ignored_if_the_server_ignores_it() -> None:
             (Effect("changed", "SHOP"), "SELECT f()"),
         ):
             assert stream._is_wanted(effect, text) == is_folded
+
+
+def event(kind: int, body: bytes) -> bytes:
+    """An event without a checksum, in the packet in which the server sends it."""
+    return b"\0" + struct.pack("<IBIIIH", 1, kind, 1, 19 + len(body), 0, 0) + body
+
+
+def stream_of(*tables: tuple[str, str]) -> Stream:
+    """A stream that watches these tables and receives events without checksums."""
+    made = Stream({}, 1, is_mariadb=False, timeout=1.0)
+    made._watched = Watched(tables=frozenset(tables), databases=frozenset(database for database, _ in tables))
+    made._has_checksum = False
+    return made
+
+
+def test_a_part_of_a_json_value_stops_only_the_readers_of_its_table() -> None:
+    stream = stream_of(("shop", "orders"))
+    stream._maps = {7: False, 8: True}
+    stream._event(event(events.PARTIAL_UPDATE, struct.pack("<IHH", 7, 0, 1)))
+    assert stream._group is None
+    for number in (8, 9):
+        with pytest.raises(CaptureError, match="only parts of its JSON values"):
+            stream._event(event(events.PARTIAL_UPDATE, struct.pack("<IHH", number, 0, 1)))
+
+
+def test_a_loaded_file_stops_only_the_readers_of_its_database() -> None:
+    def load(database: bytes, table: bytes) -> bytes:
+        head = struct.pack("<IIBHH", 1, 0, len(database), 0, 0) + struct.pack("<IIIB", 1, 0, 9, 0)
+        return event(events.EXECUTE_LOAD, head + database + b"\0LOAD DATA INFILE 'f' INTO TABLE " + table)
+
+    stream = stream_of(("shop", "orders"))
+    stream._event(load(b"other", b"words"))
+    assert stream._group is None
+    for written in (load(b"shop", b"words"), load(b"other", b"shop.orders")):
+        stream = stream_of(("shop", "orders"))
+        stream._event(written)
+        assert stream._group is not None
+        assert [part.did for part in stream._group.parts if isinstance(part, Effect)] == ["changed"]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rw_sql.connectors.postgres_cdc import pgoutput, tuples
+from rw_sql.connectors.changes import TableProgress
+from rw_sql.connectors.postgres_cdc import followed, pgoutput, tuples
 from rw_sql.connectors.postgres_cdc.decoder import Decoded, Decoder, KnownTable
-from rw_sql.connectors.postgres_cdc.pgoutput import BrokenMessageError, Relation, Transaction
+from rw_sql.connectors.postgres_cdc.pgoutput import BrokenMessageError, Relation, RelationColumn, Transaction
+from rw_sql.connectors.postgres_cdc.tables import CatalogColumn
 from rw_sql.connectors.postgres_cdc.tuples import (
     BrokenTupleError,
     json_rows,
@@ -191,6 +193,66 @@ def test_messages_that_nothing_announced() -> None:
         decoded(b"Zzz")
     with pytest.raises(BrokenMessageError, match="broken Relation message"):
         pgoutput.parse_relation(relation_message(1, "a", COLUMNS)[:-3])
+
+
+def test_changes_that_are_ignored_need_no_table_and_later_ones_no_other_relation() -> None:
+    """The server describes a relation once. Its table may have had another form at the position of the description."""
+    asked: list[tuple[str, int | None]] = []
+
+    def on_relation(relation: Relation, position: int | None) -> KnownTable | None:
+        asked.append((relation.name, position))
+        return known(relation, position)
+
+    decoder = Decoder("shop", on_relation, lambda relation, _: 20 if relation.name == "a" else -1)
+    described = [relation_message(oid, name, COLUMNS) for oid, name in ((1, "a"), (2, "b"))]
+    into = Decoded()
+
+    def change(position: int, id_: str) -> Transaction:
+        rows = [row_message(b"I", oid, (b"N", [id_, "x"])) for oid in (1, 2)]
+        rows.append(b"T" + struct.pack(">IB", 1, 0) + struct.pack(">I", 1))
+        messages = [*described, *rows] if position == 10 else rows
+        return Transaction(7, 1_000_000, position, messages, 0, len(messages))
+
+    decoder.decode([change(10, "1")], into)
+    decoder.refresh()
+    decoder.decode([change(20, "2"), change(21, "3"), change(30, "4")], into)
+    decoder.refresh()
+    made = [record for batch in into.batches for record in batch.to_pylist()]
+    ops = [(each["table"], each["op"], each["_rw_offset"]) for each in made]
+    assert [each for each in ops if each[0] == "public.b"] == [("public.b", "c", at) for at in (10, 20, 21, 30)]
+    assert [each[1:] for each in ops if each[0] == "public.a"] == [("c", 21), ("t", 21), ("c", 30), ("t", 30)]
+    assert asked == [("b", 10), ("b", None), ("a", 21), ("a", None), ("b", None)]
+
+
+def test_a_relation_is_ignored_until_its_table_has_its_present_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    def column(name: str, kind: int) -> CatalogColumn:
+        return CatalogColumn(
+            name=name, type=kind, modifier=-1, type_name="", is_required=False, is_generated=name == "made",
+            default=None, is_readable=True,
+        )  # fmt: skip
+
+    now = {7: (column("id", 20), column("word", 25), column("made", 25))}
+    monkeypatch.setattr(followed, "columns_of", lambda _, oid: now.get(oid, ()))
+    progress = TableProgress(table="public.a", key_columns=("id",), identity="7/8/9", traits={followed.BEGIN: "50"})
+
+    def ignored(oid: int, name: str, kinds: Sequence[int], position: int, *, is_key: bool = True) -> int:
+        columns = tuple(
+            RelationColumn(column, kind, -1, is_key and column == "id")
+            for column, kind in zip(("id", "word"), kinds, strict=False)
+        )
+        relation, connection = Relation(oid, "public", name, "d", columns), cast("Any", None)
+        names, tables = {("public", "a"): "public.a"}, {"public.a": progress}
+        return followed.ignored_to(connection, relation, names, tables, position)
+
+    assert ignored(7, "a", (20, 25), 10) == -1, "the present form"
+    assert ignored(7, "a", (23, 25), 10) == 50, "a column of another type"
+    assert ignored(7, "a", (20,), 10) == 50, "fewer columns"
+    assert ignored(7, "a", (20, 25), 10, is_key=False) == 50, "another key"
+    assert ignored(6, "a", (20, 25), 10) == 50, "another table of this name"
+    assert ignored(7, "b", (20, 25), 10) == 50, "the table under another name"
+    assert ignored(6, "b", (20, 25), 10) == -1, "a table that is not read"
+    assert ignored(7, "a", (23, 25), 51) == -1
+    assert followed.after_begin(progress).traits == {}
 
 
 def test_a_transaction_in_a_file_has_its_messages_in_order() -> None:

@@ -20,7 +20,8 @@ from rw_sql.connectors.registry import change_connector, connector
 from rw_sql.metastore.records import DEFAULT_GROUP, SourceRecord, TableRecord
 from rw_sql.model.definitions import definition_of, log_columns
 from rw_sql.model.job_ids import view_job
-from rw_sql.model.job_specs import IngestSpec, desired_jobs
+from rw_sql.model.job_specs import CdcTableSpec, IngestSpec, desired_jobs
+from rw_sql.model.source_readers import TableRead
 from rw_sql.plan.ports.positions import Positions
 from rw_sql.runtime.decoding.decoder import BUCKET
 from rw_sql.runtime.delta.job_output import JobOutput
@@ -297,9 +298,10 @@ def test_the_reader_does_not_start_beside_a_table_without_its_new_columns(monkey
     monkeypatch.setattr(capture_module, "_COLUMNS_SECONDS", 0.1)
     applied, owning = Applied(), threading.Event()
     context: Any = SimpleNamespace(applied=applied, owning=owning, group=DEFAULT_GROUP)
-    spec: Any = SimpleNamespace(tables=(SimpleNamespace(upstream="public.t", snapshot="second", tables=(9,)),))
+    table = CdcTableSpec(upstream="public.t", reads=(TableRead(table=9, columns=3),), columns=(), key_columns=())
+    spec: Any = SimpleNamespace(tables=(table,))
     catalog: Any = SimpleNamespace(epoch=5, get=lambda _: None)
-    stored: Any = {"public.t": ("first", None)}
+    stored: Any = {"public.t": ("9.0", None)}
     owning.set()
     applied.tell(5, [view_job(9)])
     with pytest.raises(StalledError, match=r"WAITS for the tables of public\.t"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,3 +86,39 @@ def test_snapshot_and_changes_are_in_the_log_once_however_often_the_reader_is_ki
     log.postgres.run(f"DROP TABLE {table}")
     with pytest.raises(StalledError, match=r"MySQL table '\S+' doesn't exist"):
         log.open()
+
+
+def test_rows_that_are_deleted_before_another_snapshot_begins_are_deleted_in_the_log(log: Log) -> None:
+    table = table_of(log)
+    log.postgres.run(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')")
+    log.open()
+    log.write_until(lambda changes: sum(op == "r" for op, _, _ in changes) == 4)
+    log.close()
+    # The upstream table gets a column, and then the table of rw_sql.
+    log.postgres.run(f"DELETE FROM {table} WHERE id = 2")
+    log.postgres.run(f"ALTER TABLE {table} ADD COLUMN more INT DEFAULT 7")
+    described = log.world.upstream_tables[table]
+    more = UpstreamColumn(name="more", type="int(11)", canonical="INT")
+    log.world.upstream_tables = {table: replace(described, columns=(*described.columns, more))}
+    log.world.run("ALTER TABLE t ADD COLUMN more INT")
+    log.postgres.run(f"DELETE FROM {table} WHERE id = 3")
+    log.open()
+    log.write_until(lambda changes: any(op == "s" for op, _, _ in changes))
+    assert [json.loads(key or "")["id"] for op, key, _ in log.changes() if op == "d"] == ["2", "3"]
+    assert [op for op, _, _ in log.changes() if op in "bs"] == ["b", "s"]
+    log.close()
+    # A second table reads the same upstream table.
+    log.postgres.run(f"DELETE FROM {table} WHERE id = 4")
+    log.world.run(f"CREATE TABLE u (*) FROM pg TABLE '{table}'")
+    log.open()
+    log.write_until(lambda changes: sum(op == "r" for op, _, _ in changes) == 4 + 2 + 1)
+    assert [json.loads(key or "")["id"] for op, key, _ in log.changes() if op == "d"] == ["2", "3", "4"]
+    log.close()
+    # No other snapshot begins when it is dropped.
+    read = len([op for op, _, _ in log.changes() if op == "r"])
+    log.world.run("DROP TABLE u")
+    log.postgres.run(f"INSERT INTO {table} VALUES (5, 'e', 1)")
+    log.open()
+    log.write_until(lambda changes: any('"5"' in (row or "") for _, _, row in changes))
+    assert len([op for op, _, _ in log.changes() if op == "r"]) == read
+    assert [op for op, _, _ in log.changes() if op in "bs"] == ["b", "s"]

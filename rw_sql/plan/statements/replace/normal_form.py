@@ -14,6 +14,7 @@ from rw_sql.connectors.registry import (
     sink_connector_names,
 )
 from rw_sql.connectors.spec import duration_seconds
+from rw_sql.connectors.support.table_names import plain_name
 from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.definitions import (
     GROUP_OPTION,
@@ -60,6 +61,9 @@ Dialects = tuple[str, str]
 one."""
 
 IN_SPARK: Dialects = ("spark", "spark")
+
+_QUOTES = '`"'
+"""The quotes in which connectors accept the parts of an upstream table's name."""
 
 _AT_BIRTH = (PAUSED_AT_BIRTH, VALIDATE, "snapshot", "snapshot.batch_size", "snapshot.interval")
 """Properties that only affect the creation of an object, and are therefore not compared."""
@@ -195,7 +199,7 @@ def clauses_of(statement: Definition, dialect: str = "spark") -> dict[str, objec
                 "ON CONFLICT": statement.on_conflict,
                 "WITH VERSION COLUMN": statement.version_columns,
                 "AS": _query(statement.query, dialect),
-                "FROM … TABLE": (statement.cdc_table.source.key, statement.cdc_table.table)
+                "FROM … TABLE": (statement.cdc_table.source.key, plain_name(statement.cdc_table.table, _QUOTES))
                 if statement.cdc_table is not None
                 else None,
             }

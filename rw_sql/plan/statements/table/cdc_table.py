@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import change_connector, connector
 from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, SqlError
-from rw_sql.metastore.records import Operation, PutObject
-from rw_sql.model.definitions import definition_of, field_of, include_name, is_cdc, option_text, table_definition
+from rw_sql.metastore.records import Operation, PutObject, TableRecord
+from rw_sql.model.definitions import (
+    definition_of,
+    field_of,
+    has_snapshot,
+    include_name,
+    is_cdc,
+    option_text,
+    table_definition,
+)
 from rw_sql.model.job_ids import ingest_fragment
-from rw_sql.model.job_specs import SNAPSHOT
 from rw_sql.model.object_lookup import find_source, find_table, object_name, require_free
 from rw_sql.model.options import source_options
 from rw_sql.plan.checks.cdc_tables import (
@@ -51,14 +58,14 @@ def lower_create_cdc_table(
 
     The upstream table's columns replace ``*``.
     """
-    name = object_name(statement.name)
+    name, written = object_name(statement.name), statement
     if statement.if_not_exists and snapshot.find("table", name):
         return nothing(statement, name, f'table "{name}" already exists')
     require_free(snapshot, statement.name)
     source = _cdc_source(statement, snapshot)
     check_cdc_table(statement, connector(source.connector).spec)
     options = source_options(snapshot, source)
-    table = _table_name(statement, change_connector(source.connector).table_prefix)
+    statement, table = _with_known_name(statement, snapshot, source)
     has_columns = statement.wildcard is None
     upstream = inspector.upstreams.describe_table(source.connector, options, table, is_needed=not has_columns)
     stored = _with_columns(statement, upstream, source.connector)
@@ -87,14 +94,11 @@ def lower_create_cdc_table(
     changes = (PutObject(record=record),)
     if not after(snapshot, changes).users_of(source.id):
         raise TypeError("the new table does not use its source")
-    has_snapshot = all(
-        getattr(option.value, "text", "") != "false" for option in stored.options if option.key == SNAPSHOT
-    )
-    begins = "begins with the rows of" if has_snapshot else "reads only the new changes of"
+    begins = "begins with the rows of" if has_snapshot(stored) else "reads only the new changes of"
     return Plan(
-        statement=statement,
+        statement=written,
         steps=steps_of(snapshot, changes),
-        operation=Operation(kind="CREATE TABLE", statement=render(statement), objects=(name,), changes=changes),
+        operation=Operation(kind="CREATE TABLE", statement=render(written), objects=(name,), changes=changes),
         changes=(ResultRow(object=name, change="CREATED", detail=f"{begins} {table}; {record.maintenance.reason}"),),
         affected=(source.id, record.id),
     )
@@ -187,6 +191,22 @@ def _table_name(statement: CreateTable, prefix: tuple[str, str]) -> str:
             hint=f"TABLE {literal(f'{prefix[1]}.{table}')}",
         )
     return table
+
+
+def _with_known_name(statement: CreateTable, snapshot: Snapshot, source: SourceRecord) -> tuple[CreateTable, str]:
+    """The statement, and the name of its upstream table. If another table of the source reads this upstream table, its
+    spelling of the name is used, because the reader would read two spellings as two tables."""
+    kind = change_connector(source.connector)
+    table = _table_name(statement, kind.table_prefix)
+    plain = kind.plain_name(table)
+    for user in snapshot.users_of(source.id):
+        known = table_definition(user.definition).cdc_table if isinstance(user, TableRecord) else None
+        if known is not None and kind.plain_name(known.table) == plain:
+            table = known.table
+            break
+    if statement.cdc_table is None:
+        raise TypeError("the statement names no table")
+    return replace(statement, cdc_table=replace(statement.cdc_table, table=table)), table
 
 
 def _with_columns(statement: CreateTable, upstream: UpstreamTable | None, connector_name: str) -> CreateTable:

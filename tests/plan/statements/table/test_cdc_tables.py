@@ -112,7 +112,8 @@ def test_the_reader_knows_every_table() -> None:
     )
     words = table(world, "words").id
     assert orders.tables == (table(world, "orders").id, words)
-    assert (orders.snapshot, orders.chunk_rows, orders.columns) == (f"{words}.0", 7, ("amount", "id", "word"))
+    assert (orders.chunk_rows, orders.columns) == (7, ("amount", "id", "word"))
+    assert (lines.snapshot, orders.snapshot) == (f"{lines.tables[0]}.0-", f"{orders.tables[0]}.0,{words}.0")
     before = ingest(world)
     world.run("DROP TABLE words")
     assert [each.upstream for each in ingest(world).tables] == ["public.lines", "public.orders"]
@@ -124,7 +125,7 @@ def test_the_key_is_that_of_the_oldest_table_until_it_is_dropped() -> None:
     world.upstream_tables = {"public.orders": replace(ORDERS, key=("id", "word"))}
     world.run("CREATE TABLE newer (*) FROM pg TABLE 'public.orders'")
     (orders,) = ingest(world).tables
-    assert (orders.snapshot, orders.key_columns) == (f"{table(world, 'newer').id}.0", ("id",))
+    assert (orders.tables[1], orders.key_columns) == (table(world, "newer").id, ("id",))
     world.run("DROP TABLE orders")
     (orders,) = ingest(world).tables
     assert orders.key_columns == ("id", "word")
@@ -456,3 +457,31 @@ def test_a_paused_source_that_moves_to_another_database_reads_it_as_new(*, in_bl
         if fresh:
             assert set(fresh.values()) == {source(world).snapshot}
     assert fresh
+
+
+@pytest.mark.parametrize(
+    ("source_text", "first", "second"),
+    [
+        (SOURCE, "public.orders", 'public."orders"'),
+        (SOURCE, 'public."orders"', '"public".orders'),
+        (SOURCE.replace("postgres-cdc", "mysql-cdc").partition(", slot")[0] + ")", "shop.`orders`", "shop.orders"),
+    ],
+)
+def test_two_tables_of_one_upstream_table_have_one_spelling_of_its_name(
+    source_text: str, first: str, second: str
+) -> None:
+    world = tables_world()
+    world.upstream_tables = {name: replace(ORDERS, table=name) for name in (first, second)}
+    tables = (f"CREATE TABLE {name} (*) FROM pg TABLE '{given}'" for name, given in (("a", first), ("b", second)))
+    world.run(source_text, *tables)
+    (orders,) = ingest(world).tables
+    assert (orders.upstream, orders.tables) == (first, (table(world, "a").id, table(world, "b").id))
+    again = world.plan(f"CREATE OR REPLACE TABLE b (*) FROM pg TABLE '{second}'")
+    assert [row.change for row in again.changes] == ["NOTHING"]
+
+
+def test_only_a_table_without_a_snapshot_says_so_to_its_job() -> None:
+    world = cdc_world(TABLE, TABLE.replace("orders (*)", "later (*) WITH (snapshot = 'FALSE')"))
+    specs = [spec for spec in desired_jobs(world.snapshot).values() if isinstance(spec, ViewSpec)]
+    found = {spec.name: "snapshot" in spec.inputs[0].decoded_by for spec in specs}
+    assert found == {"orders": False, "later": True}

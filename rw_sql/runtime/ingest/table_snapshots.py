@@ -1,0 +1,114 @@
+"""The snapshots of upstream tables: whether a stored snapshot continues or another one begins.
+
+All tables that read an upstream table share its snapshot. The name of a snapshot lists the tables that it covers.
+Another snapshot begins only if a table needs rows that the stored snapshot did not read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.changes import TableProgress
+from rw_sql.model.source_readers import TableRead
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rw_sql.model.job_specs import CdcTableSpec
+
+_PART = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?(-?)")
+
+
+def begins_anew(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgress]]) -> bool:
+    """True if another snapshot of an upstream table begins, because the stored one, if any, does not serve all tables
+    that read the upstream table. ``stored`` has, for each upstream table, the name and the progress of its snapshot."""
+    known = stored.get(table.upstream)
+    return known is None or not continues(known[0], table.reads) or bool(uncovered(known[0], table.reads))
+
+
+def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgress]]) -> tuple[str, TableProgress]:
+    """The name of an upstream table's snapshot, and the progress from which the reader continues. ``stored`` is as in
+    :func:`begins_anew`."""
+    known = stored.get(table.upstream)
+    if known is not None and not begins_anew(table, stored):
+        progress = known[1]
+        if not table.has_snapshot:
+            progress = replace(progress, next_key=None, again=(), is_done=True)
+        return table.snapshot, progress
+    fresh = TableProgress(
+        table=table.upstream,
+        key_columns=table.key_columns,
+        is_done=not table.has_snapshot,
+        chunk_rows=table.chunk_rows,
+        is_repeated=table.repeats,
+    )
+    if known is None or not continues(known[0], table.reads):
+        # The upstream table may be a different one with other columns.
+        return table.snapshot, fresh
+    # The known columns show whether yet another column is added or dropped upstream before the snapshot begins. If a
+    # table got columns, only the names count: the table may have got a column again because the column's type changed.
+    name, progress = known
+    missing = uncovered(name, table.reads)
+    has_new_columns = any(read.columns for read in missing)
+    # A repeated snapshot that is not complete has not removed the rows that no longer exist upstream.
+    is_owed = not progress.is_done and (table.repeats if progress.is_repeated is None else progress.is_repeated)
+    return table.snapshot, replace(
+        fresh,
+        columns=dict.fromkeys(progress.columns, "") if has_new_columns else progress.columns,
+        continues=progress.identity or progress.continues,
+        is_repeated=is_owed or any(read.is_repeated for read in missing if read.has_snapshot),
+    )
+
+
+def uncovered(name: str, reads: Sequence[TableRead]) -> tuple[TableRead, ...]:
+    """Those of ``reads`` that need rows which the snapshot ``name`` did not read, or got columns since the snapshot
+    began."""
+    known = _parsed(name)
+    return tuple(read for read in reads if not _is_covered(read, known, reads))
+
+
+def continues(name: str, reads: Sequence[TableRead]) -> bool:
+    """True if one of the tables in ``reads`` has been kept up to date since the snapshot ``name`` began: the reader
+    must not omit changes of the upstream table."""
+    known = _parsed(name)
+    return any(_was_read(read, known, reads) for read in reads)
+
+
+def _parsed(name: str) -> tuple[TableRead, ...]:
+    parts = (_PART.fullmatch(part) for part in name.split(","))
+    return tuple(
+        TableRead(table=int(part[1]), reset=int(part[2]), columns=int(part[3] or 0), has_snapshot=not part[4])
+        for part in parts
+        if part is not None
+    )
+
+
+def _is_covered(read: TableRead, known: Sequence[TableRead], reads: Sequence[TableRead]) -> bool:
+    same = next((each for each in known if each.table == read.table), None)
+    if same is not None:
+        needs_rows = read.has_snapshot and not same.has_snapshot
+        return not needs_rows and same.reset == read.reset and same.columns >= read.columns
+    newest = _only(known)
+    if newest is None or not _was_read(read, known, reads):
+        return not read.has_snapshot
+    there = next((each for each in reads if each.table == newest.table), newest)
+    return read.last_id <= (max(there.last_id, newest.table) if newest.columns else newest.table)
+
+
+def _was_read(read: TableRead, known: Sequence[TableRead], reads: Sequence[TableRead]) -> bool:
+    same = next((each for each in known if each.table == read.table), None)
+    if same is not None:
+        return same.reset == read.reset
+    newest = _only(known)
+    if newest is None or read.table > newest.table:
+        return False
+    there = next((each for each in reads if each.table == newest.table), None)
+    return read.reset in (0, newest.reset) if there is None else there.reset == newest.reset
+
+
+def _only(known: Sequence[TableRead]) -> TableRead | None:
+    """The only table in a snapshot's name. rw_sql 0.1.0 names the snapshot of several tables after the newest of
+    them."""
+    return known[0] if len(known) == 1 else None

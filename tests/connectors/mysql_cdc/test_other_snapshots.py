@@ -1,0 +1,144 @@
+"""Another snapshot of a table whose rows are kept: no change after the reader's position is lost."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.connectors.changes import TableProgress
+from rw_sql.connectors.mysql_cdc.marks import Mark
+from tests.support.mysql import MARIADB, SERVERS, server_of
+from tests.support.mysql_changes import Replica, cdc_options
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.changes import SchemaChange
+    from tests.support.mysql import MysqlInfo
+
+KINDS = [MARIADB, *(pytest.param(name, marks=pytest.mark.long) for name in SERVERS[1:])]
+
+
+def made(server: MysqlInfo, *names: str) -> Replica:
+    """A replica of a table ``t`` with some rows, under its plain name or the given ones."""
+    database = f"o_{uuid.uuid4().hex[:8]}"
+    server.run(
+        f"CREATE DATABASE {database}",
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY, word VARCHAR(20))",
+        f"INSERT INTO {database}.t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+    )
+    return Replica(cdc_options(server, database), [name.replace("d.", f"{database}.") for name in names or ("d.t",)])
+
+
+def begin_another(replica: Replica, *, has_new_columns: bool = False) -> None:
+    """The next reader begins another snapshot of the table, and the replica keeps its rows."""
+    replica.close()
+    for name, old in replica.progress.items():
+        columns = dict.fromkeys(old.columns, "") if has_new_columns else old.columns
+        replica.progress[name] = TableProgress(
+            table=name, columns=columns, key_columns=old.key_columns, continues=old.identity
+        )
+
+
+def changes_of(replica: Replica) -> list[SchemaChange]:
+    """Reads everything; returns the changes to the columns that the reader reported."""
+    found: list[SchemaChange] = []
+    reader = replica.open()
+    take = reader.take
+
+    def noting(most: int, wait: float) -> object:
+        taken = take(most, wait)
+        found.extend(taken.changes)
+        return taken
+
+    reader.take = noting  # type: ignore[method-assign, assignment]
+    replica.catch_up()
+    return found
+
+
+@pytest.mark.mysql
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_were_deleted_before_another_snapshot_began_are_deleted(kind: str) -> None:
+    with server_of(kind) as server:
+        replica = made(server.info)
+        (table,) = replica.names
+        for statement in (
+            f"DELETE FROM {table} WHERE id = 2",
+            f"UPDATE {table} SET id = 9 WHERE id = 3",
+            f"TRUNCATE {table}",
+        ):
+            replica.catch_up()
+            begin_another(replica)
+            server.info.run(statement)
+            replica.catch_up()
+            assert replica.differences() == {}
+        assert replica.rows[table] == {}
+        replica.close()
+
+
+@pytest.mark.mysql
+def test_a_transaction_that_was_prepared_before_another_snapshot_is_read_when_it_commits(mariadb: MysqlInfo) -> None:
+    replica = made(mariadb)
+    (table,) = replica.names
+    replica.catch_up()
+    with mariadb.connect() as writer, writer.cursor() as cursor:
+        cursor.execute("XA START 'x1'")
+        cursor.execute(f"DELETE FROM {table} WHERE id = 2")
+        cursor.execute("XA END 'x1'")
+        cursor.execute("XA PREPARE 'x1'")
+        mariadb.run(f"INSERT INTO {table} VALUES (10, 'later')")
+        replica.catch_up()
+        assert Mark.from_json(replica.progress[table].identity or "").prepared
+        begin_another(replica)
+        replica.catch_up()
+        cursor.execute("XA COMMIT 'x1'")
+    replica.catch_up()
+    assert replica.differences() == {}
+    replica.close()
+
+
+@pytest.mark.mysql
+def test_a_column_that_was_replaced_before_another_snapshot_is_not_reported_again(mariadb: MysqlInfo) -> None:
+    replica = made(mariadb)
+    (table,) = replica.names
+    replica.catch_up()
+    begin_another(replica, has_new_columns=True)
+    mariadb.run(
+        f"ALTER TABLE {table} DROP COLUMN word",
+        f"DELETE FROM {table} WHERE id = 1",
+        f"ALTER TABLE {table} ADD COLUMN word BIGINT DEFAULT 7, ADD COLUMN more INT",
+    )
+    found = changes_of(replica)
+    assert [(dict(change.added), dict(change.dropped), dict(change.retyped)) for change in found] == [
+        ({"more": "int(11)"}, {}, {})
+    ]
+    assert replica.differences() == {}
+    mariadb.run(f"ALTER TABLE {table} DROP COLUMN word, ADD COLUMN word INT", f"INSERT INTO {table} VALUES (8, 1, 2)")
+    replica.close()
+    assert [list(change.dropped) for change in changes_of(replica)] == [["word"]]
+    replica.close()
+
+
+@pytest.mark.mysql
+def test_two_spellings_of_one_table_both_get_every_change(mariadb: MysqlInfo) -> None:
+    replica = made(mariadb, "d.t", "d.`t`")
+    replica.catch_up()
+    (table, _) = replica.names
+    mariadb.run(f"UPDATE {table} SET word = 'x' WHERE id = 1", f"DELETE FROM {table} WHERE id = 2")
+    replica.catch_up()
+    assert replica.differences() == {}
+    mariadb.run(f"TRUNCATE {table}", f"INSERT INTO {table} VALUES (5, 'after')")
+    replica.catch_up()
+    assert replica.differences() == {}
+    assert [len(rows) for rows in replica.rows.values()] == [1, 1]
+    replica.close()
+
+
+def test_the_mark_of_another_snapshot_keeps_what_was_read() -> None:
+    before = Mark(begin=10, file=1, created=2, server=3, prepared=(4,))
+    progress = TableProgress(table="d.t", continues=before.to_json())
+    found = Mark.of(progress, 1000, 5000)
+    assert (found.begin, found.prepared, found.columns_from) == (10, (4,), 5000)
+    assert Mark.from_json(found.to_json()) == found
+    assert Mark.of(TableProgress(table="d.t"), 1000, 5000).begin == 5000
+    assert Mark.of(TableProgress(table="d.t", is_done=True), 1000, 5000).begin == 1000

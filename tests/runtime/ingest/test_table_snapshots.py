@@ -1,0 +1,127 @@
+"""Whether the snapshot of an upstream table continues or another one begins."""
+
+from __future__ import annotations
+
+import json
+
+from rw_sql.connectors.changes import TableProgress
+from rw_sql.model.job_specs import CdcTableSpec
+from rw_sql.runtime.ingest.table_snapshots import begins_anew, progress_of
+from tests.plan.canned import CannedWorld
+from tests.plan.statements.table.test_cdc_tables import cdc_world, ingest, table
+
+A = "CREATE TABLE a (id INT PRIMARY KEY) FROM pg TABLE 'public.orders'"
+B = "CREATE TABLE b (id INT PRIMARY KEY, word VARCHAR) FROM pg TABLE 'public.orders'"
+RESET = ("PAUSE SOURCE pg", "RESET SOURCE SPLITS pg ALLOW GAPS WITH (FORGET_OFFSETS = true)", "RESUME SOURCE pg")
+
+
+def orders(world: CannedWorld) -> CdcTableSpec:
+    return next(each for each in ingest(world).tables if each.upstream == "public.orders")
+
+
+def ended(world: CannedWorld, *, is_done: bool = True) -> tuple[str, TableProgress]:
+    """What a commit stores at the end of the present snapshot."""
+    name, progress = progress_of(orders(world), {})
+    text = json.loads(progress.to_json())
+    text |= {"identity": "7/8", "is_done": is_done, "columns": {"id": "integer", "word": "text"}, "rows_done": 5}
+    return name, TableProgress.from_json(json.dumps(text))
+
+
+def after(world: CannedWorld, known: tuple[str, TableProgress], *texts: str) -> tuple[str, TableProgress]:
+    if texts:
+        world.run(*texts)
+    return progress_of(orders(world), {"public.orders": known})
+
+
+def test_a_column_that_an_older_table_gets_begins_a_snapshot_for_both() -> None:
+    world = cdc_world(A, B)
+    known = ended(world)
+    name, progress = after(world, known, "ALTER TABLE a ADD COLUMN word VARCHAR")
+    assert name == f"{table(world, 'a').id}.0.2,{table(world, 'b').id}.0"
+    assert (progress.is_done, progress.identity, progress.continues) == (False, None, "7/8")
+    assert (progress.is_repeated, progress.columns) == (True, {"id": "", "word": ""})
+
+
+def test_a_table_that_is_dropped_leaves_the_others_where_they_are() -> None:
+    world = cdc_world(A, B)
+    known = ended(world)
+    name, progress = after(world, known, "DROP TABLE b")
+    assert (name, progress) == (f"{table(world, 'a').id}.0", known[1])
+    assert not begins_anew(orders(world), {"public.orders": known})
+
+
+def test_a_second_table_reads_the_rows_without_markers_and_all_changes_since() -> None:
+    world = cdc_world(A)
+    known = ended(world)
+    name, progress = after(world, known, B)
+    assert name == f"{table(world, 'a').id}.0,{table(world, 'b').id}.0"
+    assert (progress.continues, progress.is_repeated, progress.is_done) == ("7/8", False, False)
+    assert progress.columns == known[1].columns
+
+
+def test_a_table_that_is_dropped_and_created_again_begins_with_nothing_known() -> None:
+    world = cdc_world(A)
+    known = ended(world)
+    _, progress = after(world, known, "DROP TABLE a", A)
+    assert (progress.continues, progress.identity, progress.columns) == (None, None, {})
+
+
+def test_a_column_that_is_dropped_in_the_table_begins_no_snapshot() -> None:
+    world = cdc_world(A)
+    world.run("ALTER TABLE a ADD COLUMN word VARCHAR")
+    known = ended(world)
+    _, progress = after(world, known, "ALTER TABLE a DROP COLUMN word")
+    assert progress == known[1]
+
+
+def test_a_reset_begins_a_snapshot_that_does_not_continue() -> None:
+    world = cdc_world(A, B)
+    name, progress = after(world, ended(world), *RESET)
+    assert (progress.continues, progress.is_repeated) == (None, True)
+    assert name == orders(world).snapshot
+
+
+def test_a_repeated_snapshot_that_another_one_replaces_is_repeated_there() -> None:
+    world = cdc_world(A)
+    world.run(*RESET)
+    known = ended(world, is_done=False)
+    assert known[1].is_repeated
+    _, progress = after(world, known, B)
+    assert (progress.continues, progress.is_repeated) == ("7/8", True)
+
+
+def test_a_table_without_a_snapshot_begins_none_and_keeps_the_changes() -> None:
+    world = cdc_world(A.replace(" FROM pg", " WITH (snapshot = 'false') FROM pg"))
+    known = ended(world)
+    assert (orders(world).has_snapshot, known[1].is_done) == (False, True)
+    _, progress = after(world, known, B)
+    assert (progress.is_done, progress.continues, progress.is_repeated) == (False, "7/8", False)
+    known = ended(world, is_done=False)
+    _, progress = after(world, known, "DROP TABLE b")
+    assert (progress.is_done, progress.identity) == (True, "7/8")
+
+
+def test_a_snapshot_of_version_0_1_0_covers_the_older_tables() -> None:
+    world = cdc_world(A, B)
+    _, progress = ended(world)
+    known = f"{table(world, 'b').id}.0", progress
+    assert after(world, known)[1] == progress
+    assert after(world, known, "DROP TABLE b")[1] == progress
+    assert after(world, known, "ALTER TABLE a ADD COLUMN word VARCHAR")[1].continues == "7/8"
+
+
+def test_a_snapshot_of_version_0_1_0_covers_columns_that_were_added_together() -> None:
+    world = cdc_world(A, B)
+    world.run("ALTER TABLE a ADD COLUMN amount NUMERIC", "ALTER TABLE b ADD COLUMN amount NUMERIC")
+    _, progress = ended(world)
+    assert after(world, (f"{table(world, 'b').id}.0.3", progress))[1] == progress
+    # This column was added after the snapshot's only table was created, and version 0.1.0 never filled it.
+    assert after(world, (f"{table(world, 'b').id}.0", progress))[1].is_repeated
+
+
+def test_a_snapshot_of_version_0_1_0_does_not_survive_a_reset() -> None:
+    world = cdc_world(A, B)
+    known = f"{table(world, 'b').id}.0", ended(world)[1]
+    world.run(*RESET)
+    assert after(world, known)[1].continues is None
+    assert after(world, known, "DROP TABLE b")[1].continues is None
