@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -66,6 +67,49 @@ def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str,
         version = offset["reservoirVersion"] if is_begun else offset["reservoirVersion"] - 1
         found[offset["reservoirId"]] = max(found.get(offset["reservoirId"], 0), version)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEnd:
+    """The end of a batch in a Delta table. ``table`` is the table's Delta id.
+
+    The batch reads all rows of the versions before ``version``. If ``index`` is not negative, the batch also reads the
+    files of the commit ``version`` up to ``index`` (counted from 0). If ``is_snapshot`` is true, the batch only reads
+    the files of the table's snapshot at this version up to ``index``.
+    """
+
+    table: str
+    version: int
+    index: int
+    is_snapshot: bool
+
+    @property
+    def is_within(self) -> bool:
+        """True if the end is within a commit or a snapshot."""
+        return self.index >= 0
+
+
+def batch_ends(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[TableEnd | None, TableEnd] | None:
+    """The end of the batch before a planned batch (None: there is none), and the end of the planned batch.
+
+    The result is None for a query that does not read exactly one Delta table.
+    """
+    numbers = (batch - 1, batch) if batch else (batch,)
+    found = [_delta_offsets(warehouse, checkpoint, number) for number in numbers]
+    if any(len(offsets) != 1 for offsets in found):
+        return None
+    ends = [
+        TableEnd(
+            table=str(offset["reservoirId"]),
+            version=int(offset["reservoirVersion"]),
+            index=int(offset["index"]),
+            is_snapshot=bool(offset.get("isStartingVersion")),
+        )
+        for (offset,) in found
+    ]
+    if ends[0].table != ends[-1].table:
+        return None
+    return ends[0] if batch else None, ends[-1]
 
 
 def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[range, bool] | None:

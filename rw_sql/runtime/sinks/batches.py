@@ -9,8 +9,10 @@ import pyarrow.compute as pc
 
 from rw_sql.connectors.sink import APPEND_ONLY, DEBEZIUM, DELETE, INSERT, OP, UPDATE, UPDATE_BEFORE, UPSERT
 from rw_sql.connectors.support.sink_values import comparable
-from rw_sql.runtime.decoding.decoder import BATCH, OFFSET, RUN, SPLIT
+from rw_sql.model.definitions import INDEX_COLUMN
+from rw_sql.runtime.decoding.decoder import BATCH, RUN
 from rw_sql.runtime.jobs.inputs import CHANGE, VERSION
+from rw_sql.runtime.positions.ordered_log import LOG_ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,10 +21,6 @@ if TYPE_CHECKING:
 
 FEED_COLUMNS = (CHANGE, VERSION)
 """The columns of Delta's change data feed that are used here."""
-
-LOG_ORDER = (RUN, BATCH, SPLIT, OFFSET)
-"""The columns that sort a source's log in reading order. A log that an older version of rw_sql created may lack
-BATCH."""
 
 _OPERATIONS = {"insert": INSERT, "update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE, "delete": DELETE}
 
@@ -119,7 +117,8 @@ def _without_equal(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 def _sorted(rows: pa.Table, by: Sequence[str]) -> pa.Table:
     columns = {name: rows[name] for name in by}
-    if BATCH in columns:
-        # Rows that were written before this column existed come first.
-        columns[BATCH] = pc.fill_null(columns[BATCH], -1)
+    for name in (BATCH, INDEX_COLUMN[0]):
+        if name in columns:
+            # Rows that were written before this column existed come first.
+            columns[name] = pc.fill_null(columns[name], -1)
     return rows.take(pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in by]))

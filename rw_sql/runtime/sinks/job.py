@@ -35,10 +35,11 @@ from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
 from rw_sql.runtime.jobs.table_paths import with_remedy
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
 from rw_sql.runtime.positions.leftovers import remove_leftovers
+from rw_sql.runtime.positions.ordered_log import LOG_ORDER, OrderedLog
 from rw_sql.runtime.positions.planned_rows import planned_rows
 from rw_sql.runtime.positions.progress import newest_completed, newest_planned
 from rw_sql.runtime.positions.table_consumers import require_versions
-from rw_sql.runtime.sinks.batches import FEED_COLUMNS, LOG_ORDER, arranged
+from rw_sql.runtime.sinks.batches import FEED_COLUMNS, arranged
 from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.event_log import log_event
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from rw_sql.model.job_specs import SinkSpec
     from rw_sql.runtime.jobs.context import Context
 
-BATCH_BYTES = "64m"
+BATCH_BYTES = 64 * 2**20
 """The approximate size of one batch in bytes.
 
 Each batch passes through the memory of the process that runs the jobs.
@@ -164,6 +165,8 @@ class Sink:
     streaming: StreamingRun
     rejected: RejectedRows | None = None
     session: SparkSession | None = None
+    log: OrderedLog | None = None
+    """The log of the source whose rows the sink writes; None if the sink reads anything else."""
 
     @staticmethod
     def start(context: Context, spec: SinkSpec) -> Sink:
@@ -270,13 +273,13 @@ class Sink:
         """The stream and its output mode."""
         if self.spec.query:
             for given in self.spec.inputs:
-                register_view(input_frame(self.context, spark, given, BATCH_BYTES), given.name)
+                register_view(input_frame(self.context, spark, given, f"{BATCH_BYTES}b"), given.name)
             frame = spark.sql(self.spec.query)
             return frame, "update" if self.spec.replaces else "append"
         (given,) = self.spec.inputs
         columns = given.selection(self.spec.shape.columns)
         path = path_of(self.context.warehouse, given)
-        reader = spark.readStream.format("delta").option("maxBytesPerTrigger", BATCH_BYTES)
+        reader = spark.readStream.format("delta").option("maxBytesPerTrigger", f"{BATCH_BYTES}b")
         if given.is_changing:
             reader = reader.option("readChangeFeed", "true")
             after = max((version for _, version in self.spec.starts), default=-1)
@@ -287,9 +290,22 @@ class Sink:
         # In a log, only retention deletes rows.
         frame = (reader if given.path else reader.option("ignoreDeletes", "true")).load(path)
         if given.kind == "source":
-            order = [name for name in LOG_ORDER if name in frame.columns]
-            return frame.where("_rw_error IS NULL").selectExpr(*columns, *order), "append"
+            self.log = OrderedLog(
+                warehouse=self.context.warehouse, path=path, checkpoint=self.checkpoint, most_bytes=BATCH_BYTES
+            )
+            return self._rows_of_log(frame), "append"
         return frame.selectExpr(*columns), "append"
+
+    def _rows_of_log(self, log: DataFrame) -> DataFrame:
+        """The rows of the source's log that the sink writes, with the columns that sort them."""
+        order = [name for name in LOG_ORDER if name in log.columns]
+        columns = self.spec.inputs[0].selection(self.spec.shape.columns)
+        return log.where("_rw_error IS NULL").selectExpr(*columns, *order)
+
+    def _in_order(self, frame: DataFrame, batch: int) -> DataFrame:
+        """The rows of a batch. For a sink of a source, no row of a split comes in a later batch than its successors."""
+        log = None if self.log is None else self.log.rows(frame.sparkSession, batch)
+        return frame if log is None else self._rows_of_log(log)
 
     def _begin_after(self, table: DeltaTable, version: int) -> None:
         """Makes a new query begin after ``version`` of an append-only input."""
@@ -305,7 +321,7 @@ class Sink:
             return
         with self.streaming.batch():
             fault("sink.in_batch")
-            found = all_rows(frame)
+            found = all_rows(self._in_order(frame, batch))
             self._expected(batch).require(RowCount(written=found.num_rows))
             rows = arranged(found, self.spec.shape, keys_move=any(given.has_feed for given in self.spec.inputs))
             with self.streaming.turn():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE
-from rw_sql.model.definitions import CHANGE_COLUMN, INDEX_COLUMN, UNCHANGED_COLUMN, UNKNOWN_COLUMN
-from rw_sql.runtime.decoding.decoder import BATCH, OFFSET, RUN, SPLIT
+from rw_sql.model.definitions import CHANGE_COLUMN, UNCHANGED_COLUMN, UNKNOWN_COLUMN
+from rw_sql.runtime.positions.ordered_log import LOG_ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,12 +19,9 @@ if TYPE_CHECKING:
 OP = CHANGE_COLUMN[0]
 UNCHANGED, UNKNOWN = UNCHANGED_COLUMN[0], UNKNOWN_COLUMN[0]
 DELETE = -1
-ORDER = (RUN, BATCH, SPLIT, OFFSET, INDEX_COLUMN[0])
-"""The columns that sort the rows of a log: by commit, then by split and offset, then (for a change data capture
-source, and for files) by index.
-
-If an older version of rw_sql created the table, the table's query may lack the columns that newer versions have added.
-"""
+ORDER = LOG_ORDER
+"""The columns that sort the records of a table. If an older version of rw_sql created the table, the table's query may
+lack the columns that newer versions have added."""
 
 
 def later(one: Column, other: Column) -> Column:

@@ -14,9 +14,10 @@ from rw_sql.connectors.delta.plain_files import rows_now
 from rw_sql.model.definitions import INDEX_COLUMN
 from rw_sql.runtime.delta.held_rows import may_hold
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
-from rw_sql.runtime.jobs.inputs import as_in_files
+from rw_sql.runtime.jobs.inputs import as_in_files, batch_bytes, selected_rows
+from rw_sql.runtime.positions.ordered_log import OrderedLog
 from rw_sql.runtime.positions.planned_rows import Planned
-from rw_sql.runtime.spark.sessions import register_view
+from rw_sql.runtime.spark.sessions import plain_sql, register_view
 from rw_sql.runtime.views.emptied import emptied
 from rw_sql.runtime.views.key_records import DELETE, OP, UNCHANGED, is_kept, later, nullable, order, then_of, visible
 from rw_sql.runtime.views.last_records import is_exact, last_of_each, last_rows, rows_alone
@@ -63,6 +64,7 @@ class Keyed:
     """The number of rows that the last batch reads."""
     _form: _Form | None = field(default=None, init=False)
     _is_idle: bool = field(default=False, init=False)
+    _log: OrderedLog | None = field(default=None, init=False)
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The table's query over the rows of the source's log."""
@@ -76,6 +78,7 @@ class Keyed:
         self._is_idle = planned.most == 0
         if self._is_idle:
             return  # The log has only records of other tables.
+        frame = self._in_order(frame, batch)
         form = self._form = self._form or _Form(tuple(frame.columns), is_exact(frame, self.rows.primary_key))
         has_last = form.is_captured or self.rows.is_overwritten
         if has_last and planned.is_small and self._has_written_few(frame, batch, form):
@@ -93,6 +96,24 @@ class Keyed:
             self._append(changes.drop(KEEP), batch)
         else:
             write_changes(self.run, changes, batch, self.rows.primary_key)
+
+    def _in_order(self, frame: DataFrame, batch: int) -> DataFrame:
+        """The records of a batch. No record of a split comes in a later batch than its successors."""
+        if self.run.readers is not None or len(self.run.spec.inputs) != 1:
+            return frame
+        (given,), spark = self.run.spec.inputs, frame.sparkSession
+        self._log = self._log or OrderedLog(
+            warehouse=self.run.context.warehouse,
+            path=self.run.table_of(given),
+            checkpoint=self.run.checkpoint,
+            most_bytes=int(batch_bytes(spark).removesuffix("b")),
+        )
+        log = self._log.rows(spark, batch)
+        if log is None:
+            return frame
+        is_live = bool(given.history) and given.id not in self.run.tables
+        register_view(selected_rows(spark, given, log, is_live=is_live), given.name)
+        return as_in_files(plain_sql(spark, self.run.spec.query), self.run.spec)
 
     def await_rows(self, batch: int, is_over: Callable[[], bool]) -> None:
         """Called after a batch. If the batch had no rows of this table, waits for at most a second until such rows

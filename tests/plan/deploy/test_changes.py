@@ -181,26 +181,6 @@ def test_renames_that_hand_on_a_name(views: tuple[tuple[str, str, str], ...]) ->
         assert differ(world, *texts) == []
 
 
-def test_comments_of_an_earlier_deployment_rename_nothing_when_an_object_is_missing() -> None:
-    first = (
-        "CREATE MATERIALIZED VIEW a AS SELECT id FROM s",
-        "CREATE MATERIALIZED VIEW b AS SELECT id, 1 AS one FROM s",
-    )
-    queries = {"c": "SELECT id, 1 AS one FROM s", "b": "SELECT id FROM s", "a": "SELECT id, 2 AS two FROM s"}
-    notes = {"c": "-- rw: renamed from b\n", "b": "-- rw: renamed from a\n", "a": ""}
-    texts = [f"{notes[name]}CREATE MATERIALIZED VIEW {name} AS {query}" for name, query in queries.items()]
-    world = tables_world()
-    bring(world, SOURCE, CONNECTION, *first)
-    bring(world, SOURCE, CONNECTION, *texts)
-    before = {view.name: view.id for view in world.snapshot.all("materialized_view")}
-    world.run("DROP MATERIALIZED VIEW c")
-    changed = [texts[0].replace("1 AS one", "7 AS seven"), *texts[1:]]
-    assert [found[:2] for found in differ(world, SOURCE, CONNECTION, *changed)] == [("create", "c")]
-    bring(world, SOURCE, CONNECTION, *changed)
-    then = {view.name: view.id for view in world.snapshot.all("materialized_view")}
-    assert {name: then[name] for name in "ab"} == {name: before[name] for name in "ab"}
-
-
 EXCHANGES = {
     "two views": (("b", "a", "id"), ("a", "b", "id, 1 AS one"), ("c", "", "id, 2 AS two")),
     "one comment": (("b", "a", "id"), ("a", "", "id, 1 AS one"), ("c", "", "id, 2 AS two")),
@@ -509,19 +489,3 @@ def test_schemas_of_a_folder_come_first_and_go_last() -> None:
     assert differ(world, moved, *texts[1:4]) == []
     bring(world)
     assert not world.snapshot.records
-
-
-def test_a_view_and_a_sink_in_risingwaves_sql_differ_from_the_same_text_in_the_folder() -> None:
-    sink_of = (
-        """CREATE SINK q AS SELECT {} AS x FROM s WITH (connector = 'kafka', topic = 'new', """
-        f"properties.bootstrap.server = '{HERE}') FORMAT PLAIN ENCODE JSON"
-    )
-    world = tables_world(CONNECTION, SOURCE)
-    world.dialect = "risingwave"
-    world.run("""CREATE MATERIALIZED VIEW w AS SELECT "id" AS x FROM s""", sink_of.format('"id"'))
-    world.dialect = "spark"
-    own = ("""CREATE MATERIALIZED VIEW w AS SELECT `id` AS x FROM s""", sink_of.format("`id`"))
-    assert differ(world, CONNECTION, SOURCE, *own) == []
-    same = ("""CREATE MATERIALIZED VIEW w AS SELECT "id" AS x FROM s""", sink_of.format('"id"'))
-    found = differ(world, CONNECTION, SOURCE, *same)
-    assert [(action, name) for action, name, _ in found] == [("recreate", "q"), ("rebuild", "w"), ("recreate", "q")]

@@ -41,3 +41,23 @@ def test_a_former_name_that_no_object_has_is_reported_where_an_object_is_dropped
         ("drop", "v"): "",
     }
     assert reasons(*ALL, wrong) == {("create", "w"): ""}
+
+
+def test_comments_of_an_earlier_deployment_rename_nothing_when_an_object_is_missing() -> None:
+    first = (
+        "CREATE MATERIALIZED VIEW a AS SELECT id FROM s",
+        "CREATE MATERIALIZED VIEW b AS SELECT id, 1 AS one FROM s",
+    )
+    queries = {"c": "SELECT id, 1 AS one FROM s", "b": "SELECT id FROM s", "a": "SELECT id, 2 AS two FROM s"}
+    notes = {"c": "-- rw: renamed from b\n", "b": "-- rw: renamed from a\n", "a": ""}
+    texts = [f"{notes[name]}CREATE MATERIALIZED VIEW {name} AS {query}" for name, query in queries.items()]
+    world = tables_world()
+    bring(world, SOURCE, CONNECTION, *first)
+    bring(world, SOURCE, CONNECTION, *texts)
+    before = {view.name: view.id for view in world.snapshot.all("materialized_view")}
+    world.run("DROP MATERIALIZED VIEW c")
+    changed = [texts[0].replace("1 AS one", "7 AS seven"), *texts[1:]]
+    assert [found[:2] for found in differ(world, SOURCE, CONNECTION, *changed)] == [("create", "c")]
+    bring(world, SOURCE, CONNECTION, *changed)
+    then = {view.name: view.id for view in world.snapshot.all("materialized_view")}
+    assert {name: then[name] for name in "ab"} == {name: before[name] for name in "ab"}

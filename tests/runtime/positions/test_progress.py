@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from rw_sql.runtime.positions.progress import committed_versions, planned_stretch
+from rw_sql.runtime.positions.progress import TableEnd, batch_ends, committed_versions, planned_stretch
 from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -85,3 +85,29 @@ def test_of_a_change_feed_a_batch_takes_whole_commits(tmp_path: Path) -> None:
     write(tmp_path, 2, offset("t", 9, index=1))
     assert committed_versions(warehouse, str(tmp_path), feeds={"t"}) == {"t": 10}
     assert committed_versions(warehouse, str(tmp_path)) == {"t": 9}
+
+
+def test_a_batch_begins_where_the_batch_before_it_ended(tmp_path: Path) -> None:
+    warehouse = Warehouse.at(str(tmp_path))
+    write(tmp_path, 0, offset("t", 7, index=3, is_first_read=True))
+    write(tmp_path, 1, offset("t", 9, index=2))
+    write(tmp_path, 2, offset("t", 10), is_committed=False)
+    ends = [
+        TableEnd(table="t", version=7, index=3, is_snapshot=True),
+        TableEnd(table="t", version=9, index=2, is_snapshot=False),
+        TableEnd(table="t", version=10, index=-1, is_snapshot=False),
+    ]
+    assert [batch_ends(warehouse, str(tmp_path), batch) for batch in range(3)] == [
+        (None, ends[0]),
+        (ends[0], ends[1]),
+        (ends[1], ends[2]),
+    ]
+    assert [end.is_within for end in ends] == [True, True, False]
+
+
+def test_only_a_query_of_one_table_has_ends_of_batches(tmp_path: Path) -> None:
+    warehouse = Warehouse.at(str(tmp_path))
+    write(tmp_path, 0, offset("history", 7))
+    write(tmp_path, 1, offset("log", 9))
+    write(tmp_path, 2, offset("log", 9), offset("u", 1))
+    assert [batch_ends(warehouse, str(tmp_path), batch) for batch in (1, 2)] == [None, None]

@@ -244,3 +244,28 @@ def test_batches_of_a_log_come_one_after_the_other() -> None:
 def test_other_rows_as_they_come() -> None:
     rows = pa.table({"word": ["b", "a"], "id": pa.array([2, 1], pa.int32())})
     assert told(arranged(rows, shape("upsert", "id"))) == [(2, "b", "insert"), (1, "a", "insert")]
+
+
+LOG = {"_rw_run": pa.int64(), "_rw_batch": pa.int64(), "_rw_split": pa.string(), "_rw_offset": pa.int64()}
+
+
+def logged(*rows: tuple[int, str, int | None, int]) -> pa.Table:
+    """Rows of one commit of a log: id, split, index, offset."""
+    schema = pa.schema([*FEED, *LOG.items(), ("_rw_index", pa.int64())])
+    return pa.Table.from_pylist(
+        [
+            {"id": id_, "_rw_run": 1, "_rw_batch": 2, "_rw_split": split, "_rw_offset": offset, "_rw_index": index}
+            for id_, split, index, offset in rows
+        ],
+        schema,
+    ).drop_columns(["_change_type", "_commit_version"])
+
+
+def test_rows_of_a_file_with_one_offset_are_in_the_order_of_the_file() -> None:
+    rows = logged((4, "b", 0, 0), (3, "a", 0, 9), (2, "a", 1, 0), (1, "a", 0, 0))
+    assert arranged(rows, shape("upsert", "id"))["id"].to_pylist() == [1, 2, 3, 4]
+
+
+def test_a_row_from_before_the_index_existed_precedes_a_row_with_an_index() -> None:
+    rows = logged((2, "a", 0, 0), (1, "a", None, 0))
+    assert arranged(rows, shape("upsert", "id"))["id"].to_pylist() == [1, 2]
