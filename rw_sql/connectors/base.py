@@ -60,6 +60,11 @@ class SplitState:
     term: int | None = None
 
 
+ENDLESS = 2**62
+"""The end offset of a split without an end, whose records are generated as they are read. The record at any lower
+offset can be generated."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamSplit:
     """One split as the upstream reports it, with the offsets ``[start, end)`` of its records.
@@ -82,6 +87,11 @@ class UpstreamSplit:
     slack: int = 0
     has_open_start: bool = False
     term: int | None = None
+
+    @property
+    def has_end(self) -> bool:
+        """True if the offset ``end`` may be a position: the split ends there, or the next record has this offset."""
+        return not self.is_endless or self.end < ENDLESS
 
     def has_lost(self, offset: int) -> bool:
         """True if the upstream removed records at or after ``offset``, so that reading would begin at a later

@@ -108,7 +108,7 @@ class PlainConnector(ABC):
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
         """The split's start, or its end if ``scan.startup.mode`` is latest."""
         mode = self.spec.value(options, _MODE) if self.spec.option(_MODE) else None
-        return split.end if (mode or "").strip().lower() == "latest" and not split.is_endless else split.start
+        return split.end if (mode or "").strip().lower() == "latest" and split.has_end else split.start
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
         """Returns None: there is no timestamp mode."""

@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors import registry
-from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream, UpstreamSplit
+from rw_sql.connectors.base import ENDLESS, GroupOffsets, SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.kafka.source import topics_of
 from rw_sql.connectors.schemas.look import SchemaLook
@@ -255,7 +255,7 @@ def _look(world: CannedWorld, options: dict[str, str]) -> Upstream:
         split = UpstreamSplit(split=database, start=0x1000, end=0x5000, cluster="7:1", incarnation="16384")
         return Upstream(splits={database: split}, cluster="7:1")
     if address is None:  # datagen: no upstream but itself
-        return Upstream(splits={"1-0": UpstreamSplit(split="1-0", start=0, end=10, is_endless=True)})
+        return Upstream(splits={"1-0": UpstreamSplit(split="1-0", start=0, end=ENDLESS, is_endless=True)})
     if "topic" not in options:
         return Upstream(
             cluster=f"cluster {address}", error=f"{address} does not answer" if address in world.silent else None

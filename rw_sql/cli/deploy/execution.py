@@ -43,12 +43,12 @@ class StatementRunner:
         self, console: Console, location: Warehouse, *, is_confirmed: bool, tokens: frozenset[str] = frozenset()
     ) -> None:
         from rw_sql.cli.script.running import RunStatus
-        from rw_sql.cli.terminal.question import can_confirm, choose_answer
+        from rw_sql.cli.terminal.question import choose_answer, first_unconfirmed
         from rw_sql.cli.terminal.transcript import Transcript
 
         self.location = location
-        self.can_confirm = partial(can_confirm, console, is_confirmed=is_confirmed, tokens=tokens)
-        """Tells whether a :class:`Question` may be confirmed, without asking it."""
+        self.first_unconfirmed = partial(first_unconfirmed, console, is_confirmed=is_confirmed, tokens=tokens)
+        """Returns the first of some questions that nobody can confirm, without asking."""
         self._transcript = Transcript(console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens))
         self._status = RunStatus(is_quiet=False)
 
@@ -152,14 +152,14 @@ def _require_possible(
     from rw_sql.session.scripts import run_dry
 
     try:
-        for question in run_dry(spark, [text for change in changes for text in change.texts]):
-            if not runner.can_confirm(question):
-                raise UnconfirmedError(
-                    question,
-                    "an operation of this plan needs a confirmation, but this session is not interactive",
-                    span=Span(start=0, end=len(question.statement), line=1, column=1),
-                    hint=hint_beforehand(question, plan_file=plan_file),
-                ).located(question.statement)
+        question = runner.first_unconfirmed(run_dry(spark, [text for change in changes for text in change.texts]))
+        if question is not None:
+            raise UnconfirmedError(
+                question,
+                "an operation of this plan needs a confirmation, but this session is not interactive",
+                span=Span(start=0, end=len(question.statement), line=1, column=1),
+                hint=hint_beforehand(question, plan_file=plan_file),
+            ).located(question.statement)
     except SqlError:
         print_error(f"0 of {len(changes)} changes were applied: a statement would be refused")
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -43,11 +43,25 @@ def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str
     return answer
 
 
-def can_confirm(console: Console, question: Question, *, is_confirmed: bool, tokens: frozenset[str]) -> bool:
-    """True if the function of :func:`choose_answer` may confirm this question: by ``--yes``, by any token, or by asking
-    the user."""
-    can_ask = console.is_terminal and sys.stdin.isatty()
-    return can_ask or bool(tokens) or (is_confirmed and question.takes_yes_beforehand)
+def first_unconfirmed(
+    console: Console, questions: Iterable[Question], *, is_confirmed: bool, tokens: frozenset[str]
+) -> Question | None:
+    """The first question that the function of :func:`choose_answer` cannot confirm: neither by ``--yes``, nor by a
+    token, nor by asking the user. None if there is no such question.
+
+    A token that is not final may be any token, because the question's own token is not known yet.
+    """
+    if console.is_terminal and sys.stdin.isatty():
+        return None
+    left = set(tokens)
+    for question in questions:
+        if is_confirmed and question.takes_yes_beforehand:
+            continue
+        given = (question.tokens & left) or (set() if question.is_final else left)
+        if not given:
+            return question
+        left.discard(min(given))
+    return None
 
 
 def ask_at_terminal(console: Console, question: Question) -> bool:

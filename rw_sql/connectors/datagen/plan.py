@@ -8,6 +8,7 @@ from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.base import ENDLESS
 from rw_sql.connectors.datagen.rows import INTEGER_LIMITS, FieldPlan, RowPlan
 from rw_sql.connectors.spec import OptionError, duration_seconds, quoted
 from rw_sql.errors import INVALID_PROPERTY, UNDEFINED_COLUMN, UNSUPPORTED_TYPE, SqlError, near_names
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 LONGEST_ARRAY = 1000
-MOST_ROWS = 2**62
-"""The greatest number of rows of a source. A longer sequence ends here, because an offset has 64 bits."""
-
 _KINDS = {
     **dict.fromkeys(INTEGER_LIMITS, "INTEGER"),
     "REAL": "REAL",
@@ -101,7 +99,7 @@ def _total(options: Mapping[str, str], fields: tuple[FieldPlan, ...]) -> int | N
     ends = [int(options["datagen.rows.total"])] if "datagen.rows.total" in options else []
     for field in fields:
         if field.is_sequence and field.high is not None:
-            ends.append(min(max(0, int((field.high - field.low) // 10**field.scale) + 1), MOST_ROWS))
+            ends.append(min(max(0, int((field.high - field.low) // 10**field.scale) + 1), ENDLESS))
         ends += [inner for inner in [_total({}, field.fields)] if inner is not None]
     return min(ends, default=None)
 

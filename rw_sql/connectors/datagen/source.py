@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.base import EXACTLY, RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
+from rw_sql.connectors.base import ENDLESS, EXACTLY, RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
 from rw_sql.connectors.plain import PlainConnector
 from rw_sql.connectors.spec import check_option_values, load_spec
 from rw_sql.errors import UNKNOWN_SPLIT, SqlError
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 CLUSTER = "datagen"
-ENDLESS = 2**62
-"""The end offset that :meth:`DatagenConnector.look` reports for a split without an end. Rows at any lower offset can be
-generated."""
-
 _SPLIT = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
 
 
@@ -52,8 +48,8 @@ class DatagenConnector(PlainConnector):
             datagen_plan.check_total(self.spec, options, columns)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """All splits, each from 0 to its end. If the source has a rate, its splits are endless (see
-        :class:`~rw_sql.connectors.base.UpstreamSplit`)."""
+        """All splits, each from 0 to its end; ENDLESS if it has none. If the source has a rate, its splits are endless
+        (see :class:`~rw_sql.connectors.base.UpstreamSplit`)."""
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         count = datagen_plan.split_count(self.spec, options)
@@ -62,7 +58,7 @@ class DatagenConnector(PlainConnector):
         incarnation = f"seed {plan.seed}"
         splits = {}
         for index in range(count):
-            end = plan.split_total(index)
+            end = plan.split_total(index) if plan.total is not None and plan.total < ENDLESS else None
             split = f"{count}-{index}"
             splits[split] = UpstreamSplit(
                 split=split,

@@ -35,8 +35,9 @@ class Question:
     ``unallowed`` are the words that the statement's ALLOW lacks for the predicted effects. A confirmation before the
     preview was shown (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is a fact that
     the user also asserts by confirming, for example that a job is stopped. Such a fact cannot be confirmed in advance
-    either. ``covering`` is the token that the same plan has if its preview shows records that are left unread. This
-    token is valid for the request too.
+    either. ``is_final`` is False if statements that run before this one will change the token. ``covering`` is the
+    token that the same plan has if its preview shows records that are left unread. This token is valid for the request
+    too.
     """
 
     statement: str
@@ -45,6 +46,7 @@ class Question:
     unallowed: tuple[str, ...] = ()
     assertion: str = ""
     covering: str = ""
+    is_final: bool = True
 
     @property
     def tokens(self) -> frozenset[str]:

@@ -5,14 +5,14 @@ Each statement is planned on the catalog that results from the statements before
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.model.object_lookup import is_schema, object_name
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.lower import lower
-from rw_sql.plan.result.confirmation import question_of, require_switch
+from rw_sql.plan.result.confirmation import question_of, require_switch, token_of
 from rw_sql.plan.result.explain import explain_lines
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
@@ -106,7 +106,7 @@ class DryRun:
     def _explain(self, statement: ast.Statement) -> Foreseen:
         match statement:
             case ast.Explain(statement=inner):
-                return _foreseen(self._then, self._plan(inner))
+                return self._foreseen(self._plan(inner))
             case ast.BeginUnsafe(reason=reason) if self._block is None:
                 require_switch(self._then, statement.span)
                 self._block, self._reason = [], reason
@@ -130,7 +130,7 @@ class DryRun:
                 self._parameters.pop(name, None)
             else:
                 self._parameters[name] = value
-        foreseen = _foreseen(self._then, plan)
+        foreseen = self._foreseen(plan)
         if plan.operation is not None:
             if plan.is_unsafe:
                 require_switch(self._then, statement.span)
@@ -151,7 +151,14 @@ class DryRun:
         plan = lower_inside(tuple(block), statement, self._then, self._inspector, lower_one)
         if not is_shown:
             block.append(statement)
-        return _foreseen(self._then, plan, is_collected=not is_shown)
+        return self._foreseen(plan, is_collected=not is_shown)
+
+    def _foreseen(self, plan: Plan, *, is_collected: bool = False) -> Foreseen:
+        question = None
+        if plan.is_unsafe and plan.operation is not None and not is_collected:
+            question = question_of(self._then, plan)
+            question = replace(question, is_final=question.token == token_of(self._real, plan))
+        return Foreseen(lines=tuple(explain_lines(plan)), question=question)
 
     def _plan(self, statement: ast.Statement) -> Plan:
         if isinstance(statement, ast.CreateMaterializedView | ast.CreateTable):
@@ -181,11 +188,6 @@ class DryRun:
     @property
     def _dialect(self) -> str:
         return self._parameter("query_dialect")
-
-
-def _foreseen(snapshot: Snapshot, plan: Plan, *, is_collected: bool = False) -> Foreseen:
-    needs = plan.is_unsafe and plan.operation is not None and not is_collected
-    return Foreseen(lines=tuple(explain_lines(plan)), question=question_of(snapshot, plan) if needs else None)
 
 
 def _waited(snapshot: Snapshot, statement: ast.Wait) -> Snapshot:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 
 from rw_sql.cli.deploy.execution import carry_out
+from rw_sql.cli.terminal.question import first_unconfirmed
 from rw_sql.errors import Span, SqlError
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import PutObject, RebuildRecord
@@ -42,8 +45,8 @@ class Runner:
     def session(self) -> Iterator[None]:
         yield None
 
-    def can_confirm(self, question: Question) -> bool:
-        return False
+    def first_unconfirmed(self, questions: tuple[Question, ...]) -> Question:
+        return questions[0]
 
     def run(self, _: object, text: str) -> None:
         if text == MOVE:
@@ -126,3 +129,24 @@ def test_the_hint_after_an_unconfirmed_statement_fits_the_command(
     with pytest.raises(UnconfirmedError) as caught:
         carry_out(runner, plan, found, [], keeping, "run it again", plan_file)  # type: ignore[arg-type]
     assert hint in (caught.value.hint or "")
+
+
+def test_a_token_confirms_the_question_that_it_belongs_to() -> None:
+    console = Console(file=io.StringIO())
+    plain, gap, later = (
+        Question(statement=MOVE, preview="", token="0a"),
+        Question(statement=MOVE, preview="", token="0b", unallowed=("GAPS",)),
+        Question(statement=MOVE, preview="", token="0c", unallowed=("GAPS",), is_final=False),
+    )
+
+    def unconfirmed(*questions: Question, is_confirmed: bool = True, tokens: str = "") -> Question | None:
+        return first_unconfirmed(console, questions, is_confirmed=is_confirmed, tokens=frozenset(tokens.split()))
+
+    assert unconfirmed(plain) is None
+    assert unconfirmed(plain, is_confirmed=False) is plain
+    assert unconfirmed(plain, gap) is gap
+    assert unconfirmed(plain, gap, tokens="ff") is gap
+    assert unconfirmed(plain, gap, tokens="0b") is None
+    assert unconfirmed(plain, later, tokens="ff") is None
+    assert unconfirmed(gap, later, tokens="0b") is later
+    assert unconfirmed(gap, later, tokens="0b ff") is None

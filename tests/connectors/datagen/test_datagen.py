@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.base import ENDLESS, SplitState
 from rw_sql.connectors.datagen.plan import plan_rows
 from rw_sql.connectors.datagen.reader import DatagenStreamReader, ReadMaxRows
 from rw_sql.connectors.datagen.rows import RowPlan, SplitRange, make_batch, make_batches, row_plan
-from rw_sql.connectors.datagen.source import ENDLESS, DatagenConnector
+from rw_sql.connectors.datagen.source import DatagenConnector
 from rw_sql.connectors.spec import load_spec
 from rw_sql.connectors.support.records.record_columns import RECORD_SCHEMA
 from rw_sql.errors import SqlError

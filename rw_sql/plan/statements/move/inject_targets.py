@@ -333,7 +333,7 @@ def _require_bounds(splits: Iterable[str], span: Span, context: InjectContext) -
 
 def _bound(context: InjectContext, split: str, where: str, span: Span) -> int:
     seen = context.upstream.splits[split]
-    if where == LATEST and seen.is_endless:
+    if where == LATEST and not seen.has_end:
         name = sql_name(context.source.name)
         raise SqlError(
             INVALID_SPLIT_STATE,

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rw_sql.connectors.base import GroupOffsets
+from rw_sql.connectors.registry import connector
 from rw_sql.errors import Span, SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.timestamps import interval_milliseconds, timestamp_milliseconds
@@ -329,3 +330,17 @@ def test_a_generated_split_has_no_latest_offset(options: str) -> None:
     with pytest.raises(SqlError, match='split "1-0" has no end, because its records are generated') as refused:
         world.plan("INJECT SOURCE OFFSETS g TO LATEST ALLOW GAPS")
     assert "INJECT SOURCE OFFSETS g TO EARLIEST" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"fields.id.kind": "sequence", "fields.id.end": "99"},
+        {"datagen.rows.total": "100", "datagen.rows.per.second": "10"},
+    ],
+)
+def test_a_generated_split_with_an_end_has_a_latest_offset(options: dict[str, str]) -> None:
+    (split,) = connector("datagen").look(options).splits.values()
+    assert (split.end, split.is_endless, split.has_end) == (100, True, True)
+    (other,) = connector("datagen").look({}).splits.values()
+    assert not other.has_end
