@@ -116,8 +116,8 @@ def schema_change(
             NOT_SUPPORTED,
             f"columns do not have the types of the new schema: {listed}",
             span=span,
-            hint=f"SHOW CREATE {kind.upper()} {sql_name(name)} shows the definition; create another {kind} with the new "
-            "types",
+            hint=f"SHOW CREATE {kind.upper()} {sql_name(name)} shows the definition; create another {kind} with "
+            "the new types",
         )
     more = [(field, kind) for field, kind in found.columns if field not in had and field not in known]
     added = tuple((field, kind) for field, kind in more if field.lower() not in gone)
