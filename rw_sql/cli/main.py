@@ -37,6 +37,7 @@ from rw_sql.cli.service.takeover import takeover_command
 from rw_sql.cli.source.command import source_app
 from rw_sql.cli.testing.command import run_test_command
 from rw_sql.errors import SqlError
+from rw_sql.syntax.lexing.nesting import allow_nesting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +55,7 @@ class _App(typer.Typer):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         prepare_completion()
+        allow_nesting()
         remember_output("text")
         kwargs.setdefault("prog_name", "rw-sql")
         words = sys.argv[1:2] if not args and "args" not in kwargs else ()

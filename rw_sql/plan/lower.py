@@ -17,6 +17,7 @@ from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, resolved
 from rw_sql.plan.statements.table.source_of_table import with_tables
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.lexing.identifiers import sql_name
+from rw_sql.syntax.lexing.nesting import too_deep
 from rw_sql.syntax.parsing.unsupported import unsupported
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ def lower(
         )
     except OtherKindError as error:
         raise with_the_right_statement(error, statement, snapshot)  # noqa: B904 - the same error, its hint completed
+    except RecursionError as error:
+        query = getattr(statement, "query", None)
+        raise too_deep(query.span if query is not None else statement.span) from error
     plan = with_tables(snapshot, plan)
     require_no_rewind(plan, snapshot, inspector)
     return plan

@@ -44,6 +44,7 @@ from rw_sql.session.spark_writers import wrap_writers
 from rw_sql.session.start_messages import without_start_messages
 from rw_sql.session.store_settings import EXCLUDED, require_store, store_packages, store_settings
 from rw_sql.spark_jars import installed_jars, jars_of
+from rw_sql.syntax.lexing.nesting import allow_nesting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -170,6 +171,7 @@ def attach(
     the call detaches the session from that warehouse. If the call fails, the session stays attached to the other
     warehouse. Raises SqlError DELTA_MISSING, with the command line to use, if the session was built without Delta.
     """
+    allow_nesting()
     if resource_group is not None:
         resource_group = require_group_name(resource_group)
     is_remote = is_connect_session(spark)

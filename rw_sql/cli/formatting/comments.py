@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rw_sql.syntax.lexing.tokens import STRING, end_of_comment, scan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rw_sql.syntax.lexing.tokens import Token
 
 _STEP = 2
 _LINE = re.compile(r"--[^\n]*")
+_MOST_COMPARED = 40_000
+"""Up to this product of their lengths, two texts are compared as a whole."""
+
+_Key = tuple[str, str]
+"""A token's text, and whether it is a string."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,18 +97,56 @@ def pairs_of(before: Sequence[Token], after: Sequence[Token]) -> dict[int, int]:
     pairs = {at: at for at in range(same)}
     if same == len(old) or same == len(new):
         return pairs
-    matcher = SequenceMatcher(None, old[same:], new[same:], autojunk=False)
-    for block in matcher.get_matching_blocks():
-        pairs.update((same + block.a + at, same + block.b + at) for at in range(block.size))
+    pairs.update((same + at, same + then) for at, then in _matched(old[same:], new[same:]))
     _pair_moved(old, new, pairs)
     _pair_respelled(len(old), pairs)
     return pairs
 
 
-def _pair_moved(old: Sequence[tuple[str, str]], new: Sequence[tuple[str, str]], pairs: dict[int, int]) -> None:
+def _matched(old: Sequence[_Key], new: Sequence[_Key]) -> Iterator[tuple[int, int]]:
+    """Pairs of equal tokens, in the order of both texts.
+
+    Long texts are divided at the tokens that occur only once, such as the names of columns, because the time to compare
+    two texts grows with more than the square of their length.
+    """
+    ends: list[tuple[int, int]] = []
+    if len(old) * len(new) > _MOST_COMPARED:
+        ends = _single(old, new)
+    if not ends:
+        for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+            yield from ((block.a + at, block.b + at) for at in range(block.size))
+        return
+    start, then = 0, 0
+    for end, after in (*ends, (len(old), len(new))):
+        yield from ((start + at, then + to) for at, to in _matched(old[start:end], new[then:after]))
+        if end < len(old):
+            yield end, after
+        start, then = end + 1, after + 1
+
+
+def _single(old: Sequence[_Key], new: Sequence[_Key]) -> list[tuple[int, int]]:
+    """The longest sequence of pairs, in the order of both texts, of tokens that occur once in each text."""
+    places = {key: at for at, key in enumerate(new)}
+    many, more = Counter(old), Counter(new)
+    pairs = [(at, places[key]) for at, key in enumerate(old) if many[key] == 1 and more[key] == 1]
+    lasts: list[int] = []
+    chains: list[tuple[tuple[int, int], Any]] = []
+    for pair in pairs:
+        length = bisect_left(lasts, pair[1])
+        chain = (pair, chains[length - 1] if length else None)
+        lasts[length : length + 1] = [pair[1]]
+        chains[length : length + 1] = [chain]
+    found, link = [], chains[-1] if chains else None
+    while link is not None:
+        pair, link = link
+        found.append(pair)
+    return found[::-1]
+
+
+def _pair_moved(old: Sequence[_Key], new: Sequence[_Key], pairs: dict[int, int]) -> None:
     """Adds the pairs for the tokens of reordered clauses that have exactly one possible counterpart."""
     taken = set(pairs.values())
-    free: dict[tuple[str, str], list[int]] = {}
+    free: dict[_Key, list[int]] = {}
     for at, key in enumerate(new):
         if at not in taken:
             free.setdefault(key, []).append(at)
@@ -121,7 +166,7 @@ def _pair_respelled(old: int, pairs: dict[int, int]) -> None:
             taken.add(following - 1)
 
 
-def _key(token: Token) -> tuple[str, str]:
+def _key(token: Token) -> _Key:
     return ("text" if token.kind == STRING else "word"), token.value
 
 

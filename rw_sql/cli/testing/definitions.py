@@ -11,7 +11,14 @@ from rw_sql.cli.script.loading import load_scripts
 from rw_sql.cli.testing.outcome import WrongTestError
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
-from rw_sql.model.definitions import connector_of, include_name, include_type
+from rw_sql.model.definitions import (
+    CDC_COLUMNS,
+    connector_of,
+    has_schema,
+    include_name,
+    include_type,
+    is_cdc,
+)
 from rw_sql.syntax import parse_statement, render, spark_type
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.dialect.to_spark import to_spark
@@ -90,10 +97,19 @@ def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: st
 
 def input_columns(statement: Input) -> tuple[tuple[str, str], ...]:
     """The columns that a test can give the rows of an input, with their Spark types: the columns of the definition and
-    of INCLUDE, without generated columns."""
-    name = connector_of(statement) or ""
+    of INCLUDE, without generated columns and without the columns that the definition takes from the upstream."""
+    if isinstance(statement, ast.CreateSource) and is_cdc(statement):
+        return CDC_COLUMNS
+    name = _including(statement)
     plain = [(column.name, spark_type(column.data_type)) for column in statement.columns if column.generated is None]
     return (*plain, *((include_name(name, column), include_type(column)) for column in statement.include))
+
+
+def takes_columns(statement: Input) -> bool:
+    """True if the columns come from the upstream: from a captured table, or from the schema of the records."""
+    if statement.wildcard is not None:
+        return True
+    return has_schema(statement) and all(column.generated is not None for column in statement.columns)
 
 
 def has_hidden_columns(statement: Input) -> bool:
@@ -101,12 +117,23 @@ def has_hidden_columns(statement: Input) -> bool:
     return any((column.alias or "_rw_").startswith("_rw_") for column in statement.include)
 
 
-def fed_from_delta(statement: Input, path: str) -> str:
-    """The statement with the same columns, changed to read a Delta table."""
-    name = connector_of(statement) or ""
-    columns = (*statement.columns, *(_plain_column(name, column) for column in statement.include))
+def fed_from_delta(statement: Input, path: str, taken: Iterable[tuple[str, str]] = ()) -> str:
+    """The statement with the same columns, changed to read a Delta table.
+
+    ``taken`` are the columns in place of those that the definition takes from the upstream, in rw_sql's types. If they
+    lack the key, because the upstream determines it too, the table has no key.
+    """
+    if isinstance(statement, ast.CreateSource) and is_cdc(statement):
+        of_changes = ((name, "TIMESTAMPTZ" if kind == "TIMESTAMP" else "VARCHAR") for name, kind in CDC_COLUMNS)
+        return source_of_rows(statement.name.key, of_changes, path)
+    own, at = statement.columns, statement.wildcard or 0
+    listed = (*own[:at], *(_declared(name, kind) for name, kind in taken), *own[at:])
+    connector_name = _including(statement)
+    columns = (*listed, *(_plain_column(connector_name, column) for column in statement.include))
     options = _options({"connector": "delta", "delta.path": path})
-    return render(replace(statement, columns=columns, include=(), options=options, format=None))
+    return render(
+        replace(statement, columns=columns, wildcard=None, include=(), options=options, format=None, cdc_table=None)
+    )
 
 
 def fed_from_kafka(statement: Input, topic: str, bootstrap: str) -> str:
@@ -129,9 +156,19 @@ def _plain_column(connector_name: str, column: ast.IncludeColumn) -> ast.ColumnD
     if kind is None:
         assert column.inner_type is not None
         return ast.ColumnDefinition(name=include_name(connector_name, column), data_type=column.inner_type)
+    return _declared(include_name(connector_name, column), kind)
+
+
+def _including(statement: Input) -> str:
+    """The connector that fills the INCLUDE columns of an input. For a captured table this is PostgreSQL's, which has
+    the columns of all connectors that capture changes."""
+    return connector_of(statement) or ("postgres-cdc" if statement.cdc_table is not None else "")
+
+
+def _declared(name: str, kind: str) -> ast.ColumnDefinition:
     made = parse_statement(f"CREATE SOURCE s (c {kind}) WITH (connector = 'datagen')")
     assert isinstance(made, ast.CreateSource)
-    return replace(made.columns[0], name=include_name(connector_name, column))
+    return replace(made.columns[0], name=name)
 
 
 def _options(values: Mapping[str, str]) -> tuple[ast.Option, ...]:

@@ -49,7 +49,7 @@ SQL_END = ".sqltest"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsGiven:
     """The input rows of a test: literal ``rows`` and their ``columns``, the ``sql`` that returns the rows, or the
-    ``records`` of a topic. ``types`` are the columns' types if no definition creates the input."""
+    ``records`` of a topic. ``types`` are the columns' types if no definition contains them."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()

@@ -36,6 +36,7 @@ from rw_sql.cli.testing.definitions import (
     has_hidden_columns,
     input_columns,
     source_of_rows,
+    takes_columns,
 )
 from rw_sql.cli.testing.outcome import MismatchError, WrongTestError
 from rw_sql.cli.testing.row_diff import compare_rows
@@ -54,7 +55,7 @@ from rw_sql.syntax import statements as ast
 from rw_sql.syntax.lexing.identifiers import key_parts, quoted, quoted_for_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame
@@ -172,9 +173,12 @@ class UnitRun:
             if given.records is not None or has_hidden_columns(defined.statement):
                 self._feed_topic(name, defined.statement, given)
                 return
+            taken = self._taken_columns(name, given, defined.statement)
             schema = _schema(input_columns(defined.statement))
-            rows = self._rows(name, given, schema)
-            self._sql(fed_from_delta(defined.statement, self._delta(name, schema, rows)), defined.file)
+            whole = StructType([*taken.fields, *schema.fields])
+            columns = [(column.name, self._ours(name, column)) for column in taken.fields]
+            path = self._delta(name, whole, self._rows(name, given, whole))
+            self._sql(fed_from_delta(defined.statement, path, columns), defined.file)
             return
         if given.records is not None:
             raise self._wrong(f'"{name}" is not a source: give rows, not records')
@@ -187,13 +191,26 @@ class UnitRun:
         """The columns of an input that is a view, or a table without a definition."""
         if defined is not None:
             return self._view_schema(name, defined)
+        return self._given_columns(given, name, f'nothing defines "{name}"', ())
+
+    def _taken_columns(self, name: str, given: RowsGiven, statement: Input) -> StructType:
+        """The columns of the test in place of those that the definition of an input takes from its upstream."""
+        if not takes_columns(statement):
+            return StructType()
+        own = {column.lower() for column, _ in input_columns(statement)}
+        return self._given_columns(given, name, f'the columns of "{name}" come from its upstream', own)
+
+    def _given_columns(self, given: RowsGiven, name: str, why: str, own: Collection[str]) -> StructType:
+        """The columns whose types the test gives, without the columns ``own``, whose types are known."""
         if given.sql is not None and not given.types:
-            return self._query(given.sql, f"given {name}", lambda frame: frame.schema)
-        lacking = next((column for column in given.columns if column not in given.types), None)
-        if lacking is not None or not given.columns:
-            told = f'nothing defines "{name}": give columns with type names of Spark'
-            raise self._wrong(f"{told}, {lacking or 'id'}: BIGINT")
-        return _schema(tuple(given.types.items()))
+            found = self._query(given.sql, f"given {name}", lambda frame: frame.schema)
+        else:
+            columns = [column for column in given.columns if column.lower() not in own]
+            lacking = next((column for column in columns if column not in given.types), None)
+            if lacking is not None or not (columns or given.types):
+                raise self._wrong(f"{why}: give columns with type names of Spark, {lacking or 'id'}: BIGINT")
+            found = _schema(tuple(given.types.items()))
+        return StructType([column for column in found.fields if column.name.lower() not in own])
 
     def _view_schema(self, name: str, defined: Defined) -> StructType:
         """The columns that a view would have. The view is not created."""
@@ -213,6 +230,11 @@ class UnitRun:
                     raise self._wrong(f'{name} reads "{read}", which nothing defines: its columns are not known')
                 self._foresee(read, self.definitions[read], dry, done)
             texts = (*defined.settings, defined.text)
+        elif takes_columns(defined.statement):
+            raise self._wrong(
+                f'the columns of "{name}" come from its upstream, so those of the views that read it are not known: '
+                f'give rows of "{name}", with columns'
+            )
         else:
             path = self._delta(f"{name}-columns", _schema(input_columns(defined.statement)), [])
             texts = (*defined.settings, fed_from_delta(defined.statement, path))
@@ -281,11 +303,13 @@ class UnitRun:
     def _feed_topic(self, name: str, statement: Input, given: RowsGiven) -> None:
         from rw_sql.cli.servers.kafka_topics import create_topic, produce
 
+        if connector_of(statement) != "kafka":
+            if given.records is not None:
+                raise self._wrong(f'the test gives Kafka records of "{name}", whose connector is not kafka')
+            raise self._wrong(f'no row can be given of "{name}", because INCLUDE names columns without AS: name them')
         if self.bootstrap is None:
             why = "records of a topic" if given.records is not None else "the columns that INCLUDE names without AS"
             raise self._wrong(f'"{name}" needs a broker for {why}: run rw-sql test --kafka')
-        if connector_of(statement) != "kafka":
-            raise self._wrong(f'the test gives Kafka records of "{name}", whose connector is not kafka')
         topic = f"{self.topic}.{name}"
         records = self._records(name, statement, given)
         partitions = 1 + max((record.partition or 0 for record in records), default=0)

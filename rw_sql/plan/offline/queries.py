@@ -25,6 +25,7 @@ from rw_sql.plan.queries.analysis.functions import builtins
 from rw_sql.plan.queries.places import place_in_query
 from rw_sql.syntax.dialect.equivalents import is_mistaken_function
 from rw_sql.syntax.dialect.to_spark import to_spark
+from rw_sql.syntax.query.qualify import bare_relations
 from rw_sql.syntax.query.tables_read import table_places
 from rw_sql.syntax.statements import Name
 
@@ -115,13 +116,13 @@ def read_query(
     the catalog may be a table of Spark. ``has_strict_quotes``: see :func:`analyze`.
     """
     if dialect != "spark":
-        return _read_translated(query, snapshot)
+        return _read_translated(query, snapshot, unknown=unknown, of_spark=of_spark)
     from sqlglot.errors import SqlglotError
 
     try:
         places = table_places(query.text)
     except (SqlglotError, RecursionError):
-        return QueryReading()
+        places = ()
     errors: list[SqlError] = []
     inputs: dict[str, Columns | None] = {}
     tables: dict[str, None] = {}
@@ -161,21 +162,49 @@ def read_query(
         errors.append(SqlError(found.code, found.message, span=span, hint=found.hint))
     return QueryReading(
         errors=tuple(errors),
-        columns=None if errors or is_of_spark else reading.columns,
+        columns=None if errors or is_of_spark or not places else reading.columns,
         tables=tuple(tables),
         is_of_spark=is_of_spark,
         calls_own=own.calls_own,
     )
 
 
-def _read_translated(query: Query, snapshot: Snapshot) -> QueryReading:
-    """Analyzes a query in RisingWave's dialect. Positions in its text differ from positions in the translated text."""
+def _read_translated(
+    query: Query, snapshot: Snapshot, *, unknown: Collection[int], of_spark: Collection[str]
+) -> QueryReading:
+    """Analyzes a query in RisingWave's dialect. The columns of its result remain unknown, because functions are not
+    analyzed."""
     try:
         tables = to_spark(query).tables
     except SqlError:
         return QueryReading()  # the lowering reports this error
-    known = tuple(name for name in tables if find_relation(snapshot, name) is not None)
-    return QueryReading(tables=known, is_of_spark=len(known) < len(tables))
+    places = {name: (start, end) for name, start, end in bare_relations(query.text, "risingwave")}
+    errors: list[SqlError] = []
+    inputs: dict[str, tuple[Column, ...] | None] = {}
+    found: list[str] = []
+    is_of_spark = False
+    for name in tables:
+        record = find_relation(snapshot, name)
+        inputs[name] = None
+        if record is not None:
+            found.append(name)
+            if record.id not in unknown:
+                inputs[name] = _analyzed(columns_known(relation_of(record).columns))
+            continue
+        schema = name.rpartition(".")[0]
+        if (
+            (not schema or is_schema(snapshot, schema))
+            and name not in of_spark
+            and not _is_table_of_spark(snapshot, name)
+        ):
+            errors.append(_no_relation(snapshot, name, query, *places.get(name, (0, 1))))
+        else:
+            is_of_spark = True
+    analysis = analyze(query.text, inputs, is_relation=lambda _: True, dialect="risingwave")
+    for each in analysis.findings:
+        span = place_in_query(query, each.offset, each.offset + each.length)
+        errors.append(SqlError(each.kind, each.message, span=span, hint=each.hint))
+    return QueryReading(errors=tuple(errors), tables=tuple(found), is_of_spark=is_of_spark)
 
 
 def columns_known(columns: tuple[tuple[str, str], ...]) -> Columns:

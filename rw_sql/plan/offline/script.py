@@ -46,6 +46,7 @@ from rw_sql.plan.statements.move.block import SHOWN_INSIDE, require_inside
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, is_relation, resolved
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.lexing.identifiers import PUBLIC
+from rw_sql.syntax.lexing.nesting import too_deep
 from rw_sql.syntax.parsing.syntax_errors import END_WITH_SEMICOLON
 
 if TYPE_CHECKING:
@@ -172,7 +173,11 @@ class ScriptChecker:
             kind = SPARK if has_parsed else first_words(piece.text)
             return self._report(piece, text, file, kind, outcome, None), rest
         before = self.snapshot
-        outcome = self._run(statement, piece)
+        try:
+            outcome = self._run(statement, piece)
+        except RecursionError:
+            outcome = Outcome(errors=[too_deep(statement.span)])
+            self._assumed.know_by_name(piece.text)
         outcome.errors[:0] = errors
         checked = self._report(piece, text, file, kind_of(statement), outcome, statement, before)
         return checked, rest

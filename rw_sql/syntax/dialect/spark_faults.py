@@ -275,7 +275,7 @@ def _ungrouped(text: str) -> Span | None:
     there is no such column."""
     try:
         tree = parse_spark(text)
-    except SqlglotError:
+    except (SqlglotError, RecursionError):
         return None
     for select in tree.find_all(exp.Select):
         if select.args.get("group") is not None or not select.find(exp.AggFunc):

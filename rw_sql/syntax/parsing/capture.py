@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from rw_sql.errors import TOO_COMPLEX, SqlError
+from rw_sql.syntax.lexing.nesting import too_deep
 from rw_sql.syntax.lexing.tokens import QUOTED, WORD, Token
 from rw_sql.syntax.sql_reader import QueryReader
 
@@ -57,12 +57,7 @@ def _read(place: Place, read: Callable[[QueryReader], None]) -> Token:
         read(reader)
     except RecursionError as error:
         # The reader limits the nesting, but the caller may have filled Python's stack nearly to its limit already.
-        raise SqlError(
-            TOO_COMPLEX,
-            "this is nested too deeply",
-            span=first.span,
-            hint="name inner parts in WITH a_name AS (…), or make them views",
-        ) from error
+        raise too_deep(first.span) from error
     return _cut(place, first, reader.at, "")
 
 

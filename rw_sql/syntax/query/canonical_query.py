@@ -19,16 +19,21 @@ def canonical_query(text: str, dialect: str = "spark") -> str:
     """The query in canonical form. Two queries with the same form have the same meaning.
 
     An alias that only repeats the relation counts as the relation's name, because RENAME TO writes such aliases into
-    the queries that read the renamed object. If sqlglot cannot parse a query, its canonical form is its text without
-    surrounding white space.
+    the queries that read the renamed object. If sqlglot cannot parse a query, or Python's recursion limit is too low
+    for its nesting, its canonical form is its text without surrounding white space.
     """
-    from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 
     try:
-        tree = parse_plain_spark(text) if dialect == "spark" else parse_one(text, read=dialect)
-    except SqlglotError:
+        return _canonical(text, dialect)
+    except (SqlglotError, RecursionError):
         return text.strip()
+
+
+def _canonical(text: str, dialect: str) -> str:
+    from sqlglot import exp, parse_one
+
+    tree = parse_plain_spark(text) if dialect == "spark" else parse_one(text, read=dialect)
     for table in tree.find_all(exp.Table):
         if table.db.lower() == _OWN_SCHEMA and not table.catalog:
             table.set("db", None)

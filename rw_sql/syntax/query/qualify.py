@@ -22,7 +22,7 @@ def with_schemas(text: str, dialect: str, name_of: Callable[[str, int, int], str
     from sqlglot.errors import SqlglotError
 
     try:
-        places = _bare(text, dialect)
+        places = bare_relations(text, dialect)
     except (SqlglotError, RecursionError):
         return text
     for name, start, end in sorted(places, key=lambda place: place[1], reverse=True):
@@ -54,7 +54,11 @@ def written_relations(text: str) -> list[tuple[tuple[str, ...], int, int, bool]]
     return [found[start] for start in sorted(found)]
 
 
-def _bare(text: str, dialect: str) -> list[tuple[str, int, int]]:
+def bare_relations(text: str, dialect: str) -> list[tuple[str, int, int]]:
+    """The relations that a query names without a schema: each name (folded unless quoted) and its range in the text.
+
+    Raises SqlglotError.
+    """
     from sqlglot import exp, parse_one
 
     tree = parse_spark(text) if dialect == "spark" else parse_one(text, read=dialect)

@@ -26,7 +26,7 @@ def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str
     written = f"{_BEFORE}{text} AS x"
     try:
         tree = parse_spark(written) if dialect == "spark" else parse_one(written, read=dialect)
-    except SqlglotError as error:
+    except (SqlglotError, RecursionError) as error:
         raise SqlError(
             NOT_SUPPORTED,
             f'it is not known whether {text} uses "{old}"',

@@ -68,7 +68,7 @@ def test_the_error_stands_at_the_word(query: str, word: str, code: str, message:
 def test_a_query_of_risingwave_has_the_places_of_its_own_text() -> None:
     world = world_that_refuses(NO_COLUMN)
     world.run("SET query_dialect = 'risingwave'")
-    statement = "CREATE MATERIALIZED VIEW v AS SELECT id::varchar AS a, custmer FROM orders"
+    statement = "CREATE MATERIALIZED VIEW v AS SELECT id::bigint AS a, custmer FROM orders"
     error = refused(world, statement)
     assert error.span is not None
     assert statement[error.span.start : error.span.end] == "custmer"

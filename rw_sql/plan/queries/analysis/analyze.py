@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.plan.queries.analysis.data_types import ddl_of
-from rw_sql.plan.queries.analysis.findings import Analysis, Column, Report
+from rw_sql.plan.queries.analysis.findings import Analysis, Column, Finding, Report
 from rw_sql.plan.queries.analysis.names import Known
+from rw_sql.plan.queries.analysis.other_dialects import refuse_other_dialects
 from rw_sql.plan.queries.analysis.quotes import refuse_quoted_columns
 from rw_sql.plan.queries.analysis.reading import Text
 from rw_sql.plan.queries.analysis.selects import QueryChecker
@@ -37,12 +38,15 @@ def analyze(
     column, and if only a column makes sense at its place. With ``dialect`` ``"risingwave"``, functions are left
     unchecked.
 
-    A query that sqlglot cannot parse has no findings and no columns, and is not complete.
+    A query that sqlglot cannot parse has no columns and is not complete; its findings are only operators and types that
+    Spark does not have.
     """
     report = Report()
     text = Text(query, dialect)
+    if dialect == "spark":
+        refuse_other_dialects(text, report)
     if text.tree is None:
-        return Analysis(is_complete=False)
+        return Analysis(findings=_sorted(report), is_complete=False)
     known = Known(
         relations={name.lower(): columns for name, columns in inputs.items()},
         is_relation=is_relation,
@@ -60,8 +64,11 @@ def analyze(
             require_storable(text.tree, output, text, report)
     except RecursionError:
         return Analysis(is_complete=False)
-    found = sorted(report.findings.values(), key=lambda finding: finding.offset)
     columns = None
     if not output.is_open:
         columns = tuple(Column(column.name, ddl_of(column.data_type)) for column in output.columns)
-    return Analysis(findings=tuple(found), columns=columns, is_complete=report.is_complete)
+    return Analysis(findings=_sorted(report), columns=columns, is_complete=report.is_complete)
+
+
+def _sorted(report: Report) -> tuple[Finding, ...]:
+    return tuple(sorted(report.findings.values(), key=lambda finding: finding.offset))

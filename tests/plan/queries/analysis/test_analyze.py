@@ -222,3 +222,25 @@ def test_no_text_breaks_the_analysis() -> None:
             for dialect in ("spark", "risingwave"):
                 for finding in analyze(text, TABLES, dialect=dialect, is_stored=True).findings:
                     assert 0 <= finding.offset < finding.offset + finding.length <= len(text), text
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "CAST(id AS VARCHAR(3))",
+        "id::decimal(38, 38)",
+        "status::timestamp without time zone",
+        "status::array<int>[0]",
+        "array(1, 2)[0]",
+        "~id",
+        "- ~ id",
+        "status RLIKE 'x'",
+        "transform(tags, tag -> upper(tag))",
+        "array_agg(status) WITHIN GROUP (ORDER BY id)",
+        "sum(id) OVER (ORDER BY id)",
+        "from_utc_timestamp(placed_at, 'UTC')",
+        "placed_at::string AS text",
+    ],
+)
+def test_constructs_of_spark_are_not_taken_for_those_of_other_dialects(item: str) -> None:
+    assert found(f"SELECT {item} FROM orders") == []

@@ -1,0 +1,177 @@
+"""Refuses constructs of other dialects that sqlglot reads in Spark's dialect too, and that Spark's parser refuses."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from sqlglot import TokenType, exp
+
+from rw_sql.errors import INVALID_QUERY
+from rw_sql.syntax.dialect.equivalents import EQUIVALENTS, SORTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlglot import Token
+
+    from rw_sql.plan.queries.analysis.findings import Report
+    from rw_sql.plan.queries.analysis.reading import Text
+
+_JSON_PATH = "get_json_object(x, '$.key')"
+
+_NODES: dict[str, tuple[str, str]] = {
+    "Fetch": ("FETCH FIRST", "write LIMIT 3"),
+    "JSON": ("the condition IS JSON", "write try_parse_json(x) IS NOT NULL"),
+    "JSONBExtract": ("the operator #>", f"write {_JSON_PATH}"),
+    "JSONBExtractScalar": ("the operator #>>", f"write {_JSON_PATH}"),
+    "JSONExtractScalar": ("the operator ->>", f"write {_JSON_PATH}"),
+    "SimilarTo": ("SIMILAR TO", "write x RLIKE 'pattern', with Java's regular expressions"),
+    "Slice": ("a slice of an array", "write slice(array, start, length)"),
+} | {
+    name: (EQUIVALENTS[name].name, f"write {EQUIVALENTS[name].spark}")
+    for name in ("AtTimeZone", "JSONBContainsTopKey", "RegexpILike")
+}
+"""What Spark lacks and the hint, by the names of sqlglot's classes. Calls never become these nodes: see
+:mod:`plain_calls`."""
+
+_TYPES: dict[str, str | None] = {
+    "bit": None,
+    "blob": "BINARY",
+    "bool": "BOOLEAN",
+    "bytea": "BINARY",
+    "character varying": "STRING",
+    "datetime": "TIMESTAMP_NTZ",
+    "double precision": "DOUBLE",
+    "float4": "FLOAT",
+    "float8": "DOUBLE",
+    "hstore": None,
+    "hugeint": None,
+    "inet": "STRING",
+    "int128": None,
+    "int2": "SMALLINT",
+    "int4": "INT",
+    "int8": "BIGINT",
+    "json": "STRING",
+    "jsonb": "STRING",
+    "money": None,
+    "number": "DECIMAL(10, 2)",
+    "nvarchar": "STRING",
+    "object": None,
+    "serial": None,
+    "signed": "BIGINT",
+    "text": "STRING",
+    "timestamptz": "TIMESTAMP",
+    "timetz": None,
+    "tinytext": "STRING",
+    "ubigint": None,
+    "unsigned": None,
+    "uuid": "STRING",
+    "varbinary": "BINARY",
+}
+"""Types that sqlglot knows and Spark's grammar lacks, with the type to write."""
+
+_SIZED = ("char", "character", "varchar")
+_DECIMAL = ("decimal", "dec", "numeric")
+_MOST_DIGITS = 38
+_OPERAND_ENDS = (
+    TokenType.VAR,
+    TokenType.IDENTIFIER,
+    TokenType.STRING,
+    TokenType.NUMBER,
+    TokenType.R_PAREN,
+    TokenType.R_BRACKET,
+)
+
+
+def refuse_other_dialects(text: Text, report: Report) -> None:
+    """Reports the constructs that Spark's parser refuses. Operators and types are found even if sqlglot cannot parse
+    the query."""
+    for start, end, what, hint in (*_operators(text), *_types(text)):
+        report.add((start, end), INVALID_QUERY, f"Spark has no {what}", hint)
+    for node in text.tree.walk() if text.tree is not None else ():
+        found = _construct(node)
+        if found is not None:
+            what, hint = found
+            report.add(text.first_place(node.parent or node), INVALID_QUERY, f"{what} is not part of Spark's SQL", hint)
+
+
+def _construct(node: exp.Expr) -> tuple[str, str] | None:
+    match node:
+        case exp.Distinct() if node.args.get("on") is not None:
+            return "DISTINCT ON", "row_number() OVER (...) = 1 keeps one row per key"
+        case exp.Array() if node.find_ancestor(exp.Cast) is None:  # sqlglot reads ``x::array<int>[0]`` as an array
+            return "an array in square brackets", "write array(1, 2)"
+        case exp.Order() if isinstance(node.parent, exp.Anonymous):
+            return "ORDER BY in the arguments of a function", f"write {SORTED}"
+        case _:
+            return _NODES.get(type(node).__name__)
+
+
+def _operators(text: Text) -> Iterator[tuple[int, int, str, str]]:
+    """Operators that Spark does not have, with their positions."""
+    before: Token | None = None
+    for token, following in pairwise(text.tokens):
+        kind, hint = token.token_type, None
+        is_binary = before is not None and before.token_type in _OPERAND_ENDS
+        if kind == TokenType.DAMP:
+            hint = f"write {EQUIVALENTS['ArrayOverlaps'].spark}, or AND"
+        elif kind == TokenType.TILDE and is_binary:
+            hint = f"write {EQUIVALENTS['RegexpLike'].spark}"
+        elif token.text == "!" and following.token_type == TokenType.TILDE and is_binary:
+            hint = "write NOT x RLIKE 'pattern', with Java's regular expressions"
+        elif token.text == "@" and following.text == ">" and following.start == token.end + 1:
+            hint = f"write {EQUIVALENTS['ArrayContainsAll'].spark}"
+        if hint is not None:
+            end = following.end if token.text in ("!", "@") else token.end
+            yield token.start, end + 1, f"operator {text.query[token.start : end + 1]}", hint
+        before = token
+
+
+def _types(text: Text) -> Iterator[tuple[int, int, str, str | None]]:
+    """Types after ``::`` and in CAST that Spark does not have, with their positions."""
+    tokens = text.tokens
+    for at in _type_places(tokens):
+        first = tokens[at]
+        name = " ".join(text.query[first.start : first.end + 1].lower().split())
+        rest = [token.text for token in tokens[at + 1 : at + 6]]
+        words = [word.lower() for word in rest]
+        if name == "timestamp" and words[:3] == ["with", "time", "zone"]:
+            yield first.start, tokens[at + 3].end + 1, 'type "timestamp with time zone"', "write TIMESTAMP"
+        elif name in _SIZED and rest[:1] != ["("]:
+            yield first.start, first.end + 1, f"{name.upper()} without a length", "write STRING"
+        elif name in _DECIMAL and rest[:1] == ["("]:
+            digits = [int(word) for word in rest[1:4:2] if word.isdecimal()]
+            if digits and (digits[0] > _MOST_DIGITS or (rest[2:3] == [","] and digits[-1] > digits[0])):
+                yield (
+                    first.start,
+                    first.end + 1,
+                    f"{name.upper()} with more than {_MOST_DIGITS} digits, or with more decimal places than digits",
+                    f"write {name.upper()}({_MOST_DIGITS}, 10)",
+                )
+        elif name in _TYPES:
+            spark = _TYPES[name]
+            hint = f"write {spark}" if spark is not None else "write one of Spark's types, such as STRING"
+            yield first.start, first.end + 1, f'type "{name}"', hint
+        elif rest[:2] == ["[", "]"]:
+            yield first.start, tokens[at + 2].end + 1, f'type "{name}[]"', f"write ARRAY<{name.upper()}>"
+
+
+def _type_places(tokens: list[Token]) -> Iterator[int]:
+    """The indexes of the tokens with which a type begins."""
+    casts: list[int] = []
+    depth = 0
+    for at, token in enumerate(tokens[:-1]):
+        kind = token.token_type
+        if kind == TokenType.DCOLON:
+            yield at + 1
+        elif kind == TokenType.L_PAREN:
+            depth += 1
+            if at and tokens[at - 1].text.upper() in ("CAST", "TRY_CAST"):
+                casts.append(depth)
+        elif kind == TokenType.R_PAREN:
+            if casts and casts[-1] == depth:
+                casts.pop()
+            depth -= 1
+        elif kind == TokenType.ALIAS and casts and casts[-1] == depth:
+            yield at + 1

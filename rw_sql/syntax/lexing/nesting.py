@@ -1,0 +1,27 @@
+"""Room on Python's stack for nested queries, and the error for a query that needs more."""
+
+from __future__ import annotations
+
+import sys
+
+from rw_sql.errors import TOO_COMPLEX, Span, SqlError
+
+_FRAMES = 4_000
+"""sqlglot calls up to 25 functions for one level of nesting, and rw_sql's own reader admits 100 levels. The limit also
+holds for code in C, for example for the reader of JSON, whose stack would not hold many more frames."""
+
+
+def allow_nesting() -> None:
+    """Raises Python's recursion limit to what queries with the permitted number of levels need. A higher limit of the
+    process remains."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES))
+
+
+def too_deep(span: Span | None) -> SqlError:
+    """The error for a text at ``span`` whose nesting exceeds Python's recursion limit."""
+    return SqlError(
+        TOO_COMPLEX,
+        "this is nested too deeply",
+        span=span,
+        hint="name inner parts in WITH a_name AS (…), or make them views",
+    )
