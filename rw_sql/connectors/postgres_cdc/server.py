@@ -168,9 +168,16 @@ def _lsn(text: str | None) -> int | None:
     return None if text is None else lsn_number(text)
 
 
-def is_lost(slot: SlotDetails) -> bool:
-    """True if the server removed log that the slot needs, so that no change can be read from the slot any more."""
-    return slot.status == "lost" or slot.restart is None
+def is_lost(facts: Facts) -> bool:
+    """True if the slot is one that rw_sql reads, and the server removed log that the slot needs, so that no change can
+    be read from the slot any more.
+
+    False for a slot of another program: a physical slot, a slot of another plugin or database, and a slot with
+    ``two_phase``.
+    """
+    slot = facts.slot
+    is_own_kind = facts.plugin == "pgoutput" and facts.slot_database == facts.database and not facts.has_two_phase
+    return slot is not None and is_own_kind and (slot.status == "lost" or slot.restart is None)
 
 
 def check_slot(facts: Facts, options: Mapping[str, str]) -> SlotDetails:
@@ -199,7 +206,7 @@ def check_slot(facts: Facts, options: Mapping[str, str]) -> SlotDetails:
             "prepared, not when they are committed",
             hint="give another slot.name: rw_sql creates a slot of that name",
         )
-    if is_lost(slot):
+    if is_lost(facts):
         reason = f" ({facts.reason})" if facts.reason else ""
         raise CaptureError(
             UPSTREAM_MISSING,

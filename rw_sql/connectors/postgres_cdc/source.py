@@ -76,11 +76,11 @@ class PostgresCdcConnector(ChangeBase):
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
         """The database from the slot's acknowledged position (0 without a slot) to the end of the server's log.
 
-        A lost slot contains nothing: its beginning equals its end.
+        A lost slot contains nothing: its beginning equals its end. A slot of another program is an error.
         """
         try:
             facts = read_facts(options, timeout)
-            has_lost = facts.slot is not None and is_lost(facts.slot)
+            has_lost = is_lost(facts)
             if facts.slot is not None and not has_lost:
                 check_slot(facts, options)
         except CaptureError as error:

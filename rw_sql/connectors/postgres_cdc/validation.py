@@ -141,7 +141,7 @@ def _slot(options: Mapping[str, str], timeout: float, *, is_new: bool) -> Iterat
         check_slot(facts, options)
     except CaptureError as error:
         drop = f"SELECT pg_drop_replication_slot({literal(facts.slot.name)})"
-        is_to_be_made = is_new and is_lost(facts.slot)
+        is_to_be_made = is_new and is_lost(facts)
         hint = f"give another slot.name, or drop the slot: {drop}" if is_to_be_made else error.hint or ""
         yield Lack(check="slot", message=error.message, hint=hint)
 

@@ -44,6 +44,11 @@ _USER = re.compile(
 )
 """Properties that contain a part of the login to an upstream or target."""
 
+_IDENTITY = re.compile(
+    r"(?:^|\.)(?:user|username|principal|access\.key|credentials\.(?:access|access_key_id|account_name|role\..+))$"
+)
+"""Properties of a login that contain a name, not a password or key."""
+
 _PROTOCOL_KEY = "properties.security.protocol"
 _PROTOCOL = re.compile(r"^properties\.security\.protocol$")
 _WRONG_PROTOCOL = f"does {_PROTOCOL_KEY} fit?"
@@ -244,12 +249,29 @@ def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | Non
 
 def _address(options: Iterable[Option], reason: str) -> Option | None:
     """The property with the address that does not respond: the one whose host the reason names, otherwise the first
-    one that is not a path."""
-    listed = [option for option in options if _ADDRESS.search(option.key)]
-    hosts = {option.key: _hosts(option_text(option.value)) for option in listed}
-    named = [option for option in listed if any(host in reason for host in hosts[option.key])]
-    servers = [option for option in listed if not option.key.endswith(_IN_FILES)]
-    return next(iter([*named, *servers, *listed]), None)
+    one. Servers precede paths, and longer hosts precede shorter ones, such as hosts without a port."""
+    listed = sorted(
+        (option for option in options if _ADDRESS.search(option.key)),
+        key=lambda option: option.key.endswith(_IN_FILES),
+    )
+    named = [(option, _longest_named(option_text(option.value), reason)) for option in listed]
+    servers = [(option, length) for option, length in named if length and not option.key.endswith(_IN_FILES)]
+    if servers:
+        return max(servers, key=lambda server: server[1])[0]
+    return next((option for option, length in named if length), next(iter(listed), None))
+
+
+def _longest_named(address: str, reason: str) -> int:
+    """The length of the longest host of an address that the reason names as a whole word; 0 if it names none.
+
+    ``iceberg`` is not a word of ``http://iceberg-rest:8181``.
+    """
+    named = (
+        host
+        for host in _hosts(address)
+        if re.search(rf"(?<![\w.-]){re.escape(host)}(?![\w-]|\.\w)", reason, re.IGNORECASE)
+    )
+    return max(map(len, named), default=0)
 
 
 def _hosts(address: str) -> list[str]:
@@ -296,9 +318,10 @@ def _login_hint(login: Sequence[Option], connection: ConnectionValue | None, oth
     """The hint for a server that refuses the login. ``login`` are the properties of the statement with the login."""
     if login:
         hint = f"correct the login in {' and '.join(option.key for option in login)}"
-        secrets = [option.value.secret for option in login if isinstance(option.value, SecretValue)]
-        if secrets:
-            hint += f"; ALTER SECRET {sql_name(secrets[0].key)} AS '…' changes the secret"
+        with_secret = [(option.key, option.value.secret) for option in login if isinstance(option.value, SecretValue)]
+        if with_secret:
+            _, secret = min(with_secret, key=lambda found: _IDENTITY.search(found[0]) is not None)
+            hint += f"; ALTER SECRET {sql_name(secret.key)} AS '…' changes the secret"
         return hint if connection is None else f"{hint}; {_of_connection(connection, 'rest of it', '…')}"
     if connection is not None:
         return f"correct the login: {_of_connection(connection, 'login', '…')}"

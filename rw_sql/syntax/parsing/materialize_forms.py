@@ -169,6 +169,6 @@ def _keyed_table(before: Sequence[Token], *, has_key_schema: bool) -> str:
     more = ", …" if words[named + 2 + len(column) :][:1] == [","] else ""
     if spelled(column) == "*":
         return (not more and all_columns) or f"CREATE TABLE {name} (*, PRIMARY KEY (id){more}) WITH (…) "
-    kinds, is_free = [token.kind for token in column[:2]], all(token.upper != "NOT" for token in column)
+    kinds, is_free = [token.kind for token in column[:2]], all(token.upper not in ("<", "NOT") for token in column)
     first = spelled(column) if kinds in ([WORD, WORD], [QUOTED, WORD]) and is_free else "id INT"
     return f"CREATE TABLE {name} ({first} PRIMARY KEY{more}) WITH (…) "

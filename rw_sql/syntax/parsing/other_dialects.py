@@ -113,9 +113,9 @@ def _metadata(place: Place) -> str:
     """The hint for a column with METADATA of Flink SQL, which has the metadata FROM names, or that of the column's own
     name."""
     depth, at = 0, len(place.before)
-    while at and (depth or place.before[at - 1].text not in ("(", ",")):
+    while at and (depth or place.before[at - 1].text not in ("(", "<", ",")):
         at -= 1
-        depth += (place.before[at].text == ")") - (place.before[at].text == "(")
+        depth += (place.before[at].text in (")", ">")) - (place.before[at].text in ("(", "<"))
     name, column = name_at(place.before, at, "a_name"), place.before[at]
     key = place.after[1].value if place.follows(1) == ["FROM"] and len(place.after) > 1 else column.value
     kind = _METADATA.get(key.lower())

@@ -32,6 +32,12 @@ _EXAMPLE = "10 minutes"
 """Stands for an interval that is not written."""
 
 _SIMPLE = re.compile(r"\d+ \w+")
+_PART = r"(?:[+-]\s*)?\d+(?:\.\d+)?\s*[A-Za-z]+"
+_WITH_UNITS = re.compile(rf"{_PART}(?:\s*{_PART})*")
+"""The text of an interval that contains its units."""
+
+_NUMBER = re.compile(r"([+-]\s*)?(\d+(?:\.\d+)?)")
+_SIGNS = ("+", "-")
 _UNITS = ("day", "hour", "minute", "second")
 
 
@@ -47,11 +53,12 @@ def table_call(tokens: Sequence[Token]) -> tuple[str, str] | None:
         if function == "GENERATE_SERIES" and (range_ := _range(tokens[3:])) is not None:
             return message, f"write {range_} instead of TABLE({name}(…))"
         return message, _IN_FROM.get(function, f"omit TABLE( … ): FROM {name}(…)")
-    relation, column, given = _arguments(tokens[3:], function)
+    inner = _inside(tokens[3:])
+    relation, column, given = _arguments(inner, function)
     message = f"TABLE({function}(…)) is a form of Flink SQL, which is not supported here"
     size, offset, time = given.get("SIZE", _EXAMPLE), given.get("OFFSET"), _in_spark(column)
     if function == "SESSION":
-        keys = "".join(f"{_in_spark(key)}, " for key in _partition(tokens[3:]))
+        keys = "".join(f"{_in_spark(key)}, " for key in _partition(inner))
         gap = given.get("GAP", _EXAMPLE)
         return message, f"GROUP BY {keys}session_window({time}, '{gap}'); over a source, add EMIT ON WINDOW CLOSE"
     shown = [size]
@@ -98,8 +105,18 @@ def _range(tokens: Sequence[Token]) -> str | None:
     return f"range({', '.join([first, f'{last} + 1', *more])})"
 
 
+def _inside(tokens: Sequence[Token]) -> Sequence[Token]:
+    """The tokens up to the bracket that closes the function. ``tokens`` follow the bracket that opens it."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth += (token.text == "(") - (token.text == ")")
+        if depth < 0:
+            return tokens[:at]
+    return tokens
+
+
 def _partition(tokens: Sequence[Token]) -> list[str]:
-    """The columns of PARTITION BY, as written. ``tokens`` follow the bracket of the function."""
+    """The columns of PARTITION BY, as written. ``tokens`` are those in the brackets of the function."""
     merged = whole_names(tokens)
     words = [token.upper for token in merged]
     if "PARTITION" not in words:
@@ -118,7 +135,7 @@ def _partition(tokens: Sequence[Token]) -> list[str]:
 
 def _arguments(tokens: Sequence[Token], function: str) -> tuple[str, str, dict[str, str]]:
     """The relation, the column and the intervals of a window function, by the names of their arguments. Names that are
-    not written are replaced with placeholders."""
+    not written are replaced with placeholders. ``tokens`` are those in the brackets of the function."""
     merged = whole_names(tokens)
     words = [token.upper for token in merged]
     table = words.index("TABLE") + 1 if "TABLE" in words else 0
@@ -126,21 +143,40 @@ def _arguments(tokens: Sequence[Token], function: str) -> tuple[str, str, dict[s
     found: dict[str, str] = {}
     in_order = iter(_LENGTHS[function])
     for at, word in enumerate(words):
-        length = _length(merged[at + 1 :]) if word == "INTERVAL" else None
+        if word != "INTERVAL":
+            continue
+        sign = words[at - 1] if at and words[at - 1] in _SIGNS else ""
+        first = at - len(sign)
+        is_named = first > 2 and words[first - 2 : first] == ["=", ">"]
+        name, length = words[first - 3] if is_named else next(in_order, ""), _length(merged[at + 1 :])
         if length is not None:
-            is_named = at > 2 and words[at - 2 : at] == ["=", ">"]
-            found[words[at - 3] if is_named else next(in_order, "")] = length
+            found[name] = _negated(length) if sign == "-" else length
     return name_at(merged, table, "a_relation"), name_at(merged, described, "a_column"), found
 
 
 def _length(tokens: Sequence[Token]) -> str | None:
-    """The interval after INTERVAL as Spark writes it: ``10 minutes`` for ``'10' MINUTES``, ``1 hour 30 minute`` for
-    ``'1:30' HOUR TO MINUTE``. None for other tokens."""
-    if len(tokens) < 2 or tokens[0].kind != STRING or tokens[1].kind != WORD:
+    """The interval after INTERVAL as Spark writes it: ``10 minutes`` for ``'10' MINUTES`` and for ``'10 minutes'``,
+    ``1 hour 30 minute`` for ``'1:30' HOUR TO MINUTE``, ``-8 hour`` for ``-'8' HOUR``. None for other tokens."""
+    sign = tokens[0].text if tokens and tokens[0].text in _SIGNS else ""
+    length = _unsigned_length(tokens[len(sign) :])
+    return _negated(length) if length is not None and sign == "-" else length
+
+
+def _unsigned_length(tokens: Sequence[Token]) -> str | None:
+    if not tokens or tokens[0].kind != STRING:
         return None
-    unit, text = tokens[1].text.lower(), tokens[0].value
+    text = tokens[0].value.strip()
+    if len(tokens) < 2 or tokens[1].kind != WORD:
+        return text if _WITH_UNITS.fullmatch(text) else None
+    unit = tokens[1].text.lower()
     last = tokens[3].text.lower() if len(tokens) > 3 and tokens[2].upper == "TO" else unit
     if last == unit or unit not in _UNITS or last not in _UNITS:
         return f"{text} {unit}"
     units = _UNITS[_UNITS.index(unit) : _UNITS.index(last) + 1]
-    return " ".join(f"{int(part)} {of}" for part, of in zip(re.findall(r"\d+", text), units, strict=False))
+    length = " ".join(f"{int(part)} {of}" for part, of in zip(re.findall(r"\d+", text), units, strict=False))
+    return _negated(length) if text.startswith("-") else length
+
+
+def _negated(length: str) -> str:
+    """An interval of Spark with the other sign: ``-1 hour -30 minute`` for ``1 hour 30 minute``."""
+    return _NUMBER.sub(lambda found: found[2] if (found[1] or "")[:1] == "-" else f"-{found[2]}", length)

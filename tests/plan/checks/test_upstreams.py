@@ -154,3 +154,61 @@ def test_a_stored_source_is_named_by_its_connection_if_it_has_one() -> None:
         stored = no_answer("it", reason, span, otherwise=named, definition=statement.options).hint or ""
         assert "SHOW CREATE CONNECTION pg shows" in stored
         assert named in (no_answer("it", reason, span, otherwise=named).hint or "")
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason", "key"),
+    [
+        (
+            "warehouse.path = 's3://iceberg/wh', catalog.uri = 'http://iceberg-rest:8181'",
+            "http://iceberg-rest:8181/v1/config: connection refused",
+            "catalog.uri",
+        ),
+        (
+            "warehouse.path = 's3://rest/wh', s3.endpoint = 'http://minio:9000', catalog.uri = 'http://rest:8181'",
+            "http://rest:8181/v1/config: connection refused",
+            "catalog.uri",
+        ),
+        (
+            "s3.endpoint = 'http://lake', catalog.uri = 'http://lake:8181'",
+            "http://lake:8181/v1/config: connection refused",
+            "catalog.uri",
+        ),
+        (
+            "s3.endpoint = 'http://lake:81', catalog.uri = 'http://lake:8181'",
+            "http://lake:8181/v1/config: connection refused",
+            "catalog.uri",
+        ),
+        (
+            "s3.endpoint = 'http://minio:9000', catalog.uri = 'http://Rest:8181'",
+            "no connection to rest:8181.",
+            "catalog.uri",
+        ),
+        (
+            "warehouse.path = 's3://lake/wh', catalog.uri = 'http://rest:8181'",
+            "bucket lake does not exist",
+            "warehouse.path",
+        ),
+    ],
+)
+def test_the_address_is_the_server_whose_whole_host_the_reason_names(properties: str, reason: str, key: str) -> None:
+    text = f"CREATE SOURCE s WITH (connector = 'iceberg', {properties}, catalog.type = 'rest', table.name = 't')"
+    assert f"{key} = '…'" in (refusal(text, Upstream(error=reason)).hint or "")
+
+
+@pytest.mark.parametrize(
+    ("properties", "secret"),
+    [
+        ("username = SECRET who, password = SECRET pw", "pw"),
+        ("properties.sasl.username = SECRET who, properties.sasl.password = SECRET pw", "pw"),
+        ("s3.access.key = SECRET who, s3.secret.key = SECRET pw", "pw"),
+        ("username = SECRET who, password = 'x'", "who"),
+    ],
+)
+def test_the_hint_of_a_refused_login_changes_the_secret_of_the_password(properties: str, secret: str) -> None:
+    statement = parse_statement(
+        f"CREATE SOURCE s (id INT) WITH (connector = 'x', {properties}) FORMAT PLAIN ENCODE JSON"
+    )
+    assert isinstance(statement, CreateSource)
+    hint = no_answer("it", "access denied", statement.name.span, options=statement.options).hint or ""
+    assert f"ALTER SECRET {secret} AS" in hint

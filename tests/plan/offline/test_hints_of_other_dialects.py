@@ -180,3 +180,55 @@ def test_the_format_in_place_of_a_property_is_right(word: str) -> None:
         if "type BYTEA" in found[2]:
             script = script.replace("id INT PRIMARY KEY", "id INT").replace("id INT", "data BYTEA")
         assert faults(script) == [], script
+
+
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [
+        ("s STRUCT<a INT, b INT> METADATA FROM 'key'", "s"),
+        ("s STRUCT<a INT, b STRUCT<c INT, d DECIMAL(10, 2)>> METADATA FROM 'key'", "s"),
+        ("s MAP(VARCHAR, STRUCT<a INT, b INT>) METADATA FROM 'key'", "s"),
+    ],
+)
+def test_metadata_is_included_under_the_name_of_the_whole_column(column: str, name: str) -> None:
+    hint = hint_for(f"CREATE SOURCE made (id INT, {column}) {filled('WITH (…)')} FORMAT PLAIN ENCODE JSON")
+    assert f"INCLUDE key AS {name} after" in hint
+
+
+@pytest.mark.parametrize(
+    ("call", "window"),
+    [
+        ("TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' DAY, - INTERVAL '8' HOUR)", "'1 day', '1 day', '-8 hour'"),
+        ("TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' DAY, INTERVAL -'8' HOUR)", "'1 day', '1 day', '-8 hour'"),
+        ("TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' DAY, INTERVAL '-8' HOUR)", "'1 day', '1 day', '-8 hour'"),
+        (
+            "TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' DAY, INTERVAL '-1:30' HOUR TO MINUTE)",
+            "'1 day', '1 day', '-1 hour -30 minute'",
+        ),
+        (
+            "TUMBLE(DATA => TABLE orders, TIMECOL => DESCRIPTOR(at), OFFSET => -INTERVAL '8' HOUR, "
+            "SIZE => INTERVAL '1' DAY)",
+            "'1 day', '1 day', '-8 hour'",
+        ),
+        ("HOP(TABLE orders, DESCRIPTOR(at), INTERVAL '5 minutes', INTERVAL '10' MINUTES)", "'10 minutes', '5 minutes'"),
+        (
+            "HOP(TABLE orders, DESCRIPTOR(at), INTERVAL five, INTERVAL '20' MINUTES)",
+            "'20 minutes', '10 minutes'",
+        ),
+        (
+            "TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '10' MINUTES)) WHERE at > now() - (INTERVAL '1' DAY",
+            "'10 minutes'",
+        ),
+    ],
+)
+def test_a_window_of_flink_keeps_its_lengths_and_their_signs(call: str, window: str) -> None:
+    hint = hint_for(f"CREATE MATERIALIZED VIEW made AS SELECT count(*) AS n FROM TABLE({call})")
+    assert f"window(at, {window})" in hint
+    for script in scripts_of("", hint):
+        assert faults(script) == [], script
+
+
+def test_a_key_is_not_the_first_part_of_a_column_with_a_generic_type() -> None:
+    columns = "s STRUCT<a INT, b INT>, id INT"
+    hint = hint_for(f"CREATE SOURCE made ({columns}) {filled('WITH (…)')} FORMAT PLAIN ENCODE JSON ENVELOPE UPSERT")
+    assert "CREATE TABLE made (id INT PRIMARY KEY, …)" in hint
