@@ -219,7 +219,7 @@ def test_dates_that_python_does_not_have_are_refused_by_name(
     jdbc = JdbcSink().open(given | {"on_error": "skip"}, of, "me")
     assert refused(jdbc, rows) == [(1, "day", why), (3, "day", why)]
 
-    def lose_the_connection(_: pa.Table) -> Any:
+    def lose_the_connection(_: pa.Table, **_known: bool) -> Any:
         raise psycopg.OperationalError("the connection is lost")
 
     monkeypatch.setattr(jdbc, "_refusals", lose_the_connection)

@@ -26,12 +26,17 @@ class Fault(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowConflict(Refusal):
     """The refusal of a row because of other rows of the table. The table may accept the row after other rows of the
-    batch are written."""
+    batch are written. ``is_unique`` is true if the rows have the same value of a unique index."""
+
+    is_unique: bool = False
 
 
 _CONFLICTS = ("23503", "23505", "23P01")
 """The SQLSTATE codes for violations of a FOREIGN KEY, UNIQUE or EXCLUDE constraint, in this order. Added rows can end
 only a violation of a FOREIGN KEY."""
+
+UNIQUE_VIOLATION = "23505"
+"""The SQLSTATE code for a value that another row has in a unique index."""
 
 _AWAY_CLASSES = ("08", "0B", "25", "26", "28", "2D", "34", "3B", "3D", "40", "53", "57", "58", "72", "F0", "HV", "XX")
 """SQLSTATE classes (PostgreSQL, appendix A) of the connection, the transaction, the server and its resources."""
@@ -97,8 +102,10 @@ def refusal_of(
     is_conflict = error.sqlstate in _CONFLICTS
     if said.message_detail and is_conflict:
         reason += f" ({said.message_detail.rstrip('.')})"
-    make = RowConflict if error.sqlstate in (_CONFLICTS[:1] if is_append_only else _CONFLICTS) else Refusal
-    return make(index=0, column=said.column_name or _column(error, connection, table, columns), reason=reason)
+    column = said.column_name or _column(error, connection, table, columns)
+    if error.sqlstate not in (_CONFLICTS[:1] if is_append_only else _CONFLICTS):
+        return Refusal(index=0, column=column, reason=reason)
+    return RowConflict(index=0, column=column, reason=reason, is_unique=error.sqlstate == UNIQUE_VIOLATION)
 
 
 def _column(

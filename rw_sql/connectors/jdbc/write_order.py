@@ -49,6 +49,8 @@ def holders_first(
     """
     from psycopg import sql
 
+    # The server does not collect the statistics of a temporary table by itself; without them, the joins may be slow.
+    connection.execute(sql.SQL("ANALYZE {}").format(batch))
     counted = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(batch)).fetchone()
     edges: set[tuple[int, int]] = set()
     for columns in unique:

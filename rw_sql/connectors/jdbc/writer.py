@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.jdbc.refusals import Fault, RowConflict, fault_of, refusal_of
+from rw_sql.connectors.jdbc.refusals import UNIQUE_VIOLATION, Fault, RowConflict, fault_of, refusal_of
 from rw_sql.connectors.jdbc.url import QUERY_TIMEOUT, query_seconds
 from rw_sql.connectors.jdbc.write_order import holders_first, unique_columns
 from rw_sql.connectors.sink import (
@@ -55,7 +55,7 @@ _CHANGED, _GONE = "rw_sql_batch", "rw_sql_deletes"
 """The temporary tables of an upsert: the rows of a batch to insert or update, and the keys to delete."""
 
 _MOST_CONFLICTS = 1000
-"""The maximum number of rows that are tried again because they conflict with other rows, if the refused rows are not
+"""The maximum number of conflicts with other rows until rows are tried in another order, if the refused rows are not
 all needed."""
 
 _MOST_SECONDS = 86400
@@ -87,6 +87,7 @@ class JdbcWriter:
         on_error = options.get(ON_ERROR)
         self._finds_all = on_error == SKIP
         self._has_equal_keys = False
+        self._sorts = True
         self._batch_tables: set[str] = set()
         self._replaced = _Replaced(codec) if on_error == REPLACE else None
 
@@ -134,7 +135,7 @@ class JdbcWriter:
             raise SinkError(text + self._remedy_of(error)) from error
         if fault is Fault.TABLE:
             raise TargetUnfitError(text) from error
-        if found := self._find_refusals(rows):
+        if found := self._find_refusals(rows, is_unique=error.sqlstate == UNIQUE_VIOLATION):
             raise RefusedRowsError(found) from error
 
     def _remedy_of(self, error: psycopg.Error) -> str:
@@ -146,17 +147,19 @@ class JdbcWriter:
         seconds = min(2 * query_seconds(self._options), _MOST_SECONDS)
         return f": ALTER SINK … CONNECTOR WITH ({QUERY_TIMEOUT} = '{seconds}') gives a batch more time"
 
-    def _find_refusals(self, rows: pa.Table) -> list[Refusal]:
-        """The rows that the table refuses. If there are any, nothing is written; otherwise all rows are written. Raises
-        SinkError if the refused rows cannot be determined."""
+    def _find_refusals(self, rows: pa.Table, *, is_unique: bool = False) -> list[Refusal]:
+        """The rows that the table refuses. If there are any, nothing is written; otherwise all rows are written.
+        ``is_unique``: a row of the batch is known to conflict with a unique index. Raises SinkError if the refused rows
+        cannot be determined."""
         import psycopg
 
         try:
-            return self._refusals(rows)
+            return self._refusals(rows, is_unique=is_unique)
         except psycopg.Error as error:
-            raise SinkError("stopped" if self._is_cancelled else without_password(error, self._options)) from error
+            text = without_password(error, self._options) + self._remedy_of(error)
+            raise SinkError("stopped" if self._is_cancelled else text) from error
 
-    def _refusals(self, rows: pa.Table) -> list[Refusal]:
+    def _refusals(self, rows: pa.Table, *, is_unique: bool) -> list[Refusal]:
         import psycopg
 
         numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
@@ -165,30 +168,34 @@ class JdbcWriter:
         # Deletes come first, as in a real write.
         ordered = pa.concat_tables([kept.filter(is_gone), kept.filter(pc.invert(is_gone))])
         with self._connection.transaction() as transaction:
-            self._batch_tables = set()
+            self._batch_tables, self._sorts = set(), True
             if self._shape.type == UPSERT:
                 self._batch_table(_CHANGED, list(self._shape.columns))
                 self._batch_table(_GONE, list(self._shape.keys))
             # A deferred constraint would be checked only at the end, without naming a row.
             self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
-            found = self._refused_in_rounds(ordered)
+            found = self._refused_in_rounds(ordered, is_unique=is_unique)
             if self._is_cancelled:
                 raise SinkError("stopped")
             if found:
                 raise psycopg.Rollback(transaction)
         return sorted(found, key=lambda each: each.index)
 
-    def _refused_in_rounds(self, rows: pa.Table) -> list[Refusal]:
+    def _refused_in_rounds(self, rows: pa.Table, *, is_unique: bool = False) -> list[Refusal]:
         """Writes the rows that the table accepts, and returns the refusals of the others. The column _INDEX has the
         index of each row.
 
         The table may refuse a row because of another row that the batch changes too. For example, the other row has a
         value that must be unique, and gives it up in this batch. Such rows are tried again after the others, until the
-        table refuses all of them. Unless all refused rows are needed, the search ends at the first row that the table
-        refuses for another reason.
+        table refuses all of them. With a conflict of a unique index (``is_unique`` or in a round), the rows are sorted
+        first. Unless all refused rows are needed, the search ends at the first row that the table refuses for another
+        reason, and a round ends after _MOST_CONFLICTS conflicts. If such a round has written no row, the rows are
+        sorted, and then reversed, before the search ends.
         """
         final: list[Refusal] = []
         found: list[Refusal] = []
+        written: set[int] = set()
+        is_reversed = False
 
         def is_over() -> bool:
             return not self._finds_all and (bool(final) or len(found) > _MOST_CONFLICTS)
@@ -197,20 +204,32 @@ class JdbcWriter:
             if is_over():
                 return None
             told = self._attempt(part.drop_columns([_INDEX]))
-            if told is not None and part.num_rows == 1:
+            if told is None:
+                written.update(part.column(_INDEX).to_pylist())
+            elif part.num_rows == 1:
                 numbered = replace(told, index=part.column(_INDEX)[0].as_py())
                 (found if isinstance(told, RowConflict) else final).append(numbered)
             return told
 
         while True:
             found.clear()
-            rows = self._holders_first(rows)
-            refused = refused_rows(rows, attempt)
-            if is_over():
-                return [*final, *found][:1]
+            written.clear()
+            was_sorted = is_unique
+            if is_unique:
+                rows = self._holders_first(rows)
+            refused_rows(rows, attempt)
+            if final and not self._finds_all:
+                return final[:1]
             if len(found) in (0, rows.num_rows):
                 return [*final, *found] if self._finds_all else found[:1]
-            rows = rows.take(pa.array([each.index for each in refused if isinstance(each, RowConflict)], pa.int64()))
+            is_unique = is_unique or any(isinstance(each, RowConflict) and each.is_unique for each in found)
+            if written or not is_over():
+                is_reversed = False
+                rows = _left(rows, written | {each.index for each in final}, {each.index for each in found})
+            elif was_sorted == is_unique:
+                if is_reversed or self._has_equal_keys:
+                    return found[:1]
+                is_reversed, rows = True, _reversed(rows)
 
     def _holders_first(self, rows: pa.Table) -> pa.Table:
         """The rows, sorted so that a row that takes a unique value comes after the row that gives it up, if possible.
@@ -218,19 +237,22 @@ class JdbcWriter:
         import psycopg
 
         keys, columns = list(self._shape.keys), list(self._shape.columns)
-        if self._shape.type != UPSERT:
-            return rows
-        unique = unique_columns(self._connection, self._target, keys=keys, columns=columns)
-        if not unique:
+        if self._shape.type != UPSERT or not self._sorts:
             return rows
         is_gone = pc.equal(rows.column(OP), DELETE)
         changed = rows.filter(pc.invert(is_gone))
         try:
             with self._connection.transaction():
+                unique = unique_columns(self._connection, self._target, keys=keys, columns=columns)
+                if not unique:
+                    return rows
                 batch = self._batch_table(_CHANGED, columns)
                 self._copy(changed, batch, columns)
                 order = holders_first(self._connection, self._target, batch, keys=keys, unique=unique)
         except RefusedRowsError:
+            return rows
+        except psycopg.errors.QueryCanceled:
+            self._sorts = False  # Without the order, the search takes longer, and finds the refused rows too.
             return rows
         except psycopg.Error as error:
             if fault_of(error) is not Fault.ROW:
@@ -408,6 +430,20 @@ class _Replaced:
         if isinstance(value, dict):
             return {self.of(name): self.of(item) for name, item in value.items()}
         return value
+
+
+def _left(rows: pa.Table, done: set[int], last: set[int]) -> pa.Table:
+    """The rows except those with the indexes ``done``; rows with the indexes ``last`` come last."""
+    numbers = rows.column(_INDEX).to_pylist()
+    left = [at for at, number in enumerate(numbers) if number not in done]
+    return rows.take(pa.array(sorted(left, key=lambda at: numbers[at] in last), pa.int64()))
+
+
+def _reversed(rows: pa.Table) -> pa.Table:
+    """The rows in reverse order. Deletes come first."""
+    reverse = rows.take(pa.array(range(rows.num_rows - 1, -1, -1), pa.int64()))
+    is_gone = pc.equal(reverse.column(OP), DELETE)
+    return pa.concat_tables([reverse.filter(is_gone), reverse.filter(pc.invert(is_gone))])
 
 
 def _digits(number: Decimal | None) -> str | None:

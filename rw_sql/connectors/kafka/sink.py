@@ -42,7 +42,7 @@ from rw_sql.connectors.support.sink_values import (
 from rw_sql.errors import INVALID_PROPERTY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -192,8 +192,14 @@ def records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterator[_Recor
         yield record
 
 
-def numbered_records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterator[tuple[int, _Record]]:
-    """The records of a batch, each with the index of its row. Raises RefusedRowsError."""
+def numbered_records(
+    rows: pa.Table, shape: SinkShape, *, now_ms: int, without_old: Collection[int] = ()
+) -> Iterator[tuple[int, _Record]]:
+    """The records of a batch, each with the index of its row. Raises RefusedRowsError.
+
+    ``without_old`` are the indexes of rows whose Debezium records omit the old row: an update becomes a create event,
+    and a delete event has only the key.
+    """
     columns = list(shape.columns)
     operations = rows.column(OP).to_pylist()
     keys: Iterator[bytes | None]
@@ -202,7 +208,7 @@ def numbered_records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterat
     else:
         keys = (to_json(key) if shape.keys else None for key in json_rows(rows, shape.keys))
     if shape.type == DEBEZIUM:
-        yield from _debezium(shape, rows, now_ms)
+        yield from _debezium(shape, rows, now_ms, without_old)
         return
     values = json_rows(without_deleted_values(rows, shape.keys), columns)
     for index, (operation, key, value) in enumerate(zip(operations, keys, values, strict=True)):
@@ -211,7 +217,9 @@ def numbered_records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterat
         yield index, (key, None if operation == DELETE else to_json(value))
 
 
-def _debezium(shape: SinkShape, rows: pa.Table, now_ms: int) -> Iterator[tuple[int, _Record]]:
+def _debezium(
+    shape: SinkShape, rows: pa.Table, now_ms: int, without_old: Collection[int]
+) -> Iterator[tuple[int, _Record]]:
     unreadable: frozenset[int] = frozenset()
     try:
         values = list(json_rows(rows, list(shape.columns)))
@@ -228,6 +236,10 @@ def _debezium(shape: SinkShape, rows: pa.Table, now_ms: int) -> Iterator[tuple[i
             before[identity] = value
             continue
         old = before.pop(identity, None)
+        if index in without_old:
+            old = None
+            if operation == DELETE:
+                value = {name: each if name in shape.keys else None for name, each in value.items()}
         op = INSERT if operation == UPDATE and old is None else operation
         key, record = change_record(shape, op, old, value, now_ms)
         yield index, (to_json(key), to_json(record))
@@ -289,20 +301,20 @@ class KafkaWriter:
 
     def write(self, rows: pa.Table, batch: int) -> None:
         """Writes the records; returns after the brokers have acknowledged all of them."""
-        if self._registered is not None:
-            made = list(self._registered.numbered(rows))
-        else:
-            made = list(numbered_records(rows, self._shape, now_ms=int(time.time() * 1000)))
+        now_ms = int(time.time() * 1000)
+        made = self._made(rows, now_ms)
+        # An old row may be large because the sink has refused it. Such an old row must not prevent its correction.
+        large = {index for index, record in made if _size(record) > self._limit}
+        if large and self._shape.type == DEBEZIUM:
+            made = self._made(rows, now_ms, without_old=large)
         # The sizes are checked before sending. Otherwise, earlier records would be duplicated when the batch is written
         # again.
         self._require_small(made)
-        self._send(made)
-        if self._were_refused_together(made):
-            # Sends all records again. If only the refused records were sent, the records of a key would not stay in
-            # order.
-            self._properties["batch.num.messages"] = 1
-            self._producer = self._opened()
-            self._send(made)
+        self._send_each(made)
+        if self._large and self._shape.type == DEBEZIUM:
+            smaller = self._made(rows, now_ms, without_old=large | self._large)
+            if smaller != made:
+                self._send_each(smaller)
         if self._refused.keys() - self._large and not self._shape.keys and _is_compacted(self._spec, self._options):
             raise TargetUnfitError(_needs_keys(self._options))
         if self._refused:
@@ -311,6 +323,22 @@ class KafkaWriter:
                 for index, reason in sorted(self._refused.items())
             ]
             raise RefusedRowsError(told, is_rest_written=True)
+
+    def _made(self, rows: pa.Table, now_ms: int, *, without_old: Collection[int] = ()) -> list[tuple[int, _Record]]:
+        """The records of a batch. See :func:`numbered_records`."""
+        if self._registered is not None:
+            return list(self._registered.numbered(rows))
+        return list(numbered_records(rows, self._shape, now_ms=now_ms, without_old=without_old))
+
+    def _send_each(self, made: list[tuple[int, _Record]]) -> None:
+        """Sends records, so that brokers refuse a record only because of the record itself."""
+        self._send(made)
+        if self._were_refused_together(made):
+            # Sends all records again. If only the refused records were sent, the records of a key would not stay in
+            # order.
+            self._properties["batch.num.messages"] = 1
+            self._producer = self._opened()
+            self._send(made)
 
     def _were_refused_together(self, made: list[tuple[int, _Record]]) -> bool:
         """True if some records may have been refused only because they were sent together with a record that is too

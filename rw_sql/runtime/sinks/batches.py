@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -71,7 +72,7 @@ def _without_replaced(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     is_new = pc.is_in(rows[CHANGE], value_set=pa.array(["insert", "update_postimage"]))
     if pc.all(is_new).as_py():
         return rows
-    columns = {name: comparable(rows[name]) for name in (*keys, VERSION)}
+    columns = {name: _exact(rows[name]) for name in (*keys, VERSION)}
     numbered = pa.table({**columns, "__new": is_new, "__at": pa.array(range(rows.num_rows), pa.int64())})
     found = numbered.group_by([*keys, VERSION], use_threads=False).aggregate([("__new", "max"), ("__at", "list")])
     replaced = found.filter(found["__new_max"])["__at_list"]
@@ -84,7 +85,7 @@ def _without_moves(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     one. Another row of the same commit may have had the new key before."""
     changes = rows[CHANGE]
     is_old, is_new = (pc.equal(changes, f"update_{image}image") for image in ("pre", "post"))
-    columns = {name: comparable(rows[name]) for name in (*keys, VERSION)}
+    columns = {name: _exact(rows[name]) for name in (*keys, VERSION)}
     numbered = pa.table({**columns, "__new": pc.cast(is_new, pa.int8()), "__at": pa.array(range(rows.num_rows))})
     images = numbered.filter(pc.or_(is_old, is_new))
     found = images.group_by([*keys, VERSION], use_threads=False).aggregate(
@@ -97,6 +98,14 @@ def _without_moves(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     changes = pc.if_else(pc.and_(is_moved, is_old), "delete", changes)
     changes = pc.if_else(pc.and_(is_moved, is_new), "insert", changes)
     return rows.set_column(rows.column_names.index(CHANGE), CHANGE, changes)
+
+
+def _exact(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values in a form by which Arrow can group. In contrast to :func:`comparable`, 0.0 and -0.0 differ: their
+    texts, and therefore the keys of Kafka's records, differ. A target for which they are equal merges them itself."""
+    if not pa.types.is_floating(values.type):
+        return comparable(values)
+    return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, values.type), values)
 
 
 def _without_equal(rows: pa.Table, columns: Sequence[str]) -> pa.Table:

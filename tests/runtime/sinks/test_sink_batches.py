@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -164,6 +165,31 @@ def test_an_update_that_changes_a_nested_key_deletes_the_old_one(is_list: bool) 
     keys = pa.array([nested(id_) for id_ in rows["id"].to_pylist()])
     found = told(arranged(rows.set_column(0, "id", keys), shape("debezium", "id"), keys_move=True))
     assert found == [(nested(id_), *rest) for id_, *rest in plain]
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()], ids=str)
+def test_the_keys_zero_and_minus_zero_differ(kind: pa.DataType) -> None:
+    """The key of a Kafka record is the key's text, and so the topic needs a tombstone of the old key."""
+    images = ["update_preimage", "update_postimage"] * 2
+    rows = pa.table(
+        {
+            "id": pa.array([0.0, -0.0, math.nan, math.nan], kind),
+            "word": ["a", "a", "b", "c"],
+            "_change_type": images,
+            "_commit_version": pa.array([5] * 4, pa.int64()),
+        }
+    )
+
+    def changes(type_: str) -> list[tuple[str, str, str]]:
+        return [(str(id_), word, op) for id_, word, op in told(arranged(rows, shape(type_, "id"), keys_move=True))]
+
+    assert changes("upsert") == [("0.0", "a", "delete"), ("-0.0", "a", "update"), ("nan", "c", "update")]
+    assert changes("debezium") == [
+        ("0.0", "a", "delete"),
+        ("nan", "b", "update_before"),
+        ("-0.0", "a", "insert"),
+        ("nan", "c", "update"),
+    ]
 
 
 def test_an_update_that_the_target_refuses_leaves_its_row(tmp_path: Path) -> None:
