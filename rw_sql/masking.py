@@ -8,50 +8,39 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from difflib import get_close_matches
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from rw_sql.masking_lexemes import (
     END,
+    LITERAL,
+    PREFIXES,
+    QUOTED_RUN,
     QUOTES,
+    RUN,
+    SECRET_WORDS,
+    STARTS,
+    TAIL,
+    TELLING,
+    TYPES,
+    TYPOGRAPHIC,
     Lexeme,
+    doubtful_logins,
+    is_login_in_query,
+    is_near,
     is_stray,
     lexemes_of,
+    logins,
+    names_server,
     quoted_spans,
+    told_values,
     unsure_spans,
     without_comment_signs,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-SECRET_WORDS = "passw|pwd|secret|token|credential|jaas|jwt|nkey|key[._]pem|(?:private|client|account|api)[._]?key"
-"""A pattern for words in the names of properties and variables whose values may be secret."""
-
-_LITERAL = (
-    r"(?:\$(?P<tag>\w*)\$.*?(?:\$(?P=tag)\$|\Z)"
-    r"|[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\"[^\"]*(?:\"|\Z))"
-)
-_STATEMENT = re.compile(r"\b(?:CREATE|ALTER)\s+SECRET\b", re.IGNORECASE)
-_CONTENT = re.compile(
-    rf"{_STATEMENT.pattern}(?:'(?:[^']|'')*+'|(?!{_STATEMENT.pattern})[^;'])*?\bAS\b\s*(?P<value>{_LITERAL}|[^\s;]+)",
-    re.IGNORECASE | re.DOTALL,
-)
-_TELLING = re.compile(
-    rf"(?<![\w.])(?:(?=[\w.]*(?:{SECRET_WORDS}))[\w.]++|seed)[\\\"'`]*+\s*[=:]*+\s*\\?(?P<value>{_LITERAL})",
-    re.IGNORECASE | re.DOTALL,
-)
-_RUN_OF_SIGNS = re.compile(r"(?:[^\s'\"]|['\"](?![\s,;)]|\Z))+")
-_USER = r"[^\s/'\":\[]{0,99}:(?!:|//|\[secret\]|\d+[/,;?#])"
-_EDGE = r"[=,'\"`$‘’‚“”„«»]"
-_LOGIN = re.compile(
-    rf"(?://(?P<login>{_USER}(?P<password>.+))|\b(?:nats|tls|wss?)://(?P<token>[^/:@]+)"
-    rf"|(?:(?<={_EDGE})|(?<={_EDGE}\s))(?!mailto:|:)(?P<bare_login>{_USER}(?P<bare_password>(?:(?!//).){{1,500}})))@",
-    re.IGNORECASE,
-)
-"""Matches a user and a password, or a token, in an address, which may have no scheme."""
+    from collections.abc import Collection, Sequence
 
 _PARAMETER = rf"[\w.-]{{0,60}}(?:{SECRET_WORDS})[\w.-]{{0,60}}=(?P<value>(?!%?['\"]|[(\[\\<{{])[^\s&;,)'\"`]++)"
 _IN_ADDRESS = re.compile(rf"[?&;(]\s?{_PARAMETER}", re.IGNORECASE)
@@ -59,7 +48,7 @@ _IN_LITERAL = re.compile(rf"[?&;(,\s'\"`$]{_PARAMETER}", re.IGNORECASE)
 """Matches a parameter that is a password."""
 
 _QUOTED_KEY = re.compile(r"[eE]?(['\"])[\w .-]++\1")
-_ANY = re.compile(_LITERAL, re.DOTALL)
+_ANY = re.compile(LITERAL, re.DOTALL)
 _PLAIN_KEYS = frozenset({
     "connector", "type", "topic", "properties.bootstrap.server", "table.name", "schema.name", "scan.startup.mode",
     "primary_key", "refresh_mode", "backend",
@@ -86,18 +75,14 @@ _BEFORE_LITERAL = frozenset({"AS", "BY", "TO", "VALUE", "VALUES"})
 _AFTER_NAME = _BEFORE_CONTENT | {"WITH", "RENAME", "OWNER", "(", ",", ";"}
 _NOT_CONTENT = frozenset({"AS", "WITH", "SECRET"})
 _OTHER_CHANGES = frozenset({"RENAME", "OWNER", "SCHEMA"})
-_STARTS = frozenset({
-    "ALTER", "BEGIN", "CANCEL", "COMMIT", "CREATE", "DELETE", "DESCRIBE", "DROP", "EXPLAIN", "FLUSH", "INJECT",
-    "INSERT", "MERGE", "PAUSE", "REBUILD", "REFRESH", "RESET", "RESUME", "REWIND", "SELECT", "SET", "SHOW", "UPDATE",
-    "USE", "VALIDATE", "WAIT", "HINT", "^",
-})  # fmt: skip
-"""If a line begins with one of these, the statement before it has ended, even without a ``;``. The last two are of
-rendered errors."""
-
 _OF_QUERIES = frozenset({
     "SELECT", "FROM", "WHERE", "ON", "HAVING", "VALUES", "USING", "MERGE", "UPDATE", "DELETE", "INSERT", "WHEN",
 })  # fmt: skip
 _BEFORE_OPTIONS = frozenset({"WITH", "SET", "OPTIONS"})
+_BEFORE_QUERY = STARTS | {"WITH"}
+"""The first words of the statements that may contain a query."""
+
+_AFTER_VALUE = frozenset({",", ")", ";", ""})
 _MAPS = frozenset({"MAP", "NAMED_STRUCT"})
 _HARMLESS = frozenset({"TRUE", "FALSE", "NULL", "DEFAULT"})
 _SHOWN_KEYS = frozenset({
@@ -110,22 +95,12 @@ _KEY_FILE = re.compile(r"'(?:fs://|[/~]|\.\.?/)")
 """Matches the beginning of the path of a file that contains a key."""
 
 _KEYWORDS = frozenset({
-    *_STARTS, *_OF_QUERIES, *_BETWEEN, *_BEFORE_CONTENT, *_OTHER_CHANGES, *_NO_KEYS, *_HARMLESS, "CONNECTION",
+    *STARTS, *_OF_QUERIES, *_BETWEEN, *_BEFORE_CONTENT, *_OTHER_CHANGES, *_NO_KEYS, *_HARMLESS, "CONNECTION",
     "CONNECTOR", "FOUND", "MATERIALIZED", "OFFSET", "OMIT", "PASSWORD", "PROPERTY", "REQUIRES", "SECRET", "SINK",
     "SOURCE", "STATEMENT", "SUBSCRIPTION", "TOPIC", "USER", "VIEW", "WITH", "WRITE",
 })  # fmt: skip
 """Words of messages that are never replaced, even if a secret is the same word."""
 
-_SPLIT_WORDS = "|".join(r"[\s'\"`$*/-]{0,3}".join(word) for word in ("secret", "passw", "token"))
-_TAIL = re.compile(
-    rf"(?:{SECRET_WORDS}|{_SPLIT_WORDS})[\w.]*+(?:\s+(?:IF\s+NOT\s+EXISTS\s+)?[\w.]++(?=\s+(?:WITH|AS)\b))?+"
-    rf"(.*?)(?=;\s*\n\s*(?:{'|'.join(sorted(_STARTS - {'^'}))})\b|\Z)",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Matches the part of a statement after a word that suggests a secret, and after the name in CREATE SECRET."""
-
-_RUN = re.compile(r"[\w.]++(?=[\"'`]?\s*=)|'(?:meta|env|file)'|(?P<run>[^\s,()=;]++)", re.IGNORECASE)
-_QUOTED_RUN = re.compile(r"(?<![^\s,()=;])(?P<run>(?=[eE]?['\"$])[^\s,()=;]++|[^\s,()=;]*['\"$](?!\w))")
 _DOLLAR_QUOTED = re.compile(r"\$(?P<tag>\w*)\$(?P<content>.*)\$(?P=tag)\$", re.DOTALL)
 _SHORTEST_CONTENT = 4
 _SHORTEST_UNQUOTED = 8
@@ -134,20 +109,9 @@ _KEPT = 4
 """The number of texts whose secrets are cached: many errors may refer to the same script."""
 
 
-@lru_cache(maxsize=1024)
-def _is_near(word: str, known: tuple[str, ...]) -> bool:
-    return bool(get_close_matches(word, known, n=1, cutoff=0.75))
-
-
-def _logins(text: str) -> Iterator[re.Match[str]]:
-    """The users and passwords in the addresses in a text, whatever the quotes."""
-    for run in _RUN_OF_SIGNS.finditer(text):
-        yield from _LOGIN.finditer(text, run.start(), text.rfind("@", *run.span()) + 1)
-
-
 def _tails(text: str, start: int, end: int, runs: re.Pattern[str]) -> list[tuple[int, int]]:
     """The spans after a word that suggests a secret, without keywords and the names of options."""
-    found = (run for tail in _TAIL.finditer(text, start, end) for run in runs.finditer(text, *tail.span(1)))
+    found = (run for tail in TAIL.finditer(text, start, end) for run in runs.finditer(text, *tail.span(1)))
     return [run.span() for run in found if run["run"] and run["run"].upper() not in _KEYWORDS]
 
 
@@ -163,6 +127,7 @@ class _Finder:
         self.compared: list[tuple[int, int]] = []
         self.tails: list[tuple[int, int]] = []
         self._plain = plain
+        self._queried: list[Lexeme] = []
         every = list(lexemes_of(text))
         comments = [lexeme for lexeme in every if lexeme.kind == "comment"]
         self._lexemes: Sequence[Lexeme] = [lexeme for lexeme in every if lexeme.kind != "comment"]
@@ -178,12 +143,12 @@ class _Finder:
         unsure = unsure_spans(self._lexemes)
         if is_comment:
             if unsure:
-                self.tails = _tails(text, 0, len(text), _QUOTED_RUN)
+                self.tails = _tails(text, 0, len(text), QUOTED_RUN)
             return
-        self._match(without_comment_signs(text, comments, 0, len(text)), [*quoted_spans(every), *unsure])
+        self._match(without_comment_signs(text, comments, 0, len(text)), quoted_spans(every), unsure)
         self._read_comments(text, every)
         for start, end in unsure:
-            self.tails += _tails(text, start, end, _RUN)
+            self.tails += _tails(text, start, end, RUN)
         self.spans += self.tails
         self.told += [span for span in self.tails if QUOTES.search(text, *span)]
         stray = [lexeme for before, lexeme in pairwise([END, *every]) if is_stray(before, lexeme)]
@@ -196,20 +161,24 @@ class _Finder:
             self.compared += other.compared
         self._lexemes = ()
 
-    def _match(self, text: str, parts: Sequence[tuple[int, int]]) -> None:
+    def _match(self, text: str, quoted: Sequence[tuple[int, int]], unsure: Sequence[tuple[int, int]]) -> None:
         """Finds the secrets in comments, strings and statements whose quotes are not sure, and in all addresses."""
-        found = [match.span("value") for part in parts for match in _TELLING.finditer(text, *part)]
-        for start, end in parts:
-            done = start
-            for begun in _STATEMENT.finditer(text, start, end):
-                content = _CONTENT.match(text, begun.start(), end) if begun.start() >= done else None
-                if content is not None:
-                    found.append(content.span("value"))
-                    done = content.end()
-        for login in _logins(text):
-            found += [login.span(name) for name, value in login.groupdict().items() if value]
+        found = [span for part in (*quoted, *unsure) for span in told_values(text, *part)]
+        for login in logins(text):
+            names = ["login", "password", "token", "bare_login", "bare_password"]
+            if login["bare_login"] and (query := self._query_at(login.start(), unsure)) is not None:
+                names = ["bare_login"] if query.is_literal and is_login_in_query(login, query) else []
+            found += [login.span(name) for name in names if login[name]]
+        found += [login.span("login") for login in doubtful_logins(text)]
         self.spans += found
         self.told += found
+
+    def _query_at(self, place: int, unsure: Sequence[tuple[int, int]]) -> Lexeme | None:
+        """The lexeme of a query at a place of the text; None outside queries and in statements with unsure quotes."""
+        at = bisect_right(self._queried, place, key=lambda lexeme: lexeme.start) - 1
+        span = bisect_right(unsure, place, key=lambda span: span[0]) - 1
+        is_sure = span < 0 or unsure[span][1] <= place
+        return self._queried[at] if is_sure and at >= 0 and place < self._queried[at].end else None
 
     def _read_comments(self, text: str, every: Sequence[Lexeme]) -> None:
         """Reads the statements whose comments contain quotes or have no end once more, as if these comments were parts
@@ -259,12 +228,18 @@ class _Finder:
                 places, start = [""], at + 1
             elif lexeme.upper in _OF_QUERIES:
                 places[-1] = "query"
+            if places[-1] == "query" and self._at(start).upper in _BEFORE_QUERY and not self._is_server(at):
+                self._queried.append(lexeme)
             is_known = self._plain is None or self._is_plain(at, self._plain, is_list=True)
             if (lexeme.is_literal and not is_known) or (lexeme.is_quoted and self._is_content(at, start)):
                 self._hide(lexeme)
             at += 1
             if self._at(at).text != "." and self._is_telling(at - 1):
-                at = self._value(at, places[-1])
+                at = self._value(at, places[-1], is_in_list=len(places) > 1)
+
+    def _is_server(self, at: int) -> bool:
+        """True for a value after a property's name and ``=`` if the property names a server."""
+        return self._at(at - 1).text == "=" and names_server(self._key(at - 2).lower())
 
     def _is_content(self, at: int, start: int) -> bool:
         """True for what follows AS in a statement that is not quite CREATE or ALTER SECRET. ``start`` is the position
@@ -299,9 +274,10 @@ class _Finder:
             return name.lower() in _PLAIN_KEYS or name.lower() in plain or name.upper() in _NO_KEYS
         return is_list and before.text in ("(", ",") and self._at(at).text[:1] == "'"
 
-    def _value(self, at: int, place: str) -> int:
+    def _value(self, at: int, place: str, *, is_in_list: bool) -> int:
         """Hides the value that follows a property whose name suggests a secret, if one begins at ``at``. ``place`` is
-        "query", "map" or "". Returns the position after the value."""
+        "query", "map" or "". With ``is_in_list``, parentheses enclose the property. Returns the position after the
+        value."""
         key, signs, in_query = self._at(at - 1), at, place != ""
         between = ("TO", "BY", ",") if place == "map" and key.is_literal else ("TO", "BY")
         while self._at(at).text in ("=", ":", ">") or (at == signs and self._at(at).upper in between):
@@ -320,15 +296,38 @@ class _Finder:
         is_told = is_secret and place != "query"
         if has_sign and not in_query and self._at(at).upper not in _HARMLESS:
             return self._option_value(at, is_told=is_told)
+        if is_in_list and not in_query and self._is_unquoted_value(at, signs):
+            end, is_long = at + 1, self._at(at).text in TYPOGRAPHIC
+            while self._at(end).text not in _AFTER_VALUE and not (
+                self._at(end).begins_line if is_long else self._at(end).gap
+            ):
+                end += 1
+            for other in range(at, end):
+                self._hide(self._at(other), is_told=is_told)
+            return end
         first = at
+        if self._at(at).upper in PREFIXES and self._at(at + 1).is_literal and not self._at(at + 1).gap:
+            at += 1
         while self._at(at).is_literal or (
-            at > first and not self._at(at).gap and self._at(at).text not in (",", ")", ";", "")
+            at > first and not self._at(at).gap and self._at(at).text not in _AFTER_VALUE
         ):
             self._hide(self._at(at), is_told=is_told)
             if is_secret and not is_told:
                 self.compared.append(self.spans[-1])
             at += 1
         return at
+
+    def _is_unquoted_value(self, at: int, signs: int) -> bool:
+        """True for a value without the quotes of a literal, next to its key or after the signs from ``signs`` on."""
+        lexeme = self._at(at)
+        if self._at(signs - 1).upper == "SECRET" or lexeme.is_literal:
+            return False
+        is_after_colon = at > signs and self._at(at - 1).text == ":" and lexeme.text not in _AFTER_VALUE
+        return (
+            lexeme.kind == "name"
+            or (lexeme.text in TYPOGRAPHIC and (at > signs or lexeme.gap != ""))
+            or (is_after_colon and lexeme.upper not in TYPES | _HARMLESS)
+        )
 
     def _option_value(self, at: int, *, is_told: bool) -> int:
         """Hides everything up to the next option."""
@@ -351,13 +350,13 @@ class _Finder:
             return None
         if verb.upper not in _VERBS:
             is_first = before is END or verb.begins_line or before.upper in (";", "EXPLAIN")
-            if not is_first or not (verb.upper in _MORE_VERBS or _is_near(verb.upper, ("ALTER", "CREATE"))):
+            if not is_first or not (verb.upper in _MORE_VERBS or is_near(verb.upper, ("ALTER", "CREATE"))):
                 return None
         for other in range(at + 1, at + 1 + _MOST_BETWEEN):
             word = self._at(other)
             if word.kind != "word":
                 return None
-            if _is_near(word.upper, ("SECRET", "SECRETS")):
+            if is_near(word.upper, ("SECRET", "SECRETS")):
                 other += 1
                 while self._at(other).upper in _IF_EXISTS:
                     other += 1
@@ -381,7 +380,7 @@ class _Finder:
         first = at
         while at < len(self._lexemes):
             lexeme = self._at(at)
-            if lexeme.text == ";" or (at > first and lexeme.begins_line and lexeme.upper in _STARTS):
+            if lexeme.text == ";" or (at > first and lexeme.begins_line and lexeme.upper in STARTS):
                 break
             if lexeme.text == "(" and (options or self._at(at - 1).upper == "WITH"):
                 options += 1
@@ -391,11 +390,14 @@ class _Finder:
                 if lexeme.is_literal and not self._is_plain(at, _SECRET_KEYS):
                     self._hide(lexeme)
             elif lexeme.is_literal:
+                is_statement |= not is_other and self._at(at - 1).upper == "AS" and self._at(at + 1).text in ("", ";")
                 if is_statement or lexeme.text[:1] != '"':
                     self._hide(lexeme)
                 is_content = is_statement
             elif is_other or not is_statement:
-                pass
+                is_last = self._at(at + 1).text in ("", ";")
+                if not is_other and lexeme.kind == "name" and is_last and self._at(at - 1).upper in _BEFORE_LITERAL:
+                    self._hide(lexeme)
             elif is_content and (lexeme.upper not in _NOT_CONTENT or (self._at(at - 1).is_literal and not lexeme.gap)):
                 self._hide(lexeme)
             elif lexeme.upper in _BEFORE_CONTENT:
@@ -430,12 +432,17 @@ def _secrets_in(text: str, plain: frozenset[str] | None) -> _Finder:
     return _Finder(text, plain)
 
 
-def contains_password(value: str) -> bool:
+def contains_password(value: str, *, is_address: bool = True) -> bool:
     """True if a property's value contains a password: in the user part of an address, as a parameter of an address, or
-    as a literal after a word that suggests a secret."""
-    literals = (match["value"] for match in _TELLING.finditer(value))
-    is_in_address = _IN_ADDRESS.search(value) is not None or any(_logins(value))
-    return is_in_address or any(_stars(literal) != literal for literal in literals)
+    as a literal after a word that suggests a secret. Without ``is_address``, the value is a path, a pattern or a name,
+    in which only ``scheme://`` begins an address, and which has no parameters."""
+    literals = (match["value"] for match in TELLING.finditer(value))
+    if any(_stars(literal) != literal for literal in literals):
+        return True
+    if is_address:
+        is_in_parameter = _IN_ADDRESS.search(value) is not None
+        return is_in_parameter or any(value[login.start() - 1 : login.start()] != "=" for login in logins(value))
+    return any(login["token"] or value.startswith("://", login.start() - 1) for login in logins(value))
 
 
 def _stars(text: str) -> str:

@@ -392,7 +392,18 @@ def test_a_message_does_not_show_what_a_query_compares_with_a_secret_in_expressi
 
 @pytest.mark.parametrize(
     "piece",
-    ["-- CREATE SECRET x WITH backend\n", "-- CREATE SECRET x 'a\n", "//a:", "=a:", ",a:b", "token ", "it's 'x' and; "],
+    [
+        "-- CREATE SECRET x WITH backend\n",
+        "-- CREATE SECRET x 'a\n",
+        "//a:",
+        "=a:",
+        ",a:b",
+        "token ",
+        "it's 'x' and; ",
+        ",h:1",
+        "';--",
+        "//h:1?",
+    ],
 )
 def test_the_time_to_mask_a_text_grows_with_its_length(piece: str) -> None:
     def seconds(text: str) -> float:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import INVALID_OPTION, SqlError
-from rw_sql.masking import SECRET_WORDS, masked
+from rw_sql.masking import masked
+from rw_sql.masking_lexemes import SECRET_WORDS
 from rw_sql.syntax import split_script
 from rw_sql.syntax.variables.expand import expand
 from rw_sql.syntax.variables.references import NAME

@@ -21,7 +21,8 @@ from prompt_toolkit.styles import Style
 
 from rw_sql.cli.shell.commands import is_open
 from rw_sql.cli.shell.words import SQL_WORDS
-from rw_sql.masking import SECRET_WORDS, masked
+from rw_sql.masking import masked
+from rw_sql.masking_lexemes import SECRET_WORDS
 from rw_sql.syntax.lexing.statement_ends import statement_lexemes
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from rw_sql.connectors.registry import connector, connector_names, sink_connecto
 from rw_sql.connectors.spec import load_spec
 from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError, near_names
 from rw_sql.masking import contains_password, masked
+from rw_sql.masking_lexemes import names_server
 from rw_sql.model.definitions import option_text
 from rw_sql.plan.checks.sources import require_secret
 from rw_sql.syntax.statements import AlterSecret, AlterSetConfig, ConnectionValue, CreateSecret, Option, SecretValue
@@ -65,7 +66,9 @@ def _refuse(options: tuple[Option, ...]) -> None:
                 span=option.key_place,
                 hint=f'did you mean "{near}"?' if (near := _near(option.key)) else f"omit {option.key}",
             )
-        if contains_password(option_text(option.value)):
+        text = option_text(option.value)
+        is_address = not knowing or any(_is_address(option.key, spec, text) for spec in knowing)
+        if contains_password(text, is_address=is_address):
             raise SqlError(
                 INVALID_PROPERTY,
                 f'property "{option.key}" must not contain a password',
@@ -75,6 +78,13 @@ def _refuse(options: tuple[Option, ...]) -> None:
                 else "write the address without user and password",
                 hides_literals=True,
             )
+
+
+def _is_address(key: str, spec: ConnectorSpec, text: str) -> bool:
+    """True if the value of an option is the address of a server. A path is one only if it is a URL of HTTP."""
+    known = spec.option(key)
+    is_named = names_server(key) or (known is not None and known.is_address)
+    return is_named or text.lower().startswith(("http://", "https://"))
 
 
 def _seems_secret(key: str) -> bool:
