@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,8 @@ class Store:
     def return_(self) -> None:
         """From now on, every access succeeds."""
         if self._away.exists():
+            # A write of another thread that had begun may have created the folder again.
+            shutil.rmtree(self._catalog, ignore_errors=True)
             self._away.rename(self._catalog)
 
 
