@@ -85,7 +85,8 @@ def schema_change(
     if found is None:
         raise TypeError("find_schema returned no schema, although one is needed")
     of_rows = of_rows_and_keys(source, found)
-    new, had = dict(of_rows.columns), dict(stored_columns(source).columns)
+    before = stored_columns(source)
+    new, had = dict(of_rows.columns), dict(before.columns)
     plain = [column for column in definition.columns if column.generated is None]
     known = {field_of(column) for column in plain}
     dropped = [f"({field}: {had[field]})" for field in sorted(known) if field in had and field not in new]
@@ -108,7 +109,14 @@ def schema_change(
             span=span,
             hint="records are still read with the current schema; to read the new schema, create another source",
         )
-    unread = [column for column in plain if field_of(column) in new and not is_accepted(column, of_rows)]
+    # An older version of rw_sql accepted some columns that the stored schema does not accept. They are read as before.
+    unread = [
+        column
+        for column in plain
+        if field_of(column) in new
+        and not is_accepted(column, of_rows)
+        and (field_of(column) not in had or is_accepted(column, before))
+    ]
     # JSON is decoded without the schema, so an added column may have any type.
     if unread and (source.format is None or source.format.encode != "JSON"):
         listed = ", ".join(f"({c.name}: {canonical_type(c.data_type)}, not {new[field_of(c)]})" for c in unread)

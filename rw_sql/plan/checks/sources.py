@@ -261,9 +261,9 @@ def _check_columns(statement: CreateSource, name: str) -> None:
 
 
 def _check_header_type(included: IncludeColumn) -> None:
-    """Raises SqlError if the value of a header is declared with a type other than text or bytes."""
+    """Raises SqlError if the value of a header is declared with a type other than text, JSON as text, or bytes."""
     kind = included.inner_type
-    if included.kind == "header" and kind is not None and kind.name not in ("CHARACTER VARYING", "BYTEA"):
+    if included.kind == "header" and kind is not None and kind.name not in ("CHARACTER VARYING", "JSONB", "BYTEA"):
         raise SqlError(
             UNSUPPORTED_TYPE,
             f"the value of header '{included.inner}' is bytes or text, not {canonical_type(kind)}",

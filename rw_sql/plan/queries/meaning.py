@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
 from rw_sql.model.definitions import sink_definition
+from rw_sql.model.object_lookup import spark_query
 from rw_sql.syntax.dialect.to_spark import to_spark
 from rw_sql.syntax.query.canonical_query import canonical_query
 from rw_sql.syntax.statements import Query
@@ -45,6 +47,16 @@ def dialect_of(record: ObjectRecord) -> str:
     if isinstance(record, SinkRecord) and record.query:
         query = sink_definition(record.definition).query
         runs = canonical_query(record.query)
-        if query is not None and meaning(query, "spark") != runs and meaning(query, "risingwave") == runs:
+        if query is not None and _as_stored(query, "spark", record) != runs == _as_stored(query, "risingwave", record):
             return "risingwave"
     return "spark"
+
+
+def _as_stored(query: Query, dialect: str, record: SinkRecord) -> str | None:
+    """The canonical form of a sink's query in a dialect, with the names that the stored query gives to its inputs; None
+    if the query cannot be translated."""
+    try:
+        text = query.text if dialect == "spark" else to_spark(query).text
+    except SqlError:
+        return None
+    return canonical_query(spark_query(text, re.findall(r"`([^`]+\.[^`]+)`", record.query or "")))

@@ -214,8 +214,10 @@ class OrderedLog:
 
     def _done_at(self, end: TableEnd) -> int | None:
         """The number of shares that were read when a batch ended at ``end``; None if an older version of rw_sql read
-        the batch."""
+        the batch. Raises StalledError if the number is lost."""
         done: int | None = self._stored(f"{_place(end)}/{end.index}")
+        if done is None and self._stored(f"{_place(end)}/{_FILES}") is not None:
+            raise StalledError(f"CHECKPOINT lost: {self._folder}/{_place(end)}/{end.index} does not exist")
         return done
 
     def _stored(self, name: str) -> Any:
@@ -236,7 +238,12 @@ class OrderedLog:
             stored = self._stored(f"{name}/{_FILES}")
             found = self._divided(spark, end) if stored is None else Shares.from_json(stored)
             if stored is None:
-                self.warehouse.write_text(f"{self._folder}/{name}/{_FILES}", found.to_json(), is_durable=True)
+                # Reading the positions may take minutes, in which another owner may have divided the rows.
+                stored = self._stored(f"{name}/{_FILES}")
+                if stored is not None:
+                    found = Shares.from_json(stored)
+                else:
+                    self.warehouse.write_text(f"{self._folder}/{name}/{_FILES}", found.to_json(), is_durable=True)
             self._known = name, found
         return self._known[1]
 

@@ -102,6 +102,8 @@ class Keyed:
         if self.run.readers is not None or len(self.run.spec.inputs) != 1:
             return frame
         (given,), spark = self.run.spec.inputs, frame.sparkSession
+        if given.live_from is not None:
+            return frame  # A captured table needs the hours of the rows, which are not in the log's files.
         self._log = self._log or OrderedLog(
             warehouse=self.run.context.warehouse,
             path=self.run.table_of(given),

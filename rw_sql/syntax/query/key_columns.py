@@ -71,14 +71,16 @@ def resolve_names(core: exp.Select, columns: Iterable[str] | None) -> None:
         group.set("expressions", [key if _is_ordinal(found) else found.copy() for key, found in resolved])
     if having is not None:
         # A column that is neither a key nor in an aggregate has no value in HAVING, so that its name means an item.
-        # Within a function that sqlglot does not know, it may be in an aggregate.
+        # Within a function that sqlglot does not know, it may be in an aggregate. Spark first looks for whole keys and
+        # whole items, whose parts have no meaning of their own.
         of_keys = {key.name.lower() for key in keys if isinstance(key, exp.Column)}
+        wholes = {*map(bare, keys), *(bare(item.this) for item in core.expressions if isinstance(item, exp.Alias))}
 
         def is_column(node: exp.Column, name: str) -> bool:
-            is_within = node.find_ancestor(exp.AggFunc, exp.Anonymous) is not None
+            is_within = node.find_ancestor(exp.AggFunc, exp.Anonymous, exp.Filter, exp.WithinGroup) is not None
             return name in of_keys or (name in known and is_within)
 
-        having.set("this", _without_names(core, having.this, is_column, known))
+        having.set("this", _without_names(core, having.this, is_column, known, wholes=wholes))
 
 
 def _key(core: exp.Select, key: exp.Expr, known: Collection[str]) -> exp.Expr:
@@ -91,11 +93,12 @@ def _without_names(
     is_column: Callable[[exp.Column, str], bool],
     known: Collection[str],
     limit: int | None = None,
+    wholes: Collection[exp.Expr] = (),
 ) -> exp.Expr:
     """A copy of an expression in which the expressions of the first ``limit`` select items replace the items' names.
 
     ``is_column`` is True for a name that means a column of the input. Within an item, the names ``known`` of columns
-    take precedence over the names of earlier items, as in Spark.
+    take precedence over the names of earlier items, as in Spark. Expressions in ``wholes`` are left unchanged.
     """
     from sqlglot import exp
 
@@ -107,6 +110,8 @@ def _without_names(
     relations = {read.alias_or_name.lower() for read in _inputs(core)}
 
     def replaced(node: exp.Expr) -> exp.Expr:
+        if bare(node) in wholes:
+            return node.copy()  # The transformation does not look into a new node.
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return node
         first, *fields = node.parts
@@ -141,6 +146,14 @@ def input_columns(core: exp.Select, relations: Mapping[str, Sequence[str]]) -> f
                 found |= {column.lower() for column in known[node.name.lower()]}
             else:
                 return None
+        for select in read.find_all(exp.Select):
+            for item in select.expressions:
+                if isinstance(item, exp.Star):
+                    continue
+                # Without a name that is written, the item's columns are unknown: a.*, json_tuple(…).
+                if not item.output_name or item.output_name == "*":
+                    return None
+                found.add(item.output_name.lower())
     return frozenset(found)
 
 
