@@ -56,6 +56,10 @@ _LEAST_HOLD_MS = 30_000
 """A time in milliseconds for which a log keeps all rows for a new view or sink: half of the least ``log.max_hold``."""
 
 
+_MOST_COMMITS = 1000
+"""The maximum number of commits that one look at a reader reads."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
     """One reader of a table. ``needs`` is the first version that the reader still needs; None if it has not begun to
@@ -98,9 +102,9 @@ def _first_rows_ms(warehouse: Warehouse, table: str, first: int, *, is_feed: boo
 
     Returns None if no commit has rows. Returns 0, which is older than any limit, if a commit was cleaned up or has no
     time. A query that has read all rows may still request the versions without rows that follow, because a query
-    completes no batch for these versions.
+    completes no batch for these versions. After _MOST_COMMITS of them, they count as the last ones.
     """
-    for version in range(first, latest_version(warehouse, table) + 1):
+    for version in range(first, min(latest_version(warehouse, table), first + _MOST_COMMITS) + 1):
         try:
             actions = read_actions(warehouse, table, version)
         except FileNotFoundError:

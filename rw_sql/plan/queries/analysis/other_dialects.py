@@ -100,12 +100,20 @@ def _construct(node: exp.Expr) -> tuple[str, str] | None:
     match node:
         case exp.Distinct() if node.args.get("on") is not None:
             return "DISTINCT ON", "row_number() OVER (...) = 1 keeps one row per key"
-        case exp.Array() if node.find_ancestor(exp.Cast) is None:  # sqlglot reads ``x::array<int>[0]`` as an array
+        # sqlglot also reads ``x::array<int>[0]`` as an array, and ``s.array[0]``, which has one element.
+        case exp.Array() if len(node.expressions) != 1 and node.find_ancestor(exp.Cast) is None:
             return "an array in square brackets", "write array(1, 2)"
+        case exp.Slice() if not all(map(_is_bound, (node.this, node.expression))):
+            return None  # ``prices[event:sku]`` is a path into a VARIANT.
         case exp.Order() if isinstance(node.parent, exp.Anonymous):
             return "ORDER BY in the arguments of a function", f"write {SORTED}"
         case _:
             return _NODES.get(type(node).__name__)
+
+
+def _is_bound(side: exp.Expr | None) -> bool:
+    """True for a number, and for the missing side of a slice."""
+    return side is None or isinstance(side.this if isinstance(side, exp.Neg) else side, exp.Literal)
 
 
 def _operators(text: Text) -> Iterator[tuple[int, int, str, str]]:

@@ -244,3 +244,17 @@ def test_no_text_breaks_the_analysis() -> None:
 )
 def test_constructs_of_spark_are_not_taken_for_those_of_other_dialects(item: str) -> None:
     assert found(f"SELECT {item} FROM orders") == []
+
+
+def test_a_subscript_of_a_column_named_array_is_no_array_literal() -> None:
+    given = {"t": (Column(name="array", data_type="ARRAY<INT>"), Column(name="id", data_type="INT"))}
+    for item in ("t.array[0]", "`array`[0]", "t.array[id]", "sum(array[0])"):
+        assert not analyze(f"SELECT {item} AS x FROM t", given, is_stored=True).findings, item
+    for item in ("ARRAY[1, 2]", "array[]"):
+        assert analyze(f"SELECT {item} AS x FROM t", given, is_stored=True).findings, item
+
+
+def test_a_path_in_a_subscript_is_no_slice() -> None:
+    text = "SELECT prices[event:sku::string] AS x FROM t"
+    given = {"t": (Column(name="prices", data_type="MAP<STRING, INT>"), Column(name="event", data_type="VARIANT"))}
+    assert not [f for f in analyze(text, given, is_stored=True).findings if "slice" in (f.hint or "")]
