@@ -97,8 +97,10 @@ class TableProgress:
     ``continues`` is set for a snapshot that has not begun, if tables of rw_sql keep the rows of an earlier snapshot: it
     is the ``identity`` at the end of that snapshot. The reader must then return all changes after its position, because
     a snapshot contains no deletes. If neither ``identity`` nor ``continues`` is set, the reader may omit the changes
-    that the snapshot contains. ``is_repeated``: markers enclose the rows of the snapshot in the source's log; None if
-    rw_sql 0.1.0 stored the progress.
+    that the snapshot contains. ``kept_for`` names the tables that keep these rows, in the form of a snapshot's name.
+    ``has_live_tables``: a table of rw_sql reads only changes; the reader must not omit changes for this reason either.
+    ``is_repeated``: markers enclose the rows of the snapshot in the source's log; None if rw_sql 0.1.0 stored the
+    progress.
     """
 
     table: str
@@ -114,11 +116,19 @@ class TableProgress:
     traits: Mapping[str, str] = field(default_factory=dict)
     continues: str | None = None
     is_repeated: bool | None = None
+    kept_for: str = ""
+    has_live_tables: bool = False
 
     @property
     def key_order(self) -> str | None:
         """The trait KEY_ORDER; None if the order of the keys is not known."""
         return self.traits.get(KEY_ORDER)
+
+    @property
+    def ignores_columns(self) -> bool:
+        """True if changes of the columns before the snapshot are ignored, because every table gets all values again, or
+        because only the names of the columns are known."""
+        return self.continues is not None and (not self.has_live_tables or "" in self.columns.values())
 
     def to_json(self) -> str:
         """The progress as JSON, keys sorted."""
@@ -165,18 +175,6 @@ def schema_change(table: str, before: Mapping[str, str], now: Mapping[str, str],
         retyped=retyped,
         old={column: before[column] for column in retyped},
     )
-
-
-def has_other_order(next_key: str | None, order: str | None, key: Sequence[str], now: str) -> bool:
-    """True if a snapshot cannot continue after ``next_key`` because the order of the keys has changed. This is the case
-    if the key has the same columns, but their present collations (``now``) differ from the collations when ``next_key``
-    was read (``order``). False if ``order`` is not known."""
-    return next_key is not None and order not in (None, now) and list(json.loads(next_key)) == list(key)
-
-
-def begins_again(table: str) -> str:
-    """The notice for a table whose keys have a new order (see :func:`has_other_order`)."""
-    return f"the snapshot of {table} begins again: the collation of the table's primary key was changed upstream"
 
 
 def other_key(table: str, before: Sequence[str], now: Sequence[str]) -> CaptureError:

@@ -54,11 +54,18 @@ class Mark:
         )
 
     @classmethod
-    def of(cls, progress: TableProgress, position: int, end: int) -> Mark:
-        """The mark of a table whose reader continues at ``position``, while the log ends at ``end``."""
+    def of(cls, progress: TableProgress, position: int, end: int, *, has_names: bool = True) -> Mark:
+        """The mark of a table whose reader continues at ``position``, while the log ends at ``end``. ``has_names``: the
+        log contains the names of columns."""
         if progress.identity is not None:
-            return cls.from_json(progress.identity)
-        if progress.continues is not None:
-            return replace(cls.from_json(progress.continues), columns_from=max(end, position))
-        # The snapshot contains the table's present rows. Earlier events of this name may belong to an older table.
-        return cls(begin=position if progress.is_done else max(end, position))
+            mark = cls.from_json(progress.identity)
+        elif progress.continues is not None:
+            mark = cls.from_json(progress.continues)
+            if not has_names and progress.is_repeated and not progress.has_live_tables:
+                # A repeated snapshot also removes rows. Rows with earlier columns cannot be read.
+                return replace(mark, begin=max(end, position), names=())
+            mark = replace(mark, columns_from=max(end, position)) if progress.ignores_columns else mark
+        else:
+            # The snapshot contains the table's present rows. Earlier events of this name may belong to an older table.
+            mark = cls(begin=position if progress.is_done else max(end, position))
+        return replace(mark, begin=min(mark.begin, position)) if progress.has_live_tables else mark

@@ -212,9 +212,9 @@ class MysqlReader:
         if table is None:
             raise missing_table(self._sql(), self._options, name)
         require_readable(self._sql(), table, progress)
-        mark = Mark.of(progress, self._position, facts.end)
-        is_new = progress.identity is None and progress.continues is None and not progress.is_done
-        if facts.is_mariadb and is_new:
+        mark = Mark.of(progress, self._position, facts.end, has_names=facts.has_names)
+        is_new = progress.identity is None and (progress.continues is None or mark.begin > self._position)
+        if facts.is_mariadb and is_new and not progress.is_done:
             await_prepared(self._sql(), name, self._timeout)
         self._marks[name] = mark if facts.has_names else with_names(mark, table, progress)
         estimated = progress.rows_estimated if progress.rows_estimated is not None else table.rows_estimated

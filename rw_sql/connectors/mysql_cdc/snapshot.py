@@ -21,7 +21,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.changes import CaptureError, begins_again, has_other_order
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.key_orders import begins_again, has_other_order
 from rw_sql.connectors.mysql_cdc.connection import (
     code_of,
     connect,

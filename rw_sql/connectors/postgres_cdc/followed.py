@@ -83,8 +83,10 @@ def followed(
             connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             return _followed(connection, progress, publication, position)
     except psycopg.errors.LockNotAvailable:
-        if not progress.traits:
+        if not progress.traits or progress.identity is None:
             raise
+        if progress.has_live_tables:
+            progress = after_begin(progress)
         return progress, None  # Maintenance of one table must not stop the others; the next check compares again.
 
 
@@ -101,7 +103,8 @@ def _followed(
     traits = _publication_traits(connection, table, progress, publication)
     if progress.key_order is not None and not progress.is_done:
         traits[KEY_ORDER] = progress.key_order
-    traits |= {name: progress.traits[name] for name in (BEGIN, COLUMNS_FROM) if name in progress.traits}
+    positions = (COLUMNS_FROM,) if progress.has_live_tables else (BEGIN, COLUMNS_FROM)
+    traits |= {name: progress.traits[name] for name in positions if name in progress.traits}
     is_parted = table.kind == PARTITIONED
     partitions: Sequence[Partition] = ()
     if is_parted:
@@ -275,7 +278,8 @@ def _require_membership(
             f'table {name} is not in publication "{publication}"',
             hint=f"{adding_hint(connection, table, publication)}; its changes until then are missing: {AGAIN}",
         )
-    if progress.identity is not None and progress.identity != table.stored_identity:
+    known = progress.identity or progress.continues
+    if known is not None and known != table.stored_identity:
         raise CaptureError(UPSTREAM_MISSING, _not_the_same(name, publication), hint=AGAIN)
 
 
@@ -349,7 +353,7 @@ def _replaced_columns(
     ).fetchall():
         traits[f"column {name}"] = f"{number}/{altered}" + (f"/{default}" if has_constant else "")
         before = progress.traits.get(f"column {name}")
-        if before is None or name not in progress.columns:
+        if before is None or name not in progress.columns or progress.ignores_columns:
             continue
         known_number, known_altered = before.split("/")[:2]
         # Every command that rewrites the rows stores the constant in them. An ALTER of the type also creates the
@@ -415,7 +419,7 @@ def _partition_traits(
     alters = {value.split("/")[1] for key, value in traits.items() if key.startswith("column ")}
     known = {key: value.split("/", 3) for key, value in progress.traits.items() if key.startswith("partition ")}
     traits |= {each.key: each.trait for each in partitions}
-    if progress.identity is None or not progress.traits:
+    if (progress.identity is None and progress.continues is None) or not progress.traits:
         return
     for key in known.keys() - traits.keys():
         raise _unlogged(progress.table, f"partition {known[key][3]} was dropped or detached")

@@ -245,10 +245,11 @@ class PostgresReader:
         found, change = followed(connection, progress, self._options["publication.name"], self._position)
         if change is not None:
             self._changes.append(change)
-        if progress.identity is None and not progress.is_done:
+        is_fresh = progress.continues is None and not (progress.is_done or progress.has_live_tables)
+        if progress.identity is None and (is_fresh or progress.ignores_columns):
             row = connection.execute(b"SELECT pg_catalog.pg_current_wal_insert_lsn()::text").fetchone()
-            trait = BEGIN if progress.continues is None else COLUMNS_FROM
-            found = replace(found, traits={**found.traits, trait: str(lsn_number(row[0]) if row else 0)})
+            at = {BEGIN if is_fresh else COLUMNS_FROM: str(lsn_number(row[0]) if row else 0)}
+            found = replace(found, traits={**found.traits, **at})
         return replace(found, continues=None)
 
     def _check(self) -> None:
@@ -257,8 +258,7 @@ class PostgresReader:
         if began < self._check_at:
             return
         if self._check_at:
-            connection = self._sql()
-            self._progress = {name: self._found(connection, each) for name, each in self._progress.items()}
+            self._progress = {name: self._found(self._sql(), each) for name, each in self._progress.items()}
         now = time.monotonic()
         self._check_at = now + max(_CHECK_SECONDS, _CHECK_SHARE * (now - began))
 

@@ -305,10 +305,11 @@ class Capture:
             before = self._reported.get(table)
             is_ended = made.is_done and (before is None or before[1] != made)
             is_due = before is None or (before[1] != made and now - before[0] > _REPORT_SECONDS)
-            if not (is_ended or is_due) or not self.specs[table].has_snapshot:
+            if not (is_ended or is_due):
                 continue
             self._reported[table] = (now, made)
-            for id_ in (read.table for read in self.specs[table].reads if read.has_snapshot):
+            # rw_sql 0.1.0 also reported the snapshot for the tables that need none; only an end removes such a report.
+            for id_ in (read.table for read in self.specs[table].reads if read.has_snapshot or made.is_done):
                 self.context.metastore.jobs.write_backfill(
                     BackfillProgress(
                         job=view_job(id_),

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.changes import TableProgress
+from rw_sql.connectors.changes import KEY_ORDER, TableProgress
 from rw_sql.model.source_readers import TableRead
 
 if TYPE_CHECKING:
@@ -25,15 +25,18 @@ def begins_anew(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgre
     """True if another snapshot of an upstream table begins, because the stored one, if any, does not serve all tables
     that read the upstream table. ``stored`` has, for each upstream table, the name and the progress of its snapshot."""
     known = stored.get(table.upstream)
-    return known is None or not continues(known[0], table.reads) or bool(uncovered(known[0], table.reads))
+    if known is None or not continues(known[0], table.reads) or uncovered(known[0], table.reads):
+        return True
+    return _is_unbound(known[1], table.reads)
 
 
 def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgress]]) -> tuple[str, TableProgress]:
     """The name of an upstream table's snapshot, and the progress from which the reader continues. ``stored`` is as in
     :func:`begins_anew`."""
     known = stored.get(table.upstream)
+    has_live_tables = any(not read.has_snapshot for read in table.reads)
     if known is not None and not begins_anew(table, stored):
-        progress = known[1]
+        progress = replace(known[1], has_live_tables=has_live_tables)
         if not table.has_snapshot:
             progress = replace(progress, next_key=None, again=(), is_done=True)
         return table.snapshot, progress
@@ -43,10 +46,14 @@ def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgre
         is_done=not table.has_snapshot,
         chunk_rows=table.chunk_rows,
         is_repeated=table.repeats,
+        has_live_tables=has_live_tables,
     )
     if known is None or not continues(known[0], table.reads):
         # The upstream table may be a different one with other columns.
         return table.snapshot, fresh
+    if _is_unbound(known[1], table.reads):
+        # The tables may have rows from changes that the log contained before this snapshot.
+        return table.snapshot, replace(fresh, is_repeated=table.has_snapshot)
     # The known columns show whether yet another column is added or dropped upstream before the snapshot begins. If a
     # table got columns, only the names count: the table may have got a column again because the column's type changed.
     name, progress = known
@@ -54,10 +61,13 @@ def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgre
     has_new_columns = any(read.columns for read in missing)
     # A repeated snapshot that is not complete has not removed the rows that no longer exist upstream.
     is_owed = not progress.is_done and (table.repeats if progress.is_repeated is None else progress.is_repeated)
+    kept = _parsed(progress.kept_for if progress.kept_for and _is_unread(progress) else name)
     return table.snapshot, replace(
         fresh,
         columns=dict.fromkeys(progress.columns, "") if has_new_columns else progress.columns,
+        traits={name: each for name, each in progress.traits.items() if name != KEY_ORDER},
         continues=progress.identity or progress.continues,
+        kept_for=",".join(str(read) for read in table.reads if _was_read(read, kept, table.reads)),
         is_repeated=is_owed or any(read.is_repeated for read in missing if read.has_snapshot),
     )
 
@@ -74,6 +84,16 @@ def continues(name: str, reads: Sequence[TableRead]) -> bool:
     must not omit changes of the upstream table."""
     known = _parsed(name)
     return any(_was_read(read, known, reads) for read in reads)
+
+
+def _is_unbound(progress: TableProgress, reads: Sequence[TableRead]) -> bool:
+    """True if no table keeps the rows for which the reader must not omit changes, and the snapshot has read no row. The
+    reader then need not read what the log contains about an earlier upstream table of the same name."""
+    return bool(progress.kept_for) and _is_unread(progress) and not continues(progress.kept_for, reads)
+
+
+def _is_unread(progress: TableProgress) -> bool:
+    return not progress.is_done and progress.next_key is None and not progress.rows_done
 
 
 def _parsed(name: str) -> tuple[TableRead, ...]:

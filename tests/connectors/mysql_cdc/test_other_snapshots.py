@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -142,3 +143,29 @@ def test_the_mark_of_another_snapshot_keeps_what_was_read() -> None:
     assert Mark.from_json(found.to_json()) == found
     assert Mark.of(TableProgress(table="d.t"), 1000, 5000).begin == 5000
     assert Mark.of(TableProgress(table="d.t", is_done=True), 1000, 5000).begin == 1000
+
+
+def test_the_mark_omits_no_change_that_a_table_without_a_snapshot_needs() -> None:
+    live = TableProgress(table="d.t", has_live_tables=True)
+    assert Mark.of(live, 1000, 5000).begin == 1000
+    stored = replace(live, identity=Mark(begin=5000).to_json())
+    assert Mark.of(stored, 1000, 9000).begin == 1000
+    assert Mark.of(stored, 6000, 9000).begin == 5000
+    assert Mark.of(replace(stored, has_live_tables=False), 1000, 9000).begin == 5000
+
+
+def test_the_mark_compares_the_columns_that_a_table_without_a_snapshot_reads() -> None:
+    kept = TableProgress(table="d.t", columns={"id": "int"}, continues=Mark(begin=10).to_json(), has_live_tables=True)
+    assert Mark.of(kept, 1000, 5000).columns_from == 0
+    assert Mark.of(replace(kept, columns={"id": ""}), 1000, 5000).columns_from == 5000
+    assert Mark.of(replace(kept, has_live_tables=False), 1000, 5000).columns_from == 5000
+
+
+def test_a_repeated_snapshot_begins_at_the_end_of_a_log_without_column_names() -> None:
+    before = Mark(begin=10, prepared=(4,), names=("id", "word"))
+    repeated = TableProgress(table="d.t", continues=before.to_json(), is_repeated=True)
+    found = Mark.of(repeated, 1000, 5000, has_names=False)
+    assert (found.begin, found.prepared, found.names) == (5000, (4,), ())
+    for other in (replace(repeated, is_repeated=False), replace(repeated, has_live_tables=True)):
+        assert Mark.of(other, 1000, 5000, has_names=False).begin == 10
+    assert Mark.of(repeated, 1000, 5000).begin == 10

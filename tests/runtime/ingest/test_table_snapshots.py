@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
-from rw_sql.connectors.changes import TableProgress
+from rw_sql.connectors.changes import KEY_ORDER, TableProgress
+from rw_sql.connectors.mysql_cdc.marks import Mark
 from rw_sql.model.job_specs import CdcTableSpec
 from rw_sql.runtime.ingest.table_snapshots import begins_anew, progress_of
 from tests.plan.canned import CannedWorld
@@ -125,3 +127,52 @@ def test_a_snapshot_of_version_0_1_0_does_not_survive_a_reset() -> None:
     world.run(*RESET)
     assert after(world, known)[1].continues is None
     assert after(world, known, "DROP TABLE b")[1].continues is None
+
+
+def test_a_table_without_a_snapshot_gets_the_changes_that_another_tables_snapshot_contains() -> None:
+    world = cdc_world(A.replace(" FROM pg", " WITH (snapshot = 'false') FROM pg"), B)
+    _, progress = progress_of(orders(world), {})
+    assert (progress.is_done, progress.has_live_tables) == (False, True)
+    assert Mark.of(progress, 1000, 5000).begin == 1000
+    world = cdc_world(B)
+    known = ended(world, is_done=False)
+    assert not known[1].has_live_tables
+    _, progress = after(world, known, A.replace(" FROM pg", " WITH (snapshot = 'false') FROM pg"))
+    assert (progress.identity, progress.has_live_tables) == ("7/8", True)
+
+
+def test_a_second_table_keeps_what_is_known_of_the_upstream_table() -> None:
+    world = cdc_world(A)
+    name, progress = ended(world)
+    traits = {"begin": "99", "publication": "p", "column id": "1/2"}
+    _, begun = after(world, (name, replace(progress, traits={**traits, KEY_ORDER: "C"})), B)
+    assert begun.traits == traits
+
+
+def test_a_snapshot_that_has_read_nothing_is_bound_to_no_table_that_was_dropped() -> None:
+    world = cdc_world(A)
+    name, progress = after(world, ended(world), B)
+    assert progress.kept_for == f"{table(world, 'a').id}.0"
+    begun = name, replace(progress, identity="old", continues=None)
+    assert after(world, begun)[1] == begun[1], "the first table still reads"
+    world.run("DROP TABLE a")
+    assert begins_anew(orders(world), {"public.orders": begun})
+    name, fresh = after(world, begun)
+    assert name == f"{table(world, 'b').id}.0"
+    assert (fresh.identity, fresh.continues, fresh.kept_for, fresh.columns) == (None, None, "", {})
+    assert fresh.is_repeated, "rows that arrived as changes may have been deleted"
+    _, third = after(world, begun, A.replace("TABLE a", "TABLE c"))
+    assert (third.continues, third.is_repeated) == (None, True)
+    read = begun[0], replace(begun[1], rows_done=5, next_key='{"id": "5"}')
+    world.run("DROP TABLE c")
+    assert after(world, read)[1] == read[1]
+
+
+def test_a_third_table_binds_no_snapshot_to_the_second_table_that_has_no_rows() -> None:
+    world = cdc_world(A)
+    name, second = after(world, ended(world), B)
+    begun = name, replace(second, identity="old", continues=None)
+    name, third = after(world, begun, A.replace("TABLE a", "TABLE c"))
+    assert (third.continues, third.kept_for) == ("old", second.kept_for)
+    _, fresh = after(world, (name, replace(third, identity="old", continues=None)), "DROP TABLE a")
+    assert (fresh.identity, fresh.continues) == (None, None)

@@ -1,0 +1,21 @@
+"""The order of the keys of a table whose snapshot has begun (:data:`rw_sql.connectors.changes.KEY_ORDER`)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def has_other_order(next_key: str | None, order: str | None, key: Sequence[str], now: str) -> bool:
+    """True if a snapshot cannot continue after ``next_key`` because the order of the keys has changed. This is the case
+    if the key has the same columns, but their present collations (``now``) differ from the collations when ``next_key``
+    was read (``order``). False if ``order`` is not known."""
+    return next_key is not None and order not in (None, now) and list(json.loads(next_key)) == list(key)
+
+
+def begins_again(table: str) -> str:
+    """The notice for a table whose keys have a new order (see :func:`has_other_order`)."""
+    return f"the snapshot of {table} begins again: the collation of the table's primary key was changed upstream"
