@@ -29,7 +29,7 @@ try:
         if failing:
             child.communicate(b"on")
             raise RuntimeError("it did not start")
-    print("ours", file=sys.stderr, flush=True)
+    sys.stderr.write("ours\\n")  # One write, which no line of the other thread divides.
     child.communicate(b"on")
 finally:
     import threading
