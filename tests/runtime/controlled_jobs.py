@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from rw_sql.metastore import Metastore
+from rw_sql.metastore.facts import QuiesceLock
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, ParameterRecord, PutObject
 from rw_sql.model.parameters import IDLE_JOB_TIMEOUT
 from rw_sql.runtime.control import reconciler as module
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
 from tests.support.waits import wait_until as wait_until
@@ -28,6 +30,21 @@ if TYPE_CHECKING:
     from rw_sql.runtime.ingest.job import Ingest
     from rw_sql.runtime.ingest.warm_start import WarmStart
     from rw_sql.runtime.support.failures import Failure
+
+
+def lock_from_elsewhere(metastore: Metastore) -> QuiesceLock:
+    """Stores a lock on the source with id 1, of a process on another machine."""
+    lock = QuiesceLock(
+        hold="h",
+        source_id=1,
+        epoch=metastore.snapshot().epoch,
+        host="elsewhere",
+        pid=1,
+        process_start="",
+        expires_ms=now_ms() + 60_000,
+    )
+    metastore.jobs.add_locks([lock])
+    return lock
 
 
 @dataclass(slots=True)

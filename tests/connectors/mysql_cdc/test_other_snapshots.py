@@ -10,6 +10,7 @@ import pytest
 
 from rw_sql.connectors.changes import TableProgress
 from rw_sql.connectors.mysql_cdc.marks import Mark
+from tests.support.column_changes import note_changes
 from tests.support.mysql import MARIADB, SERVERS, server_of
 from tests.support.mysql_changes import Replica, cdc_options
 
@@ -43,16 +44,7 @@ def begin_another(replica: Replica, *, has_new_columns: bool = False) -> None:
 
 def changes_of(replica: Replica) -> list[SchemaChange]:
     """Reads everything; returns the changes to the columns that the reader reported."""
-    found: list[SchemaChange] = []
-    reader = replica.open()
-    take = reader.take
-
-    def noting(most: int, wait: float) -> object:
-        taken = take(most, wait)
-        found.extend(taken.changes)
-        return taken
-
-    reader.take = noting  # type: ignore[method-assign, assignment]
+    found = note_changes(replica.open())
     replica.catch_up()
     return found
 

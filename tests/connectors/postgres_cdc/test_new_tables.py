@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.connectors.changes import KEY_ORDER, CaptureError, TableProgress
+from tests.support.column_changes import note_changes
 from tests.support.postgres_changes import Replica, cdc_options
 
 if TYPE_CHECKING:
@@ -49,16 +50,7 @@ def begin_another(replica: Replica, table: str, *, has_new_columns: bool = False
 
 def changes_of(replica: Replica, postgres: PostgresInfo) -> list[SchemaChange]:
     """Reads everything; returns the changes to the columns that the reader reported."""
-    found: list[SchemaChange] = []
-    reader = replica.open()
-    take = reader.take
-
-    def noting(most: int, wait: float) -> object:
-        taken = take(most, wait)
-        found.extend(taken.changes)
-        return taken
-
-    reader.take = noting  # type: ignore[method-assign, assignment]
+    found = note_changes(replica.open())
     replica.catch_up(postgres)
     return found
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.facts import JobStatus, QuiesceLock
+from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import MaterializedViewRecord, PutObject, SourceRecord
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.lease import try_take
 from rw_sql.runtime.jobs.statuses import IDLE
-from rw_sql.runtime.support.processes import now_ms
-from tests.runtime.controlled_jobs import Jobs
+from tests.runtime.controlled_jobs import Jobs, lock_from_elsewhere
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,16 +94,7 @@ def test_a_late_owner_does_not_say_that_the_readers_of_its_successor_have_stoppe
     jobs.commit(PutObject(record=source), PutObject(record=view))
     jobs.reach(lambda: "ingest-1" in jobs.jobs, "the reader runs")
     facts = jobs.metastore.jobs
-    lock = QuiesceLock(
-        hold="h",
-        source_id=1,
-        epoch=jobs.metastore.snapshot().epoch,
-        host="elsewhere",
-        pid=1,
-        process_start="",
-        expires_ms=now_ms() + 60_000,
-    )
-    facts.add_locks([lock])
+    lock_from_elsewhere(jobs.metastore)
     late_owner(jobs).reconcile()
     assert not any(found.is_taken for found in facts.quiesce_locks())
     jobs.reach(lambda: all(found.is_taken for found in facts.quiesce_locks()), "the lock is acknowledged")

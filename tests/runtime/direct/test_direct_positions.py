@@ -11,7 +11,6 @@ import pytest
 from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.facts import QuiesceLock
 from rw_sql.metastore.records import (
     AssignSplits,
     Change,
@@ -32,9 +31,8 @@ from rw_sql.runtime.direct.read_terms import commit_key, reached_states
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.rate_limit import Throttle
 from rw_sql.runtime.support.failures import StalledError
-from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
-from tests.runtime.controlled_jobs import Jobs
+from tests.runtime.controlled_jobs import Jobs, lock_from_elsewhere
 from tests.runtime.direct.test_direct_checkpoints import Checkpoint
 
 if TYPE_CHECKING:
@@ -224,16 +222,7 @@ def test_the_records_of_a_batch_without_its_state_must_be_in_the_log(own: Own) -
 
 def test_a_block_stops_the_jobs_of_all_readers(own: Own) -> None:
     snapshot = own.metastore.snapshot()
-    hold = QuiesceLock(
-        hold="h",
-        source_id=1,
-        epoch=snapshot.epoch,
-        host="elsewhere",
-        pid=1,
-        process_start="",
-        expires_ms=now_ms() + 60_000,
-    )
-    own.metastore.jobs.add_locks([hold])
+    hold = lock_from_elsewhere(own.metastore)
     assert quiesced_jobs(own.context, snapshot) == {"mv-2": (hold,)}
 
 
@@ -260,16 +249,7 @@ def test_a_quiesce_lock_is_taken_once_the_readers_of_all_views_have_stopped(
     assert jobs.reconciler.wants_discovery() == [1]
     jobs.jobs["mv-3"].may_stop.clear()
     facts = jobs.metastore.jobs
-    hold = QuiesceLock(
-        hold="h",
-        source_id=1,
-        epoch=jobs.metastore.snapshot().epoch,
-        host="elsewhere",
-        pid=1,
-        process_start="",
-        expires_ms=now_ms() + 60_000,
-    )
-    facts.add_locks([hold])
+    lock_from_elsewhere(jobs.metastore)
     jobs.reach(lambda: jobs.jobs["mv-2"].is_stopped and jobs.jobs["mv-3"].is_stopping.is_set(), "one has stopped")
     jobs.reconciler.reconcile()
     assert not any(found.is_taken for found in facts.quiesce_locks())
