@@ -49,7 +49,7 @@ def first_unconfirmed(
     """The first question that the function of :func:`choose_answer` cannot confirm: neither by ``--yes``, nor by a
     token, nor by asking the user. None if there is no such question.
 
-    A token that is not final may be any token, because the question's own token is not known yet.
+    For a question that is not final, any token counts, because the question's own token is not known yet.
     """
     if console.is_terminal and sys.stdin.isatty():
         return None

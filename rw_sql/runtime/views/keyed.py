@@ -98,7 +98,8 @@ class Keyed:
             write_changes(self.run, changes, batch, self.rows.primary_key)
 
     def _in_order(self, frame: DataFrame, batch: int) -> DataFrame:
-        """The records of a batch. No record of a split comes in a later batch than its successors."""
+        """The records of a batch. No record of a split comes in a later batch than its successors, except in the log of
+        captured tables."""
         if self.run.readers is not None or len(self.run.spec.inputs) != 1:
             return frame
         (given,), spark = self.run.spec.inputs, frame.sparkSession
