@@ -12,6 +12,7 @@ import pytest
 from rw_sql.connectors.changes import CaptureError, TableProgress
 from rw_sql.connectors.postgres_cdc import setup
 from rw_sql.connectors.postgres_cdc import snapshot as snapshot_module
+from rw_sql.connectors.postgres_cdc.connection import lsn_number
 from rw_sql.connectors.postgres_cdc.txid_snapshot import Snapshot
 from tests.support.postgres import PASSWORD, running_server
 from tests.support.postgres_changes import TIMEOUT, Replica, cdc_options, create_tables
@@ -51,6 +52,16 @@ def open_with_chunk(replica: Replica) -> Any:
     return snapshot
 
 
+def change_before_chunk_leaves(replica: Replica, postgres: PostgresInfo, statements: str) -> Any:
+    """Opens a reader and runs the statements after the first chunk has been read. The chunk leaves after the stream has
+    passed the statements. (The server may report a position between the chunk's own and the statements.)"""
+    snapshot = open_with_chunk(replica)
+    postgres.run(statements)
+    ((position,),) = postgres.run("SELECT pg_current_wal_flush_lsn()::text")
+    snapshot.first().position = lsn_number(position)
+    return snapshot
+
+
 def finish(replica: Replica, postgres: PostgresInfo) -> None:
     replica.catch_up(postgres)
     assert replica.differences() == {}
@@ -59,10 +70,12 @@ def finish(replica: Replica, postgres: PostgresInfo) -> None:
 def test_a_row_that_changed_after_its_chunk_was_read_comes_from_the_stream(
     postgres: PostgresInfo, schema: str, replica: Replica
 ) -> None:
-    open_with_chunk(replica)
-    postgres.run(f"UPDATE {schema}.plain SET word = 'second', big = 'small' WHERE id IN (3, 15)")
-    postgres.run(f"DELETE FROM {schema}.plain WHERE id = 4; INSERT INTO {schema}.plain VALUES (4, 'new', 'new', 0)")
-    postgres.run(f"DELETE FROM {schema}.plain WHERE id = 5")
+    statements = (
+        f"UPDATE {schema}.plain SET word = 'second', big = 'small' WHERE id IN (3, 15)",
+        f"DELETE FROM {schema}.plain WHERE id = 4; INSERT INTO {schema}.plain VALUES (4, 'new', 'new', 0)",
+        f"DELETE FROM {schema}.plain WHERE id = 5",
+    )
+    change_before_chunk_leaves(replica, postgres, "; ".join(statements))
     finish(replica, postgres)
     assert [record["op"] for record in replica.log if '"id":"3"' in (record["row"] or "")] == ["u"]
 
@@ -70,8 +83,7 @@ def test_a_row_that_changed_after_its_chunk_was_read_comes_from_the_stream(
 def test_an_unchanged_value_that_no_chunk_gave_is_read_again(
     postgres: PostgresInfo, schema: str, replica: Replica
 ) -> None:
-    open_with_chunk(replica)
-    postgres.run(f"UPDATE {schema}.plain SET word = 'second' WHERE id IN (2, 25)")
+    change_before_chunk_leaves(replica, postgres, f"UPDATE {schema}.plain SET word = 'second' WHERE id IN (2, 25)")
     finish(replica, postgres)
     rows = [record for record in replica.log if '"id":"2"' in (record["row"] or "")]
     assert [(record["op"], record["unchanged"]) for record in rows] == [("u", ["big"]), ("r", None)]
@@ -90,9 +102,9 @@ def test_a_row_whose_key_moves_behind_the_chunks_is_read_again(
 
 def test_keys_to_read_again_survive_the_end_of_a_reader(postgres: PostgresInfo, schema: str, replica: Replica) -> None:
     name = f"{schema}.plain"
+    snapshot = change_before_chunk_leaves(replica, postgres, f"UPDATE {name} SET word = 'second' WHERE id = 2")
     # The chunk that reads the keys again waits, or it could leave in the same step as the first one.
-    open_with_chunk(replica).set_rate(0)
-    postgres.run(f"UPDATE {name} SET word = 'second' WHERE id = 2")
+    snapshot.set_rate(0)
     wait_until(lambda: bool(replica.step(acknowledges=False).progress[name].again), "the chunk left")
     assert replica.progress[name].again == ('{"id":"2"}',)
     replica.close()
@@ -101,8 +113,8 @@ def test_keys_to_read_again_survive_the_end_of_a_reader(postgres: PostgresInfo, 
 
 
 def test_rows_read_before_a_truncate_do_not_come_back(postgres: PostgresInfo, schema: str, replica: Replica) -> None:
-    open_with_chunk(replica)
-    postgres.run(f"TRUNCATE {schema}.plain; INSERT INTO {schema}.plain VALUES (7, 'after', 'x', 1)")
+    statements = f"TRUNCATE {schema}.plain; INSERT INTO {schema}.plain VALUES (7, 'after', 'x', 1)"
+    change_before_chunk_leaves(replica, postgres, statements)
     finish(replica, postgres)
     assert len(replica.rows[f"{schema}.plain"]) == 1
 
