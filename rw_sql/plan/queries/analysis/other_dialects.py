@@ -119,9 +119,10 @@ def _is_bound(side: exp.Expr | None) -> bool:
 def _operators(text: Text) -> Iterator[tuple[int, int, str, str]]:
     """Operators that Spark does not have, with their positions."""
     before: Token | None = None
+    is_operand = False
     for token, following in pairwise(text.tokens):
         kind, hint = token.token_type, None
-        is_binary = before is not None and before.token_type in _OPERAND_ENDS
+        is_binary = is_operand
         if kind == TokenType.DAMP:
             hint = f"write {EQUIVALENTS['ArrayOverlaps'].spark}, or AND"
         elif kind == TokenType.TILDE and is_binary:
@@ -133,6 +134,8 @@ def _operators(text: Text) -> Iterator[tuple[int, int, str, str]]:
         if hint is not None:
             end = following.end if token.text in ("!", "@") else token.end
             yield token.start, end + 1, f"operator {text.query[token.start : end + 1]}", hint
+        # ``|> EXTEND ~x``: the word after ``|>`` names the step.
+        is_operand = kind in _OPERAND_ENDS and (before is None or before.token_type != TokenType.PIPE_GT)
         before = token
 
 

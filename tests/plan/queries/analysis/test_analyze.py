@@ -246,6 +246,12 @@ def test_constructs_of_spark_are_not_taken_for_those_of_other_dialects(item: str
     assert found(f"SELECT {item} FROM orders") == []
 
 
+def test_a_tilde_after_the_word_of_a_pipe_step_is_sparks_operator() -> None:
+    assert found("FROM orders |> EXTEND ~id AS x") == []
+    assert found("FROM orders |> AGGREGATE ~id AS x GROUP BY id") == []
+    assert found("FROM orders |> EXTEND status ~ 'x' AS x") != []
+
+
 def test_a_subscript_of_a_column_named_array_is_no_array_literal() -> None:
     given = {"t": (Column(name="array", data_type="ARRAY<INT>"), Column(name="id", data_type="INT"))}
     for item in ("t.array[0]", "`array`[0]", "t.array[id]", "sum(array[0])"):
