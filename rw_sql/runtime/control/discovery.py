@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from functools import partial
@@ -46,7 +47,8 @@ _LOCKED_SECONDS = 1.0
 class SplitDiscovery:
     """Checks the upstreams of running sources for new splits, each at its own interval and at most four at a time.
 
-    ``stall`` is the function that stops a job for a reason that a check has found.
+    The source that has been due for the longest time is checked first, so slow upstreams delay the checks of the others
+    but do not prevent them. ``stall`` is the function that stops a job for a reason that a check has found.
     """
 
     def __init__(self, context: Context, stall: Callable[[JobSpec, StalledError], None]) -> None:
@@ -54,6 +56,7 @@ class SplitDiscovery:
         self._stall = stall
         self._checks: dict[int, Future[None]] = {}
         self._next_check: dict[int, float] = {}
+        self._changed: dict[int, None] = {}
         self._slots = threading.BoundedSemaphore(_MOST_DISCOVERIES)
         self._problems: dict[int, str] = {}
         self._looked_after: dict[int, tuple[Upstream, tuple[int, ...]]] = {}
@@ -67,20 +70,27 @@ class SplitDiscovery:
         """Starts the checks that are due, in the background. Sources in ``changed``, whose splits may have changed, are
         due at once. Sources in ``running`` are due when their intervals are over."""
         now = time.monotonic()
+        for source_id in changed:
+            self._changed[source_id] = None
+            self._next_check[source_id] = 0.0
         self._forget_dropped()
-        changed = tuple(changed)
-        self._next_check.update(dict.fromkeys(changed, 0.0))
-        for source_id in dict.fromkeys((*changed, *running)):
+        for source_id in sorted({**self._changed, **dict.fromkeys(running)}, key=self._due):
             work = self._checks.get(source_id)
-            if (work is not None and not work.done()) or now < self._next_check.get(source_id, 0.0):
+            if (work is not None and not work.done()) or now < self._due(source_id):
                 continue
             if source_id not in self._next_check and self._has_splits(source_id):
                 self._next_check[source_id] = now + self._interval(source_id)
                 continue
+            check = partial(self._check, source_id, self._interval(source_id))
             if not self._slots.acquire(blocking=False):
                 return
-            self._next_check[source_id] = now + self._interval(source_id)
-            self._checks[source_id] = run_in_background(partial(self._check, source_id), f"discovery-{source_id}")
+            self._changed.pop(source_id, None)
+            self._next_check[source_id] = math.inf  # until the check has ended
+            self._checks[source_id] = run_in_background(check, f"discovery-{source_id}")
+
+    def _due(self, source_id: int) -> float:
+        """The time of a source's next check; 0 for a check without delay."""
+        return self._next_check.get(source_id, 0.0)
 
     def _forget_dropped(self) -> None:
         """Forgets the sources that the catalog no longer has, once after each change of the catalog."""
@@ -88,7 +98,13 @@ class SplitDiscovery:
         if snapshot is self._forgotten_at:
             return
         self._forgotten_at = snapshot
-        known: tuple[dict[int, Any], ...] = (self._checks, self._next_check, self._problems, self._looked_after)
+        known: tuple[dict[int, Any], ...] = (
+            self._checks,
+            self._next_check,
+            self._changed,
+            self._problems,
+            self._looked_after,
+        )
         for facts in known:
             for source_id in [id_ for id_ in list(facts) if snapshot.get(id_) is None]:
                 facts.pop(source_id, None)
@@ -107,7 +123,7 @@ class SplitDiscovery:
             return DISCOVERY_SECONDS
         return discovery_seconds(connector(source.connector), visible(source_options(snapshot, source)))
 
-    def _check(self, source_id: int) -> None:
+    def _check(self, source_id: int, interval: float) -> None:
         problem = ""
         try:
             self._look_after(source_id)
@@ -118,6 +134,8 @@ class SplitDiscovery:
             if not self._context.explains(error):
                 problem = f"{type(error).__name__}: {cause_line(str(error))}"
         finally:
+            if self._due(source_id) == math.inf:
+                self._next_check[source_id] = time.monotonic() + interval
             self._slots.release()
         if problem and self._problems.get(source_id) != problem:
             logger.warning("the splits of source %d could not be checked: %s", source_id, problem)

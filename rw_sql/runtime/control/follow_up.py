@@ -15,7 +15,7 @@ from rw_sql.model.job_ids import view_job
 from rw_sql.plan.result.plan import ResultRow
 from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.control.statement_kinds import HOLDS
-from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
+from rw_sql.runtime.jobs.groups import groups_of_jobs, possibly_owned_groups
 from rw_sql.runtime.jobs.lease import serve_command
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.observe.statement_progress import what_goes_on
@@ -94,7 +94,7 @@ class FollowUp:
                 waited = f"no progress for {spoken_seconds(session.timeout)}; {said}; SHOW JOBS shows the jobs"
                 notices.append(ResultRow(object=named, change="NOTICE", detail=waited))
             else:
-                missing = sorted((groups or {DEFAULT_GROUP}) - owned_groups(self._context))
+                missing = sorted((groups or {DEFAULT_GROUP}) - possibly_owned_groups(self._context))
                 start = serve_command(self._context.warehouse.uri, missing[0] if missing else DEFAULT_GROUP)
                 detail = f"no process runs the jobs: {start} applies the statement"
                 notices.append(ResultRow(object=named, change="NOTICE", detail=detail))
@@ -132,7 +132,7 @@ class FollowUp:
         """True if the owners of ``groups`` (if that is empty: of all groups that have an owner) have applied
         ``epoch``."""
         leases = self._context.metastore.jobs.leases()
-        asked = groups or owned_groups(self._context) or leases.keys()
+        asked = groups or possibly_owned_groups(self._context) or leases.keys()
         found = [leases.get(group) for group in asked]
         return bool(found) and all(lease is not None and lease.applied_epoch >= epoch for lease in found)
 
@@ -158,10 +158,10 @@ class FollowUp:
         """
         owner, limit, awaited = self._owner(), StallTimeout(seconds), frozenset(jobs or ())
         own = self._context.group
-        elsewhere = frozenset(groups) - {own} or (owned_groups(self._context) - {own} if not groups else frozenset())
         if owner is not None:
             owner.wake()
         while True:
+            elsewhere = frozenset(groups or possibly_owned_groups(self._context)) - {own}
             is_own = not groups or own in groups
             is_here = owner is not None and owner.is_owner
             if is_here and owner is not None and is_own:
@@ -173,7 +173,7 @@ class FollowUp:
             if not is_here or elsewhere:
                 self._context.sessions.require_alive(f"the statement is committed as epoch {epoch}")
                 awaited_groups = elsewhere | ({own} if is_own and owner is None else frozenset())
-                if awaited_groups - owned_groups(self._context):
+                if awaited_groups - possibly_owned_groups(self._context):
                     return False
             limit.note(*self._marks(awaited))
             if limit.is_over:

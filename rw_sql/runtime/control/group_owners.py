@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import OWNER_MISSING, SqlError
 from rw_sql.metastore.records import DEFAULT_GROUP, PutObject
 from rw_sql.model.job_ids import job_object
-from rw_sql.runtime.jobs.groups import owned_groups
+from rw_sql.runtime.jobs.groups import possibly_owned_groups
 from rw_sql.runtime.jobs.lease import serve_command
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def require_owners(context: Context, snapshot: Snapshot, plan: Plan) -> None:
     moved = {id_ for id_ in put if _group(put[id_]) != _group(snapshot.get(id_))}
     records = [put.get(id_, snapshot.get(id_)) for id_ in sorted(started | created | moved)]
     groups = {_group(record) for record in records} - {DEFAULT_GROUP}
-    missing = sorted(groups - owned_groups(context)) if groups else []
+    missing = sorted(groups - possibly_owned_groups(context)) if groups else []
     if missing:
         raise SqlError(
             OWNER_MISSING,

@@ -17,7 +17,7 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.job_ids import job_object
 from rw_sql.model.resource_groups import group_of
 from rw_sql.model.source_readers import readers_of
-from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups
+from rw_sql.runtime.jobs.groups import groups_of_jobs, possibly_owned_groups
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.observe.statement_progress import what_goes_on
 from rw_sql.runtime.support.failures import cause_line
@@ -203,7 +203,7 @@ def _has_stopped(context: Context, name: str) -> bool:
     if not locks:
         return True
     # Readers in groups without an owner do not run.
-    snapshot, owned = context.metastore.snapshot(), owned_groups(context)
+    snapshot, owned = context.metastore.snapshot(), possibly_owned_groups(context)
     return not any(owned & _reader_groups(snapshot, lock.source_id) for lock in locks)
 
 

@@ -22,7 +22,7 @@ from rw_sql.runtime.jobs.counters import DecodeErrors, JobFigures
 from rw_sql.runtime.jobs.lease import LeaseWatch, is_held, is_owned
 from rw_sql.runtime.jobs.store_watch import StoreWatch
 from rw_sql.runtime.jobs.wakes import Wakes
-from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.support.processes import now_ms, this_machine
 from rw_sql.runtime.support.secrets import read_secret
 
 if TYPE_CHECKING:
@@ -75,11 +75,24 @@ class Context:
         """True if a process runs the jobs: this process, or the holder of ``lease`` (None: the lease of this process's
         group).
 
-        In the owner's own process, the result does not depend on the heartbeat, which may be late.
+        In the owner's own process, the result does not depend on the heartbeat, which may be late. The clock of another
+        machine may be wrong, so an owner also counts as present while this process sees that it renews its lease.
         """
         if self.owning.is_set() and (lease is None or lease.group == self.group):
             return True
-        return is_owned(lease if lease is not None else self.metastore.jobs.lease(self.group), now_ms=now_ms())
+        found = lease if lease is not None else self.metastore.jobs.lease(self.group)
+        at = now_ms()
+        if is_owned(found, now_ms=at):
+            return True
+        if found is None or found.is_released or found.host == this_machine():
+            return False
+        watch = self.watch_of(found.group)
+        watch.is_renewed(found, at)
+        return watch.has_seen_renewal(found)
+
+    def watch_of(self, group: str) -> LeaseWatch:
+        """The observation of a group's lease by this process."""
+        return self.lease_watches.setdefault(group, LeaseWatch())
 
     def holds_lease(self) -> bool:
         """Reads the stored lease of this process's group again. Returns True if this process holds the lease and the

@@ -9,9 +9,7 @@ from rw_sql.model.resource_groups import group_of, jobs_by_group
 from rw_sql.plan.ports.jobs import Owner
 from rw_sql.runtime.jobs.lease import (
     LEASE_SECONDS,
-    LeaseWatch,
     is_held,
-    is_owned,
     resume_command,
     serve_command,
     suspended_pid,
@@ -41,9 +39,20 @@ def groups_of_jobs(jobs: Collection[str], *snapshots: Snapshot) -> frozenset[str
 
 def owned_groups(context: Context) -> frozenset[str]:
     """The groups that have an owner, that is, a process that runs their jobs."""
-    at, own = now_ms(), {context.group} if context.owning.is_set() else set()
+    own = {context.group} if context.owning.is_set() else set()
     leases = context.metastore.jobs.leases()
-    return frozenset(own | {group for group, lease in leases.items() if is_owned(lease, now_ms=at)})
+    return frozenset(own | {group for group, lease in leases.items() if context.has_owner(lease)})
+
+
+def possibly_owned_groups(context: Context) -> frozenset[str]:
+    """The groups that have an owner, and those of which this process does not yet know this: by this machine's clock,
+    the owner's last heartbeat is old, but the owner is on another machine, and its clock may be wrong.
+
+    A group without an owner is left out after LEASE_SECONDS without a renewal.
+    """
+    owned, here = owned_groups(context), this_machine()
+    others = {group: lease for group, lease in context.metastore.jobs.leases().items() if lease.host != here}
+    return owned | {group for group, lease in others.items() if group not in owned and _may_run(context, lease)}
 
 
 def groups_in_use(context: Context, snapshot: Snapshot) -> tuple[str, ...]:
@@ -79,7 +88,7 @@ def _may_run(context: Context, lease: Lease) -> bool:
     at, is_here = now_ms(), lease.host == this_machine()
     if is_here or lease.is_released:
         return is_held(lease, is_local=context.warehouse.is_local, now_ms=at)
-    return context.lease_watches.setdefault(lease.group, LeaseWatch()).is_renewed(lease, at)
+    return context.watch_of(lease.group).is_renewed(lease, at)
 
 
 def owners_of(context: Context) -> dict[str, Owner]:
@@ -90,7 +99,7 @@ def owners_of(context: Context) -> dict[str, Owner]:
 
 def _owner(context: Context, lease: Lease, at_ms: int) -> Owner:
     state, pid, hint = "RUNNING", lease.python_pid, None
-    if not (lease.owner == context.owner and context.owning.is_set()) and not is_owned(lease, now_ms=at_ms):
+    if not (lease.owner == context.owner and context.owning.is_set()) and not context.has_owner(lease):
         state, hint = "NONE", serve_command(context.warehouse.uri, lease.group)
     elif (suspended := suspended_pid(lease)) is not None:
         state, pid, hint = (

@@ -150,6 +150,8 @@ class LeaseWatch:
     _seen: tuple[tuple[str, int], float] | None = None
     """The last heartbeat, and when it was first seen. The pair is replaced as a whole, because other threads may read
     it at the same time."""
+    _renewed: tuple[str, float] | None = None
+    """The owner whose last renewal was seen, and when."""
 
     def is_renewed(self, lease: Lease, now_ms: int) -> bool:
         """True if this process has seen a renewal of the lease within the last LEASE_SECONDS, or has observed the lease
@@ -161,8 +163,15 @@ class LeaseWatch:
             return False
         beat, at, seen = (lease.owner, lease.heartbeat_ms), self.clock(), self._seen
         if seen is None or seen[0] != beat:
+            if seen is not None and seen[0][0] == lease.owner:
+                self._renewed = (lease.owner, at)
             seen = self._seen = (beat, at)
         return at - seen[1] < LEASE_SECONDS
+
+    def has_seen_renewal(self, lease: Lease) -> bool:
+        """True if :meth:`is_renewed` has seen a renewal by the lease's owner within the last GONE_SECONDS."""
+        renewed = self._renewed
+        return renewed is not None and renewed[0] == lease.owner and self.clock() - renewed[1] < GONE_SECONDS
 
 
 _left_behind: set[str] = set()

@@ -18,7 +18,7 @@ from rw_sql.plan.checks.literal_secrets import refuse_literal_secrets
 from rw_sql.plan.statements.move.block import require_inside
 from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.session_state import Block, SessionState
-from rw_sql.runtime.jobs.groups import owned_groups
+from rw_sql.runtime.jobs.groups import possibly_owned_groups
 from rw_sql.runtime.jobs.lease import GONE_SECONDS, resume_command, serve_command, suspended_pid, takeover_command
 from rw_sql.runtime.remote.request_messages import (
     StatementBody,
@@ -185,7 +185,7 @@ class RemoteExecutor:
     def _check_owner(self, request: Request, found: Request | None, waited: float, patience: float) -> None:
         """Raises SqlError if the owner will not respond."""
         lease = self._context.metastore.jobs.lease(request.resource_group)
-        is_owned = lease is not None and self._context.has_owner(lease)
+        is_owned = lease is not None and lease.group in possibly_owned_groups(self._context)
         is_taken = found is not None and found.state == TAKEN
         if is_taken and found is not None:
             if lease is None or not is_owned or lease.owner != found.taken_by:
@@ -250,7 +250,7 @@ class RemoteExecutor:
 
         Raises SqlError if no process can run a statement.
         """
-        owned = owned_groups(self._context)
+        owned = possibly_owned_groups(self._context)
         group = next((name for name in (self._group, DEFAULT_GROUP, *sorted(owned)) if name in owned), None)
         if group is None:
             raise self._missing()

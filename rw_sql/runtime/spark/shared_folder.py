@@ -48,6 +48,9 @@ _REFUSED_SECONDS = 2.0
 _SECONDS_A_TASK = 0.3
 _ASK_SECONDS = 60.0
 _FIRST_SECONDS, _LOOK_SECONDS = 5.0, 0.05
+_NONE_SECONDS = 60.0
+"""The time in seconds for which a wait for executors in vain is not repeated. Otherwise each start of a job would wait,
+one after the other."""
 _MOST_NAMED = 3
 
 
@@ -67,11 +70,16 @@ class _Answer:
 
 @dataclass(slots=True)
 class _Known:
-    """The executors that share a warehouse's folder, and a refusal valid until the monotonic time ``until``."""
+    """The executors that share a warehouse's folder, and a refusal valid until the monotonic time ``until``.
+
+    Until the monotonic time ``none_until``, a call does not wait for executors, because an earlier call has waited in
+    vain.
+    """
 
     executors: set[str] = field(default_factory=set)
     refusal: str = ""
     until: float = 0.0
+    none_until: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -93,7 +101,7 @@ def require_shared(warehouse: Warehouse, spark: SparkSession) -> None:
         return
     known = _known.setdefault(context, {}).setdefault(warehouse.uri, _Known())
     with known.lock:  # If many jobs start at once, only the first job makes the check.
-        before = _some_executors(context)
+        before = _some_executors(context, known)
         if before <= known.executors:
             return
         if time.monotonic() >= known.until:
@@ -127,12 +135,14 @@ def _refusal(warehouse: Warehouse, context: SparkContext) -> str:
     return _said(warehouse, blind) if blind else ""
 
 
-def _some_executors(context: SparkContext) -> set[str]:
+def _some_executors(context: SparkContext, known: _Known) -> set[str]:
     """Waits until there are executors, and returns their ids. The wait is limited and the result may be empty, because
-    some clusters start executors only for tasks."""
+    some clusters start executors only for tasks, which small batches do not need."""
     deadline = time.monotonic() + _FIRST_SECONDS
-    while not (found := _executors(context)) and time.monotonic() < deadline:
+    while not (found := _executors(context)) and known.none_until <= time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
+    if not found and time.monotonic() >= deadline:
+        known.none_until = time.monotonic() + _NONE_SECONDS
     return found
 
 

@@ -9,6 +9,7 @@ read first, and what is found is compared with the catalog as it is after the re
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from rw_sql.model.resource_groups import jobs_by_group
 from rw_sql.runtime.control.outcomes import APPLIED, NOT_KNOWN
 from rw_sql.runtime.control.quiesce import is_in_force
 from rw_sql.runtime.delta.delta_log import last_batch
-from rw_sql.runtime.jobs.groups import least_applied, owned_groups
+from rw_sql.runtime.jobs.groups import least_applied, owned_groups, possibly_owned_groups
 from rw_sql.runtime.jobs.lease import is_orphaned, resume_command, serve_command, suspended_pid, takeover_command
 from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.positions.progress import newest_planned
@@ -58,6 +59,7 @@ _OUTCOME_SECONDS = 60.0
 """The age in seconds after which an unsafe operation without an outcome is a finding, because its process has probably
 ended."""
 
+_LOOK_SECONDS = 0.5
 _REPAIR = "rw-sql doctor --repair"
 _BY_OWNER = "the owner removes it after its next statement"
 
@@ -117,9 +119,17 @@ def repair(context: Context) -> tuple[Finding, ...]:
             context.metastore.record_outcome(operation.epoch, NOT_KNOWN)
         elif operation.epoch <= applied:
             context.metastore.record_outcome(operation.epoch, APPLIED)
-    if not owned_groups(context):
+    if not _is_still_owned(context):
         sweep(context, context.metastore.snapshot().epoch)
     return examine(context)
+
+
+def _is_still_owned(context: Context) -> bool:
+    """True if a process runs jobs. An owner on another machine whose last heartbeat is old by this machine's clock is
+    observed for up to LEASE_SECONDS."""
+    while not (owned := owned_groups(context)) and possibly_owned_groups(context):
+        time.sleep(_LOOK_SECONDS)
+    return bool(owned)
 
 
 def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.errors import SqlError
+from rw_sql.errors import SOURCE_IS_RUNNING, SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import (
     DEFAULT_GROUP,
@@ -16,10 +16,11 @@ from rw_sql.metastore.records import (
     PutObject,
 )
 from rw_sql.runtime.control.executor import Executor
+from rw_sql.runtime.control.quiesce import lock_sources
 from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.jobs.context import Context
-from rw_sql.runtime.jobs.groups import holding, least_applied, owned_groups, unapplied
-from rw_sql.runtime.jobs.lease import LEASE_SECONDS, LeaseWatch, try_take
+from rw_sql.runtime.jobs.groups import holding, least_applied, owned_groups, possibly_owned_groups, unapplied
+from rw_sql.runtime.jobs.lease import GONE_SECONDS, LEASE_SECONDS, LeaseWatch, try_take
 from rw_sql.runtime.jobs.statuses import present_statuses
 from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.support.processes import now_ms
@@ -103,6 +104,49 @@ def test_owners_on_other_machines_are_judged_by_this_ones_clock(tmp_path: Path, 
     clock[0] += 0.2
     assert not others()
     assert not holding(context, 2)
+
+
+@pytest.mark.parametrize("skew_ms", [-1_800_000, -130_000, 1_800_000])
+def test_an_owner_whose_clock_is_wrong_is_an_owner(tmp_path: Path, skew_ms: int) -> None:
+    written = WrittenWarehouse(tmp_path / "warehouse")
+    context, clock, facts = written.context(), [0.0], written.metastore.jobs
+    context.lease_watches["a"] = LeaseWatch(clock=lambda: clock[0])
+    at = now_ms() + skew_ms
+    lease = replace(written.lease(), owner="other", group="a", host="another machine", heartbeat_ms=at, expires_ms=at)
+    assert facts.take_lease(lease, replacing=None)
+    assert "a" in possibly_owned_groups(context)
+    clock[0] += 2.0
+    assert facts.renew_lease(replace(lease, heartbeat_ms=at + 2000))
+    assert "a" in owned_groups(context)
+    if skew_ms < 0:
+        clock[0] += LEASE_SECONDS
+        assert "a" in owned_groups(context)
+        clock[0] += GONE_SECONDS
+        assert "a" not in possibly_owned_groups(context)
+
+
+def test_an_owner_that_ended_is_known_as_such_after_a_wait(tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path / "warehouse")
+    context, clock = written.context(), [0.0]
+    context.lease_watches["a"] = LeaseWatch(clock=lambda: clock[0])
+    at = now_ms() - 600_000
+    lease = replace(written.lease(), owner="other", group="a", host="another machine", heartbeat_ms=at, expires_ms=at)
+    assert written.metastore.jobs.take_lease(lease, replacing=None)
+    assert "a" not in owned_groups(context)
+    assert "a" in possibly_owned_groups(context)
+    clock[0] += LEASE_SECONDS
+    assert "a" not in possibly_owned_groups(context)
+
+
+def test_a_reader_of_an_owner_whose_clock_is_wrong_is_waited_for(tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path / "warehouse")
+    written.commit(*written.source(1, "s"))
+    here, at = written.lease(), now_ms() - 130_000
+    lease = replace(here, owner="other", host="another machine", heartbeat_ms=at, expires_ms=at)
+    assert written.metastore.jobs.take_lease(lease, replacing=here)
+    with pytest.raises(SqlError) as refused:
+        lock_sources(written.context(), written.metastore.snapshot(), [1], 0.1, lambda: None)
+    assert refused.value.kind == SOURCE_IS_RUNNING
 
 
 def answers(executor: Executor, text: str) -> list[tuple[object, ...]]:

@@ -186,7 +186,7 @@ def test_a_source_that_cannot_be_looked_after_is_reported_once(
         for problem in ("no route", "no route", "refused"):
             monkeypatch.setattr(owner._discovery, "_look_after", partial(_fail, problem))
             assert owner._discovery._slots.acquire(blocking=False)
-            owner._discovery._check(1)
+            owner._discovery._check(1, 10.0)
     assert [record.getMessage() for record in caplog.records] == [
         "the splits of source 1 could not be checked: RuntimeError: no route",
         "the splits of source 1 could not be checked: RuntimeError: refused",
