@@ -138,7 +138,7 @@ def test_a_cell(tmp_path: Path) -> None:
             f"display(1); spark.sql('CREATE TABLE t AS {ENDLESS}')",
         ):
             client.execute(cell)
-            read_until(client, "display_data")
+            read_until_shown(client)
             manager.interrupt_kernel()
             (told,) = rest_of(client)
             assert "KeyboardInterrupt" in told or told == (
@@ -151,12 +151,13 @@ def test_a_cell(tmp_path: Path) -> None:
         manager.shutdown_kernel(now=True)
 
 
-def read_until(client: BlockingKernelClient, kind: str) -> None:
-    """Reads a kernel's messages up to the first one of a kind."""
+def read_until_shown(client: BlockingKernelClient) -> None:
+    """Reads a kernel's messages up to the first result. The status of a slow statement is displayed too, with an id by
+    which it is updated."""
     while True:
         message = client.get_iopub_msg(timeout=LAST_RESORT_SECONDS)
         assert message["msg_type"] != "error", message["content"]
-        if message["msg_type"] == kind:
+        if message["msg_type"] == "display_data" and "display_id" not in message["content"].get("transient", {}):
             return
 
 
