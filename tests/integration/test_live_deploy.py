@@ -114,6 +114,7 @@ def test_a_warehouse_is_brought_to_a_folder_and_back(
     assert "1 to rebuild" in run("diff", str(folder))
     _drops_nothing_for_a_wrong_definition(session, write, run)
     _a_star_selects_the_column_that_its_table_gets(session, write, run)
+    _a_table_moves_and_its_columns_change(session, write, run)
     _a_plan_that_fails_is_made_again(session, write, run, plan)
 
 
@@ -170,6 +171,36 @@ def _a_star_selects_the_column_that_its_table_gets(
     write(table, COUNTS)
     run("apply", "FOLDER", "--yes", "--allow-drop")
     assert run("diff", "FOLDER", "--exit-code") == ""
+
+
+def _a_table_moves_and_its_columns_change(
+    session: AttachedSession, write: Callable[..., None], run: Callable[..., str]
+) -> None:
+    """A table moves into a new schema, and gives up a column together with the column that is computed from it."""
+    table = SOURCE.replace("id INT,", "id INT PRIMARY KEY,").replace("CREATE SOURCE", "CREATE TABLE")
+    write(table.replace("k INT)", "k INT, twice INT AS k * 2)"), COUNTS)
+    run("apply", "FOLDER", "--yes")
+    schema, moved = "CREATE SCHEMA raw;\n", "-- rw: renamed from s\n" + table.replace("TABLE s", "TABLE raw.s")
+    write(
+        schema,
+        moved.replace("k INT)", "key INT FROM k, twice INT AS key * 2)"),
+        COUNTS.replace("SELECT k", "SELECT key AS k").replace("FROM s GROUP BY k", "FROM raw.s GROUP BY key"),
+    )
+    run("apply", "FOLDER", "--yes", "--allow-drop")
+    session.run("FLUSH")
+    assert session.rows_of("counts") == [(0, 10), (1, 10), (2, 10)]
+    assert session.spark.table("raw.s").columns == ["id", "key", "twice"]
+    write(schema, moved.replace(", k INT)", ")"))
+    run("apply", "FOLDER", "--yes", "--allow-drop")
+    assert run("diff", "FOLDER", "--exit-code") == ""
+    assert session.spark.table("raw.s").columns == ["id"]
+    # The log still contains the values of the column that comes back.
+    write("-- rw: renamed from raw.s\n" + table, COUNTS)
+    assert 'table "s" had a column for field "k"' in " ".join(run("diff", "FOLDER").split())
+    run("apply", "FOLDER", "--yes", "--allow-drop")
+    assert run("diff", "FOLDER", "--exit-code") == ""
+    session.run("FLUSH")
+    assert session.rows_of("counts") == [(0, 10), (1, 10), (2, 10)]
 
 
 def _a_plan_that_fails_is_made_again(

@@ -177,6 +177,48 @@ def test_values_arrive_as_they_are_written(spark: SparkSession, tmp_path: Path) 
     assert "DIVIDE_BY_ZERO" in outcomes["a query that fails"].message
 
 
+FIELDS = {
+    "a.sql": """
+SET query_dialect TO 'risingwave';
+CREATE TABLE t (id INT PRIMARY KEY, total INT FROM sum, twice INT AS total * 2)
+WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = 'none:9092') FORMAT PLAIN ENCODE JSON;
+CREATE MATERIALIZED VIEW totals AS SELECT id, total::VARCHAR AS total, twice FROM t;
+""",
+    "b.sql": """
+CREATE TABLE stamped (id INT PRIMARY KEY, total INT FROM sum) INCLUDE timestamp
+WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = 'none:9092') FORMAT PLAIN ENCODE JSON;
+CREATE MATERIALIZED VIEW halves AS SELECT id, total / 2 AS half, "text" AS written FROM totals;
+CREATE MATERIALIZED VIEW copies AS SELECT id, total FROM stamped;
+""",
+    "x.test.yaml": """
+tests:
+  - name: in the dialect of its file
+    view: halves
+    given: {t: [{id: 1, total: 5}]}
+    expect: [{id: 1, half: 2.5, written: text}]
+  - name: a computed column
+    view: totals
+    given: {t: [{id: 1, total: 5}]}
+    expect: [{id: 1, total: "5", twice: 10}]
+  - name: of a topic
+    view: copies
+    given: {stamped: [{id: 1, total: 5}]}
+    expect: [{id: 1, total: 5}]
+""",
+}
+
+
+@pytest.mark.long
+def test_columns_with_other_fields_are_given_and_settings_are_of_their_files(
+    spark: SparkSession, broker: BrokerInfo, tmp_path: Path
+) -> None:
+    """In Spark's SQL, ``/`` divides exactly and double quotes enclose a string."""
+    for name, text in FIELDS.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    outcomes = run(spark, tmp_path, "x.test.yaml", broker, workers=2)
+    assert [outcome.status for outcome in outcomes.values()] == ["passed"] * 3, outcomes
+
+
 RECORDED = """\
 include common/rows.slt
 

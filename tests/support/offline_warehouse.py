@@ -47,12 +47,17 @@ class OfflineWarehouse:
         """Makes the changes that lead to these files; with ``statements``, only that many of the first statements."""
         todo = [text for change in self.changes(files) for text in change.statements]
         for statement in todo[:statements]:
-            checker = ScriptChecker(self.snapshot)
-            for checked in checker.check(render(statement), "apply"):
-                assert checked.errors == (), checked.errors[0].render()
-            self.snapshot = checker.snapshot
+            self.run(render(statement))
             if isinstance(statement, Wait):
                 self.catch_up()
+
+    def run(self, *texts: str) -> None:
+        """Runs statements, none of which may be refused."""
+        for text in texts:
+            checker = ScriptChecker(self.snapshot)
+            for checked in checker.check(text, "apply"):
+                assert checked.errors == (), checked.errors[0].render()
+            self.snapshot = checker.snapshot
 
     def catch_up(self) -> None:
         """Completes all rebuilds, so that the new tables serve."""

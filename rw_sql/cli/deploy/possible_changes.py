@@ -1,15 +1,16 @@
-"""Computes the changes between a catalog and a folder. The changes create a view again if the view cannot keep its
-columns when another view that it reads is rebuilt.
+"""Computes the changes between a catalog and a folder. The changes create an object again if planning shows that it
+cannot be altered in place.
 
 ``compare`` compares only definitions. Only planning shows whether a view can keep its columns when another view that it
-reads gets a new query. This module therefore plans the statements, as ``rw-sql check`` does.
+reads gets a new query, and whether the columns of a table can change. This module therefore plans the statements, as
+``rw-sql check`` does.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import UNDEFINED_COLUMN
+from rw_sql.errors import DUPLICATE_CLAUSE, DUPLICATE_OBJECT, INVALID_DEFINITION, NOT_SUPPORTED, UNDEFINED_COLUMN
 from rw_sql.plan.deploy.change import REBUILD
 from rw_sql.plan.deploy.changes import compare
 from rw_sql.plan.deploy.widening import adds_columns, why_created_again
@@ -18,7 +19,13 @@ from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.view.alter_query import ReaderCannotFollowError
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from rw_sql.syntax import render
-from rw_sql.syntax.statements import Wait
+from rw_sql.syntax.statements import (
+    AlterAddColumn,
+    AlterTableDropColumn,
+    AlterTableRenameColumn,
+    DropTable,
+    Wait,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +34,11 @@ if TYPE_CHECKING:
     from rw_sql.plan.deploy.change import DeployChange
     from rw_sql.plan.deploy.folder import FolderObject
     from rw_sql.plan.offline.report import Checked
+    from rw_sql.syntax.statements import Statement
+
+_OF_COLUMNS = (AlterAddColumn, AlterTableDropColumn, AlterTableRenameColumn)
+_LIMITS = (DUPLICATE_CLAUSE, DUPLICATE_OBJECT, INVALID_DEFINITION, NOT_SUPPORTED)
+"""The errors with which a statement about a column is refused because of the table, and not only for the moment."""
 
 
 def possible_changes(
@@ -36,12 +48,17 @@ def possible_changes(
 
     If a view of the folder could not keep its columns because another view that it reads gets a new query, the changes
     create the view again. The changes also create a view again if the view lacks a column that another definition
-    needs, and if the view can get this column in no other way.
+    needs, and if the view can get this column in no other way. A table is created again if its columns cannot change in
+    place.
     """
     unable: dict[int, str] = {}
     while True:
         changes = compare(snapshot, folder, allow, unable)
-        found = _reader_that_cannot_follow(snapshot, changes) or _view_without_columns(snapshot, changes)
+        found = (
+            _fixed_table(snapshot, folder, changes)
+            or _reader_that_cannot_follow(snapshot, changes)
+            or _view_without_columns(snapshot, changes)
+        )
         if found is None or found[0] in unable:
             return changes
         unable[found[0]] = found[1]
@@ -50,13 +67,42 @@ def possible_changes(
 def check_changes(checker: ScriptChecker, changes: Sequence[DeployChange]) -> Iterator[tuple[DeployChange, Checked]]:
     """Plans the statements of the changes on the checker's catalog, and yields each with its change and its errors. If
     a change must wait for a rebuild, the rebuild is assumed to succeed."""
+    for change, _, checked in _planned(checker, changes):
+        yield change, checked
+
+
+def _planned(
+    checker: ScriptChecker, changes: Sequence[DeployChange]
+) -> Iterator[tuple[DeployChange, Statement, Checked]]:
     for change in changes:
         for statement in change.statements:
             for checked in checker.check(render(statement), "folder"):
-                yield change, checked
+                yield change, statement, checked
             if isinstance(statement, Wait):
                 for group in rebuild_groups(checker.snapshot):
                     checker.snapshot = after(checker.snapshot, swap_operation(checker.snapshot, group, "").changes)
+
+
+def _fixed_table(
+    snapshot: Snapshot, folder: Sequence[FolderObject], changes: Sequence[DeployChange]
+) -> tuple[int, str] | None:
+    """The id of the first table whose columns cannot change in place, although the table could be created again, and
+    the reason; None if there is no such table."""
+    if not any(isinstance(statement, _OF_COLUMNS) for change in changes for statement in change.statements):
+        return None
+    checker = ScriptChecker(snapshot)
+    for change, statement, checked in _planned(checker, changes):
+        errors = [error for error in checked.errors if error.kind in _LIMITS]
+        if errors and isinstance(statement, _OF_COLUMNS) and _can_create_again(checker.snapshot, folder, change):
+            return change.touches[0], errors[0].message
+    return None
+
+
+def _can_create_again(snapshot: Snapshot, folder: Sequence[FolderObject], change: DeployChange) -> bool:
+    """True if the table of a change could be dropped, and created as the folder defines it."""
+    wanted = next(wanted.statement for wanted in folder if (wanted.kind, wanted.name) == (change.kind, change.name))
+    checker, texts = ScriptChecker(snapshot), (render(DropTable(name=wanted.name, is_cascade=True)), render(wanted))
+    return not any(checked.errors for text in texts for checked in checker.check(text, "folder"))
 
 
 def _reader_that_cannot_follow(snapshot: Snapshot, changes: Sequence[DeployChange]) -> tuple[int, str] | None:

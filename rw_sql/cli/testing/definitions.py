@@ -34,10 +34,13 @@ Definition = Input | ast.CreateMaterializedView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defined:
-    """One object of the pipeline: its statement, the SETs that apply to it, and its file."""
+    """One object of the pipeline: its statement, the SETs that apply to it, and its file.
+
+    ``settings`` are the SETs that precede the statement in its file, each with the name of its parameter.
+    """
 
     statement: Definition
-    settings: tuple[str, ...]
+    settings: tuple[tuple[str, str], ...]
     dialect: str
     file: str
 
@@ -70,7 +73,7 @@ def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: st
     except SqlError as error:
         raise WrongTestError(error.render(), file=error.file or files[0], line=error.line) from error
     for script in scripts:
-        settings: list[str] = []
+        settings: list[tuple[str, str]] = []
         dialect = "spark"
         for part in script.parts:
             file, line, _ = script.place(part)
@@ -81,9 +84,9 @@ def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: st
                 raise WrongTestError(error.render(), file=file or "-", line=error.line) from error
             match statement:
                 case ast.SetParameter(parameter=name, value=value):
-                    settings.append(part.text)
-                    if name == "query_dialect" and value is not None:
-                        dialect = part.text.rpartition("=")[2].strip(" '\"").lower()
+                    settings.append((name, part.text))
+                    if name == "query_dialect":
+                        dialect = "spark" if value is None else value.text.strip().lower()
                 case ast.CreateSource() | ast.CreateTable() | ast.CreateMaterializedView():
                     name = statement.name.key
                     if name in found:
@@ -118,7 +121,7 @@ def has_hidden_columns(statement: Input) -> bool:
 
 
 def fed_from_delta(statement: Input, path: str, taken: Iterable[tuple[str, str]] = ()) -> str:
-    """The statement with the same columns, changed to read a Delta table.
+    """The statement with the same columns, changed to read a Delta table, which has the names of the columns.
 
     ``taken`` are the columns in place of those that the definition takes from the upstream, in rw_sql's types. If they
     lack the key, because the upstream determines it too, the table has no key.
@@ -127,6 +130,7 @@ def fed_from_delta(statement: Input, path: str, taken: Iterable[tuple[str, str]]
         of_changes = ((name, "TIMESTAMPTZ" if kind == "TIMESTAMP" else "VARCHAR") for name, kind in CDC_COLUMNS)
         return source_of_rows(statement.name.key, of_changes, path)
     own, at = statement.columns, statement.wildcard or 0
+    own = tuple(replace(column, field=None) for column in own)
     listed = (*own[:at], *(_declared(name, kind) for name, kind in taken), *own[at:])
     connector_name = _including(statement)
     columns = (*listed, *(_plain_column(connector_name, column) for column in statement.include))

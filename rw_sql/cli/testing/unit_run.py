@@ -45,7 +45,8 @@ from rw_sql.cli.testing.values import MisfitError, arrow_of, collected, fitted, 
 from rw_sql.connectors.delta.plain_files import rows_now
 from rw_sql.errors import SqlError, near_names
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.model.definitions import connector_of, include_name
+from rw_sql.model.definitions import connector_of, field_of, include_name
+from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.model.relations import schema_columns
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.session.attached import catalog_of
@@ -82,6 +83,8 @@ _OURS: dict[type[DataType], str] = {
     TimestampNTZType: "TIMESTAMP",
 }
 
+_TIMEOUT = "SET statement_timeout = '5min'"
+
 
 @dataclass(slots=True)
 class UnitRun:
@@ -104,7 +107,7 @@ class UnitRun:
         test is wrong."""
         order = self._needed()
         # A statement may wait this long without any progress, because CI machines are slow.
-        self._sql("SET statement_timeout = '5min'")
+        self._sql(_TIMEOUT)
         for name in (name for name in self.test.given if name not in order):
             near = near_names(name, order, most=1)
             raise self._wrong(f'the test gives rows of "{name}", which {self.test.view} does not read', near)
@@ -159,17 +162,25 @@ class UnitRun:
         visit(self.test.view, None)
         return order
 
+    def _settings(self, defined: Defined | None) -> tuple[str, ...]:
+        """The statements that set the session's parameters for an object: only the SETs of its own file apply to it."""
+        names = {name for each in self.definitions.values() for name, _ in each.settings} & SESSION_PARAMETERS.keys()
+        resets = (_TIMEOUT if name == "statement_timeout" else f"SET {name} = DEFAULT" for name in sorted(names))
+        return (*resets, *(text for _, text in (defined.settings if defined is not None else ())))
+
+    def _set_parameters(self, defined: Defined | None) -> None:
+        for text in self._settings(defined):
+            self._sql(text)
+
     def _make(self, defined: Defined) -> None:
-        for setting in defined.settings:
-            self._sql(setting)
+        self._set_parameters(defined)
         self._sql(defined.text, defined.file)
 
     def _feed(self, name: str, given: RowsGiven) -> None:
         """Creates an input with the given rows."""
         defined = self.definitions.get(name)
         if defined is not None and isinstance(defined.statement, ast.CreateSource | ast.CreateTable):
-            for setting in defined.settings:
-                self._sql(setting)
+            self._set_parameters(defined)
             if given.records is not None or has_hidden_columns(defined.statement):
                 self._feed_topic(name, defined.statement, given)
                 return
@@ -182,6 +193,7 @@ class UnitRun:
             return
         if given.records is not None:
             raise self._wrong(f'"{name}" is not a source: give rows, not records')
+        self._set_parameters(None)
         schema = self._schema_of(name, given, defined)
         rows = self._rows(name, given, schema)
         columns = [(column.name, self._ours(name, column)) for column in schema.fields]
@@ -229,7 +241,7 @@ class UnitRun:
                 if read not in self.definitions:
                     raise self._wrong(f'{name} reads "{read}", which nothing defines: its columns are not known')
                 self._foresee(read, self.definitions[read], dry, done)
-            texts = (*defined.settings, defined.text)
+            texts = (*self._settings(defined), defined.text)
         elif takes_columns(defined.statement):
             raise self._wrong(
                 f'the columns of "{name}" come from its upstream, so those of the views that read it are not known: '
@@ -237,7 +249,7 @@ class UnitRun:
             )
         else:
             path = self._delta(f"{name}-columns", _schema(input_columns(defined.statement)), [])
-            texts = (*defined.settings, fed_from_delta(defined.statement, path))
+            texts = (*self._settings(defined), fed_from_delta(defined.statement, path))
         try:
             for text in texts:
                 dry.explain(parse_statement(text))
@@ -327,6 +339,7 @@ class UnitRun:
         if encode != "JSON" or statement.format is None or statement.format.format.upper() not in ("PLAIN", "UPSERT"):
             raise self._wrong(f'give records instead of rows of "{name}": rows need FORMAT PLAIN or UPSERT ENCODE JSON')
         included = {include_name("kafka", column): column for column in statement.include}
+        fields = {column.name: field_of(column) for column in statement.columns}
         made = []
         for row in self._rows(name, given, _schema(input_columns(statement))):
             placed: dict[str, Any] = {"headers": []}
@@ -347,7 +360,7 @@ class UnitRun:
                         placed["headers"] += [(entry["key"], entry["value"]) for entry in value]
                     case kind:
                         raise self._wrong(f'"{name}": {kind} is set by the broker; omit "{key}"')
-            body = json.dumps({key: json_of(value) for key, value in row.items()}, ensure_ascii=False)
+            body = json.dumps({fields[key]: json_of(value) for key, value in row.items()}, ensure_ascii=False)
             made.append(Record(value=body.encode(), **{**placed, "headers": tuple(placed["headers"])}))
         return made
 

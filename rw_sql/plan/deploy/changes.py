@@ -7,30 +7,26 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import DEPENDENTS_EXIST, NOT_SUPPORTED
-from rw_sql.metastore.records import MaterializedViewRecord, SecretRecord, SinkRecord, SourceRecord, TableRecord
+from rw_sql.errors import DEPENDENTS_EXIST
+from rw_sql.metastore.records import SecretRecord, SinkRecord, TableRecord
 from rw_sql.model.definitions import connection_definition
-from rw_sql.model.object_lookup import objects_in, require_new_name, spoken
-from rw_sql.plan.deploy.change import ALTER, CREATE, DROP, REBUILD, RECREATE, RENAME, UNSAFE, DeployChange
+from rw_sql.model.object_lookup import objects_in, spoken
+from rw_sql.plan.deploy.change import ALTER, CREATE, DROP, REBUILD, RECREATE, UNSAFE, DeployChange
 from rw_sql.plan.deploy.columns import in_the_way, may_use_dropped
-from rw_sql.plan.deploy.definitions import definition_of, dialects
+from rw_sql.plan.deploy.definitions import definition_of, dialects, find_object
 from rw_sql.plan.deploy.fixed_secret import fixed_secret
 from rw_sql.plan.deploy.folder import RELATIONS, DefinitionError
+from rw_sql.plan.deploy.former_names import exchange_names, rename_object
 from rw_sql.plan.deploy.moved_options import detour_of
 from rw_sql.plan.deploy.order import in_order, named_by
 from rw_sql.plan.deploy.renames import renames, with_own_schema
 from rw_sql.plan.deploy.widening import columns_to_gain, why_wider, with_note
-from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.replace.least_change import least_change
-from rw_sql.plan.statements.table.new_names import renamed
-from rw_sql.syntax.lexing.identifiers import PUBLIC, sql_name
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import (
     AlterConnectionOptions,
-    AlterRename,
     AlterSetConnection,
-    AlterSetSchema,
     AlterSourceUnsafeSet,
-    AlterSwap,
     AlterTableDropColumn,
     AlterTableRenameColumn,
     AlterTableUnsafeSet,
@@ -48,7 +44,7 @@ from rw_sql.syntax.statements import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
@@ -70,10 +66,6 @@ Secrets are not dropped, because a folder may omit them.
 """
 
 
-_Named = SourceRecord | MaterializedViewRecord | SinkRecord
-"""The records of objects that can be renamed."""
-
-
 def compare(
     snapshot: Snapshot,
     folder: Sequence[FolderObject],
@@ -82,8 +74,8 @@ def compare(
 ) -> tuple[DeployChange, ...]:
     """The changes that make the catalog match the folder, in an executable order; empty if the two are equal.
 
-    ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` are the views that cannot be rebuilt
-    together with a view that they read: it maps the id of each such view to the reason. These views are created again.
+    ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` maps the ids of objects that cannot be
+    altered in place, although their definitions do not show this, to the reasons. These objects are created again.
     Raises SqlError if no order is possible.
     """
     connections = {w.name: w.statement for w in folder if isinstance(w.statement, CreateConnection)}
@@ -95,19 +87,22 @@ def compare(
         to_be = _to_be(snapshot, record)
         return least_change(definition_of(to_be), wanted.statement, known, dialects(to_be)).is_empty
 
-    changes: list[DeployChange] = []
     then = snapshot
-    folder = with_own_schema(folder, partial(_find, snapshot))
-    for wanted in renames(folder, partial(_find, snapshot), is_same):
-        then, change = _renamed(then, wanted)
+    folder = with_own_schema(folder, partial(find_object, snapshot))
+    # An existing object may move into a new schema, so schemas are created before objects are renamed.
+    ordered = in_order(folder)
+    schemas = [wanted for wanted in ordered if _is_new_schema(snapshot, wanted)]
+    changes = [_created(snapshot, wanted) for wanted in schemas]
+    for wanted in renames(folder, partial(find_object, snapshot), is_same):
+        then, change = rename_object(then, wanted)
         changes.append(change)
 
     def is_defined(now: Snapshot, wanted: FolderObject) -> bool:
-        record = _find(now, wanted.kind, wanted.name)
+        record = find_object(now, wanted.kind, wanted.name)
         return record is not None and is_same(record, wanted)
 
-    then = _exchange(then, folder, is_defined, changes)
-    ordered = in_order(folder)
+    then = exchange_names(then, folder, is_defined, changes)
+    ordered = tuple(wanted for wanted in ordered if wanted not in schemas)
     altered, detached, again = _alterations(then, ordered, known, allow)
     again |= {id_: why for id_, why in (unable or {}).items() if id_ not in again}
     rebuilt = {change.touches[0] for change in altered if change.action == REBUILD}
@@ -135,6 +130,23 @@ def compare(
     return tuple(changes)
 
 
+def _is_new_schema(snapshot: Snapshot, wanted: FolderObject) -> bool:
+    return isinstance(wanted.statement, CreateSchema) and find_object(snapshot, wanted.kind, wanted.name) is None
+
+
+def _created(then: Snapshot, wanted: FolderObject, action: str = CREATE, reason: str = "") -> DeployChange:
+    """The change that creates an object, or creates it again."""
+    return DeployChange(
+        action=action,
+        kind=wanted.kind,
+        name=wanted.name,
+        statements=(wanted.statement,),
+        place=wanted.place,
+        reason=reason,
+        touches=tuple(found.id for found in _read(then, wanted)),
+    )
+
+
 def _alterations(
     then: Snapshot, ordered: Sequence[FolderObject], known: Mapping[str, CreateConnection], allow: Sequence[str]
 ) -> tuple[list[DeployChange], dict[str, list[DeployChange]], dict[int, str]]:
@@ -150,7 +162,7 @@ def _alterations(
     current = {c.name: connection_definition(c.definition) for c in then.all("connection")}
     reshaping: dict[int, tuple[Statement, ...]] = {}
     for wanted in ordered:
-        record = _find(then, wanted.kind, wanted.name)
+        record = find_object(then, wanted.kind, wanted.name)
         if record is None:
             other = _other(then, wanted)
             if other is not None:
@@ -173,7 +185,8 @@ def _alterations(
                 again[record.id] = f"sinks cannot remove the rows that they have sent: {', '.join(sinks)}"
                 continue
             made = replace(wanted.statement, or_replace=True)
-            altered.append(_altered(then, wanted, record, (made, _wait(wanted)), reason=leads.refusal))
+            statements = (*leads.statements, made, _wait(wanted))
+            altered.append(_altered(then, wanted, record, statements, reason=leads.refusal))
         elif leads.refusal and isinstance(record, SecretRecord):
             raise fixed_secret(then, wanted, record, leads.refusal)
         elif leads.refusal:
@@ -210,22 +223,13 @@ def _creations_and_alterations(
     changes: list[DeployChange] = []
     late: list[DeployChange] = []
     for wanted in ordered:
-        record = _find(then, wanted.kind, wanted.name)
+        record = find_object(then, wanted.kind, wanted.name)
         if record is None or record.id in gone:
-            reads = tuple(found.id for found in _read(then, wanted))
-            changes.append(
-                DeployChange(
-                    action=CREATE if record is None else RECREATE,
-                    kind=wanted.kind,
-                    name=wanted.name,
-                    statements=(wanted.statement,),
-                    place=wanted.place,
-                    reason=_not_renamed(then, wanted, dropped)
-                    if record is None
-                    else again.get(record.id, "an object that it depends on is created again"),
-                    touches=reads,
-                )
-            )
+            if record is None:
+                changes.append(_created(then, wanted, reason=_not_renamed(then, wanted, dropped)))
+            else:
+                why = again.get(record.id, "an object that it depends on is created again")
+                changes.append(_created(then, wanted, RECREATE, why))
         elif (wanted.kind, wanted.name) in by_key:
             if wanted.kind == "connection":
                 changes += [each for each in detached.get(wanted.name, ()) if each.touches[0] not in gone]
@@ -240,105 +244,17 @@ def _creations_and_alterations(
 def _not_renamed(then: Snapshot, wanted: FolderObject, dropped: set[str]) -> str:
     """Returns a note that nothing is renamed if the comment of ``wanted`` states a former name that no object has, and
     an object of this kind is dropped. Otherwise, returns the empty string."""
-    if wanted.was is None or wanted.kind not in dropped or _find(then, wanted.kind, wanted.was) is not None:
+    if wanted.was is None or wanted.kind not in dropped or find_object(then, wanted.kind, wanted.was) is not None:
         return ""
     return f"nothing is renamed: no {spoken(wanted.kind)} is called {wanted.was}"
-
-
-def _find(snapshot: Snapshot, kind: str, name: str) -> ObjectRecord | None:
-    """The object with the given kind and name. For the source of a table, returns the table."""
-    record = snapshot.find(kind, name)
-    if isinstance(record, SourceRecord) and snapshot.table_of(record.id) is not None:
-        return None
-    return record
 
 
 def _other(snapshot: Snapshot, wanted: FolderObject) -> ObjectRecord | None:
     """The object of another kind that has the name of ``wanted``, if any."""
     if wanted.kind not in RELATIONS:
         return None
-    found = (_find(snapshot, kind, wanted.name) for kind in RELATIONS if kind != wanted.kind)
+    found = (find_object(snapshot, kind, wanted.name) for kind in RELATIONS if kind != wanted.kind)
     return next((record for record in found if record is not None), None)
-
-
-def _renamed(snapshot: Snapshot, wanted: FolderObject) -> tuple[Snapshot, DeployChange]:
-    """Renames an object: returns the catalog in which the object has its new name, and the change that renames it."""
-    assert wanted.was is not None
-    record = _find(snapshot, wanted.kind, wanted.was)
-    if not isinstance(record, _Named):
-        raise DefinitionError(
-            wanted,
-            NOT_SUPPORTED,
-            f"{wanted.place}: {spoken(wanted.kind)} {wanted.was} cannot be renamed",
-            hint=f"omit the comment; then {wanted.name} is created, and {wanted.was} is dropped when no object uses it",
-        )
-    require_new_name(snapshot, wanted.statement.name, renamed=record.name)
-    made, _ = renamed(snapshot, {record.id: wanted.name}, wanted.statement.name.span)
-    change = DeployChange(
-        action=RENAME,
-        kind=wanted.kind,
-        name=wanted.name,
-        statements=_moves(wanted.kind, _name(wanted.was), _name(wanted.name)),
-        place=wanted.place,
-        touches=(record.id,),
-    )
-    return after(snapshot, tuple(made)), change
-
-
-def _exchange(
-    snapshot: Snapshot,
-    folder: Sequence[FolderObject],
-    is_defined: Callable[[Snapshot, FolderObject], bool],
-    changes: list[DeployChange],
-) -> Snapshot:
-    """Returns the catalog after the exchanges of names that the folder's comments request. Appends the changes that
-    make these exchanges to ``changes``.
-
-    Both names exist before and after an exchange, so only the definitions show whether the exchange has been made
-    already. Two names are exchanged if two conditions are met. First, neither object has the definition that the folder
-    contains for the object's name. Second, the object with the comment has the definition that the folder contains for
-    the name that it gets in the exchange.
-    """
-    by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
-    for wanted in folder:
-        if wanted.was is None or is_defined(snapshot, wanted):
-            continue
-        one, other = _find(snapshot, wanted.kind, wanted.name), _find(snapshot, wanted.kind, wanted.was)
-        holder = by_key.get((wanted.kind, wanted.was))
-        if not isinstance(one, _Named) or not isinstance(other, _Named) or holder is None:
-            continue
-        if is_defined(snapshot, holder):
-            continue
-        made, _ = renamed(snapshot, {one.id: other.name, other.id: one.name}, wanted.statement.name.span)
-        swapped = after(snapshot, tuple(made))
-        if not is_defined(swapped, wanted):
-            continue
-        swap = AlterSwap(kind=spoken(wanted.kind).upper(), name=_name(wanted.was), other=_name(wanted.name))
-        changes.append(
-            DeployChange(
-                action=RENAME,
-                kind=wanted.kind,
-                name=wanted.name,
-                statements=(swap,),
-                place=wanted.place,
-                touches=(other.id, one.id),
-            )
-        )
-        snapshot = swapped
-    return snapshot
-
-
-def _moves(kind: str, old: Name, new: Name) -> tuple[Statement, ...]:
-    """The statements that rename an object, possibly to another schema."""
-    words = spoken(kind).upper()
-    moves: list[Statement] = []
-    if old.schema != new.schema:
-        schema = Name(parts=(new.schema or PUBLIC,))
-        moves.append(AlterSetSchema(kind=words, name=old, schema=schema))
-    if old.last != new.last:
-        now = Name(parts=(*new.parts[:-1], old.last))
-        moves.append(AlterRename(kind=words, name=now, new_name=new))
-    return tuple(moves)
 
 
 def _to_be(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
@@ -381,15 +297,14 @@ def _reshapes(change: DeployChange) -> bool:
 
 def _after_rebuilds(snapshot: Snapshot, change: DeployChange, rebuilt: set[int]) -> tuple[Statement, ...]:
     """The DROP COLUMN statements in a table's change that must wait, because views that may use the columns are being
-    rebuilt."""
+    rebuilt. The DROP COLUMN statements after the first of them wait too, because a computed column is dropped before
+    the columns from which it is computed."""
     table = snapshot.get(change.touches[0])
     if not isinstance(table, TableRecord):
         return ()
-    return tuple(
-        statement
-        for statement in change.statements
-        if isinstance(statement, AlterTableDropColumn) and may_use_dropped(snapshot, table, statement, rebuilt)
-    )
+    drops = [statement for statement in change.statements if isinstance(statement, AlterTableDropColumn)]
+    waiting = (at for at, drop in enumerate(drops) if may_use_dropped(snapshot, table, drop, rebuilt))
+    return tuple(drops[next(waiting, len(drops)) :])
 
 
 def may_ask(change: DeployChange) -> bool:
@@ -419,7 +334,7 @@ def _with_dependents(snapshot: Snapshot, ids: Iterable[int]) -> set[int]:
 
 
 def _is_own(snapshot: Snapshot, record: ObjectRecord | None) -> bool:
-    return record is not None and record.kind in MANAGED and _find(snapshot, record.kind, record.name) == record
+    return record is not None and record.kind in MANAGED and find_object(snapshot, record.kind, record.name) == record
 
 
 def _drops(snapshot: Snapshot, ids: Iterable[int], action: str, why: dict[int, str]) -> list[DeployChange]:
@@ -489,7 +404,7 @@ def _read(snapshot: Snapshot, wanted: FolderObject) -> tuple[ObjectRecord, ...]:
     found: list[ObjectRecord] = []
     for kind, name in named_by(wanted):
         kinds = RELATIONS[:3] if kind == "relation" else (kind,)
-        record = next((r for k in kinds if (r := _find(snapshot, k, name)) is not None), None)
+        record = next((r for k in kinds if (r := find_object(snapshot, k, name)) is not None), None)
         found += [record] if record is not None else []
     return tuple(found)
 

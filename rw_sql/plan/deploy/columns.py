@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.plan.statements.table.columns import users_of_column
+from rw_sql.plan.statements.table.columns import users_of_column, users_of_new_name
 from rw_sql.syntax.statements import AlterTableDropColumn, AlterTableRenameColumn
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ def in_the_way(
         if isinstance(statement, AlterTableRenameColumn):
             for record in users_of_column(snapshot, table, statement.column):
                 yield record, f'it may use column "{statement.column}" of {table.name}, which is renamed'
+            for record in users_of_new_name(snapshot, table, statement.column, statement.new_column):
+                yield record, f'it may use the name "{statement.new_column}", which a column of {table.name} gets'
         elif isinstance(statement, AlterTableDropColumn):
             for record in users_of_column(snapshot, table, statement.column):
                 if record.id not in rebuilt:

@@ -1,9 +1,10 @@
-"""The CREATE statement of an object of the catalog, and its dialect."""
+"""Objects of the catalog as a folder defines them: by kind and name, with a CREATE statement and its dialect."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.definitions import (
     connection_definition,
     sink_definition,
@@ -16,9 +17,18 @@ from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import CreateSecret
 
 if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
     from rw_sql.plan.statements.replace.least_change import Create
     from rw_sql.plan.statements.replace.normal_form import Dialects
+
+
+def find_object(snapshot: Snapshot, kind: str, name: str) -> ObjectRecord | None:
+    """The object with the given kind and name. For the source of a table, returns the table."""
+    record = snapshot.find(kind, name)
+    if isinstance(record, SourceRecord) and snapshot.table_of(record.id) is not None:
+        return None
+    return record
 
 
 def definition_of(record: ObjectRecord) -> Create:

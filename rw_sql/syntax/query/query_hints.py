@@ -16,6 +16,11 @@ def without_from(name: str) -> str:
     return f"add FROM and a relation, or write a text in quotes: '{name}'"
 
 
+def unnamed(name: str) -> str:
+    """The hint for a column in a query whose relations have no columns with names."""
+    return f"give a column of the subquery this name: … AS {name}"
+
+
 def ambiguous(name: str) -> str:
     """The hint for a column name that is ambiguous because several relations of the same name have the column, or
     because several expressions of one relation have this name."""

@@ -11,7 +11,8 @@ from rw_sql.syntax.query.tables_read import parse_spark
 if TYPE_CHECKING:
     from sqlglot import exp
 
-_BEFORE = "SELECT "
+_BEFORE, _AFTER = "SELECT ", " AS _rw_"
+"""The text around an expression. No column has the name of this alias."""
 
 
 def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str) -> str:
@@ -23,7 +24,7 @@ def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str
     from sqlglot import exp, parse_one, tokenize
     from sqlglot.errors import SqlglotError
 
-    written = f"{_BEFORE}{text} AS x"
+    written = f"{_BEFORE}{text}{_AFTER}"
     try:
         tree = parse_spark(written) if dialect == "spark" else parse_one(written, read=dialect)
     except (SqlglotError, RecursionError) as error:
@@ -48,7 +49,7 @@ def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str
         # In ``struct(a)``, the name of the column becomes the name of a field, so an alias keeps the old name.
         name = f"{word} AS {_written(old, dialect)}" if is_named else word
         written = written[:start] + name + written[end + 1 :]
-    return written.removeprefix(_BEFORE).removesuffix(" AS x")
+    return written.removeprefix(_BEFORE).removesuffix(_AFTER)
 
 
 def _written(name: str, dialect: str) -> str:
@@ -60,7 +61,7 @@ def _written(name: str, dialect: str) -> str:
     if quoted(name) != name:
         return quotes
     try:
-        tree = parse_one(f"{_BEFORE}{name} AS x", read=dialect)
+        tree = parse_one(f"{_BEFORE}{name}{_AFTER}", read=dialect)
     except SqlglotError:
         return quotes
     column = tree.expressions[0].this if tree.expressions else None

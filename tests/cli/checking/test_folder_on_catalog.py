@@ -124,14 +124,30 @@ def test_what_diff_refuses_is_an_error(tmp_path: Path, folder: Path) -> None:
 
 
 def test_a_change_that_apply_would_not_make_is_an_error(tmp_path: Path, folder: Path) -> None:
-    """Only the statement that changes the table is refused, not its definition."""
+    """Only the statement that changes the connection is refused, not a definition."""
+
+    def texts(size: int, of_connection: str, of_source: str) -> tuple[str, str]:
+        return (
+            "CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = 'b:1', "
+            f"properties.fetch.max.bytes = '{size}'{of_connection});\n",
+            f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', connection = c, topic = 't'{of_source}) "
+            "FORMAT PLAIN ENCODE JSON;\n",
+        )
+
+    name = ", properties.client.id = 'x'"
+    (folder / "a.sql").write_text("".join(texts(2000, name, "")), encoding="utf-8")
+    assert check(tmp_path, Snapshot(), folder) == []
+    found = check(tmp_path, catalog_of(*texts(1000, "", name)), folder)
+    assert [each[:4] for each in found] == [("a.sql", 1, 19, "RW212")]
+    assert "properties.client.id" in found[0][4]
+    result = CliRunner().invoke(app, ["check", "--catalog", str(tmp_path / "catalog.json"), str(folder)])
+    assert "rw-sql apply would run: ALTER CONNECTION c SET (" in result.stdout
+
+
+def test_a_change_for_which_apply_creates_a_table_again_is_no_error(tmp_path: Path, folder: Path) -> None:
     text = SOURCE + TABLE.replace("v VARCHAR", "v VARCHAR, n INT DEFAULT 5")
     (folder / "a.sql").write_text(text, encoding="utf-8")
-    assert check(tmp_path, Snapshot(), folder) == []
-    (found,) = check(tmp_path, catalog_of(SOURCE, TABLE), folder)
-    assert found == ("a.sql", 2, 14, "RW301", "ADD COLUMN with a DEFAULT is not supported")
-    result = CliRunner().invoke(app, ["check", "--catalog", str(tmp_path / "catalog.json"), str(folder)])
-    assert "rw-sql apply would run: ALTER TABLE t ADD COLUMN n INT DEFAULT 5" in result.stdout
+    assert check(tmp_path, catalog_of(SOURCE, TABLE), folder) == []
 
 
 def test_a_script_after_the_folder_finds_what_the_folder_makes(tmp_path: Path, folder: Path) -> None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
+
 from rw_sql.plan.deploy.changes import compare
 from rw_sql.plan.deploy.folder import read_folder
 from tests.plan.deploy.test_changes import ALL, CONNECTION, SOURCE, TOP, VIEW, bring, deployed, differ, script
 from tests.plan.tables import tables_world
+
+if TYPE_CHECKING:
+    from tests.plan.canned import CannedWorld
 
 
 def test_a_former_name_without_a_schema_is_in_the_schema_of_the_object() -> None:
@@ -61,3 +68,57 @@ def test_comments_of_an_earlier_deployment_rename_nothing_when_an_object_is_miss
     bring(world, SOURCE, CONNECTION, *changed)
     then = {view.name: view.id for view in world.snapshot.all("materialized_view")}
     assert {name: then[name] for name in "ab"} == {name: before[name] for name in "ab"}
+
+
+MOVED = {
+    "a view": (
+        ("CREATE SCHEMA mart", "-- rw: renamed from v\n" + VIEW.replace("VIEW v", "VIEW mart.v")),
+        (CONNECTION, SOURCE, TOP.replace("FROM v", "FROM mart.v")),
+    ),
+    "a source and its readers": (
+        (
+            "CREATE SCHEMA raw",
+            "CREATE SCHEMA mart",
+            "-- rw: renamed from s\n" + SOURCE.replace("SOURCE s", "SOURCE raw.events"),
+            "-- rw: renamed from v\n" + VIEW.replace("VIEW v", "VIEW mart.v").replace("FROM s", "FROM raw.events"),
+            "-- rw: renamed from top\n" + TOP.replace("VIEW top", "VIEW mart.top").replace("FROM v", "FROM mart.v"),
+        ),
+        (CONNECTION,),
+    ),
+}
+
+
+@pytest.mark.parametrize(("moved", "kept"), MOVED.values(), ids=MOVED)
+def test_objects_move_into_schemas_that_the_folder_creates(moved: tuple[str, ...], kept: tuple[str, ...]) -> None:
+    texts = (*moved, *kept)
+    statements = len(differ(deployed_views(), *texts))
+    for until in range(statements + 1):
+        world = deployed_views()
+        ids = {record.id for kind in ("source", "materialized_view") for record in world.snapshot.all(kind)}
+        found = differ(world, *texts)
+        schemas = sum("CREATE SCHEMA" in text for text in moved)
+        assert [action for action, *_ in found] == ["create"] * schemas + ["rename"] * (len(moved) - schemas)
+        bring(world, *texts, until=until)
+        bring(world, *texts)
+        assert differ(world, *texts) == []
+        assert {record.id for kind in ("source", "materialized_view") for record in world.snapshot.all(kind)} == ids
+
+
+def test_objects_move_from_a_schema_that_is_dropped_into_a_new_schema() -> None:
+    world = tables_world()
+    view = VIEW.replace("VIEW v", "VIEW old.v")
+    bring(world, CONNECTION, SOURCE, "CREATE SCHEMA old", view)
+    texts = (CONNECTION, SOURCE, "CREATE SCHEMA new", "-- rw: renamed from old.v\n" + view.replace("old", "new"))
+    assert [statements for *_, statements in differ(world, *texts)] == [
+        ("CREATE SCHEMA new",),
+        ("ALTER MATERIALIZED VIEW old.v SET SCHEMA new",),
+        ("DROP SCHEMA old",),
+    ]
+    bring(world, *texts)
+    assert differ(world, *texts) == []
+
+
+def deployed_views() -> CannedWorld:
+    world = tables_world()
+    bring(world, CONNECTION, SOURCE, VIEW, TOP)
+    return world

@@ -12,6 +12,7 @@ from rw_sql.plan.queries.analysis import data_types as types
 from rw_sql.plan.queries.analysis import mismatches
 from rw_sql.plan.queries.analysis.findings import counted
 from rw_sql.plan.queries.analysis.functions import AGGREGATE, TIME_WINDOWS, UNIT_FIRST, UNITS, WINDOW, builtins
+from rw_sql.plan.queries.analysis.mismatches import Written
 from rw_sql.plan.queries.analysis.names import NameChecker
 from rw_sql.plan.queries.analysis.reading import children
 from rw_sql.plan.queries.analysis.result_types import parameter_types, result_type
@@ -30,9 +31,6 @@ as ``SELECT``, name the other places."""
 
 _NO_AGGREGATES = (WHERE, ON, GROUP_BY)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
-
-_WIDEST = 40
-"""The maximum length of an expression that is repeated in a message."""
 
 
 class ExpressionChecker(NameChecker):
@@ -57,7 +55,7 @@ class ExpressionChecker(NameChecker):
                 return self._call(node, scope, place)
             case exp.Cast():
                 kind = self.expression(node.this, scope, place)
-                self._mismatch(node.this, mismatches.cast(kind, node.to, self._written(node.this)))
+                self._mismatch(node.this, mismatches.cast(kind, node.to, Written(node.this)))
                 return node.to
             case exp.Paren() | exp.Alias() | exp.IgnoreNulls() | exp.RespectNulls():
                 return self.expression(node.this, scope, place)
@@ -108,7 +106,7 @@ class ExpressionChecker(NameChecker):
         self._require_condition(node, self.expression(node, scope, place), clause)
 
     def _require_condition(self, node: exp.Expr, kind: exp.DataType | None, clause: str) -> None:
-        self._mismatch(node, mismatches.condition(kind, self._written(node), clause))
+        self._mismatch(node, mismatches.condition(kind, Written(node), clause))
 
     def _check_types(self, node: exp.Expr, parts: Sequence[exp.Expr], kinds: Sequence[exp.DataType | None]) -> None:
         """Checks the types of an operator's operands."""
@@ -117,7 +115,7 @@ class ExpressionChecker(NameChecker):
         if isinstance(node, exp.If) and isinstance(node.parent, exp.Case) and node.parent.this is None and parts:
             self._require_condition(parts[0], kinds[0], "CASE WHEN")
         if any(kind is not None for kind in kinds):
-            wrong = mismatches.operation(node, kinds, [self._written(part) for part in parts])
+            wrong = mismatches.operation(node, kinds, [Written(part) for part in parts])
             if wrong is not None:
                 number, *told = wrong
                 self._mismatch(parts[number], (told[0], told[1]))
@@ -125,10 +123,6 @@ class ExpressionChecker(NameChecker):
     def _mismatch(self, node: exp.Expr, wrong: tuple[str, str] | None) -> None:
         if wrong is not None:
             self.report.add(self.text.first_place(node), INVALID_QUERY, *wrong)
-
-    def _written(self, node: exp.Expr) -> str:
-        written = node.sql(dialect="spark", normalize_functions=False)
-        return written if len(written) <= _WIDEST else "…"
 
     def parts(self, node: exp.Expr, scope: Scope, place: str) -> None:
         """Checks the parts of an expression."""
@@ -246,7 +240,7 @@ class ExpressionChecker(NameChecker):
                 if isinstance(argument, exp.Literal) and argument.is_string:
                     self._mismatch(argument, mismatches.interval(argument.name))
         elif isinstance(first, exp.Expr) and not isinstance(first, exp.Distinct):
-            self._mismatch(first, mismatches.first_argument(name, kinds[0], self._written(first)))
+            self._mismatch(first, mismatches.first_argument(name, kinds[0], Written(first)))
 
     def _is_of_user(self, name: str) -> bool:
         """True if the function may be user-defined instead of Spark's."""

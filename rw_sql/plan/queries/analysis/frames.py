@@ -43,8 +43,8 @@ def is_unknown(attribute: Attribute) -> bool:
 
 
 def known_names(attributes: Iterable[Attribute]) -> list[str]:
-    """The names of the attributes that exist, without repetitions."""
-    return list(dict.fromkeys(a.name for a in attributes if not is_unknown(a)))
+    """The names of the attributes that exist, without repetitions and without columns that have no name."""
+    return list(dict.fromkeys(a.name for a in attributes if a.name and not is_unknown(a)))
 
 
 @dataclass(slots=True)

@@ -28,7 +28,11 @@ class Groups:
         self._resolved = resolved
         self._text = text
         self._report = report
-        self._keys: set[Hashable] = set()
+        self._forms: list[Hashable] = []
+        """The forms of expressions; equal forms have the same index."""
+        self._numbers: dict[Hashable, int] = {}
+        self._of_nodes: dict[int, int] = {}
+        self._keys: set[int] = set()
         self._parts: set[Hashable] = set()
         """The origins of columns that are only part of a longer key."""
         self._reported: set[Hashable] = set()
@@ -67,7 +71,7 @@ class Groups:
         """Reports a star that expands to a column outside GROUP BY. ``attributes`` are the columns of the star, each as
         its name and origin."""
         for name, origin in attributes:
-            if ("column", _identity(origin)) not in self._keys:
+            if self._number(("column", _identity(origin))) not in self._keys:
                 self._refuse(self._text.first_place(node), name, name)
                 return
 
@@ -94,7 +98,8 @@ class Groups:
         if found is None or found.is_outer or found.is_output:
             return
         origin = _identity(found.attribute.origin)
-        if any(("column", origin, *found.fields[:count]) in self._keys for count in range(len(found.fields) + 1)):
+        prefixes = (found.fields[:count] for count in range(len(found.fields) + 1))
+        if any(self._number(("column", origin, *fields)) in self._keys for fields in prefixes):
             return
         if origin in self._parts and not (is_whole and not found.fields):
             return  # the expression around the column may equal a key that is written differently
@@ -116,10 +121,25 @@ class Groups:
             f"{add}, or aggregate it: max({written})",
         )
 
-    def _form(self, node: object) -> Hashable:
-        """A comparison key that is equal for expressions with the same meaning."""
+    def _form(self, node: object) -> int:
+        """A number that is equal for expressions with the same meaning. The form of an expression contains the numbers
+        of its parts, so that its length does not depend on the lengths of the parts."""
+        number = self._of_nodes.get(id(node)) if isinstance(node, exp.Expr) else None
+        if number is None:
+            number = self._number(self._shape(node))
+            if isinstance(node, exp.Expr):
+                self._of_nodes[id(node)] = number
+        return number
+
+    def _number(self, form: Hashable) -> int:
+        number = self._numbers.setdefault(form, len(self._forms))
+        if number == len(self._forms):
+            self._forms.append(form)
+        return number
+
+    def _shape(self, node: object) -> Hashable:
         if isinstance(node, exp.Paren | exp.Alias):
-            return self._form(node.this)
+            return self._forms[self._form(node.this)]
         if isinstance(node, exp.Column):
             found = self._resolved.get(id(node))
             if found is not None:
@@ -133,17 +153,16 @@ class Groups:
                 return ("column", node.name.lower())
             return ("call", node.name.lower(), *map(self._form, node.expressions))
         if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
-            inner = self._form(node.this)
+            inner = self._forms[self._form(node.this)]
             if isinstance(inner, tuple) and inner[0] == "column":
                 return (*inner, node.expression.name.lower())
         if isinstance(node, _COMMUTATIVE):
-            sides = sorted((repr(self._form(node.this)), repr(self._form(node.expression))))
-            return (type(node).__name__, *sides)
+            return (type(node).__name__, *sorted((self._form(node.this), self._form(node.expression))))
         if isinstance(node, exp.Expr):
             values = ((name, value) for name, value in node.args.items() if value not in (None, False, []))
             return (type(node).__name__, *((name, self._form(value)) for name, value in values))
         if isinstance(node, list):
-            return tuple(self._form(item) for item in node)
+            return ("list", *map(self._form, node))
         return str(node).lower()
 
 

@@ -7,6 +7,7 @@ A value is reported only if Spark's analyzer refuses it both with and without AN
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -48,12 +49,30 @@ _PATTERNS = (exp.Like, exp.ILike, exp.RegexpLike)
 _WIDEST = 40
 """If the full name of a type is longer than this number of characters, messages name the type without its parts."""
 
+_LONGEST = 40
+"""The maximum length of an expression that is repeated in a message."""
+
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 _INTERVAL = re.compile(r"\s*(?:interval\s+)?(?:[+-]?\s*\d+(?:\.\d*)?\s+(?P<unit>[a-z]+)\s*)+", re.IGNORECASE)
 _UNIT_IN_INTERVAL = re.compile(r"[a-z]+", re.IGNORECASE)
 
 
-def condition(kind: exp.DataType | None, written: str, place: str) -> tuple[str, str] | None:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An expression as messages repeat it: its text, or ``…`` if the text is long.
+
+    The text is made when a message needs it, because making the text of every operand of a long chain of operators
+    takes time quadratic in the length of the chain.
+    """
+
+    node: exp.Expr
+
+    def __str__(self) -> str:
+        written = self.node.sql(dialect="spark", normalize_functions=False)
+        return written if len(written) <= _LONGEST else "…"
+
+
+def condition(kind: exp.DataType | None, written: Written, place: str) -> tuple[str, str] | None:
     """The message and the hint for a value that is not a condition; ``place`` is the clause.
 
     In HAVING, Spark casts the value to BOOLEAN, so a value in HAVING is reported only if the cast is impossible.
@@ -66,7 +85,7 @@ def condition(kind: exp.DataType | None, written: str, place: str) -> tuple[str,
 
 
 def operation(
-    node: exp.Expr, kinds: Sequence[exp.DataType | None], written: Sequence[str]
+    node: exp.Expr, kinds: Sequence[exp.DataType | None], written: Sequence[Written]
 ) -> tuple[int, str, str] | None:
     """The error in an operator's operands, if any: the number of the wrong operand, the message and the hint."""
     sign = next((sign for kind, sign in _ARITHMETIC.items() if type(node) is kind), None)
@@ -90,7 +109,7 @@ def operation(
     return None
 
 
-def cast(given: exp.DataType | None, wanted: exp.DataType, written: str) -> tuple[str, str] | None:
+def cast(given: exp.DataType | None, wanted: exp.DataType, written: Written) -> tuple[str, str] | None:
     """The message and the hint for a cast between a type with parts (array, map, struct) and a type without parts."""
     if given is None or given == wanted or types.is_text(wanted):
         return None
@@ -106,7 +125,7 @@ def cast(given: exp.DataType | None, wanted: exp.DataType, written: str) -> tupl
     return None
 
 
-def first_argument(name: str, kind: exp.DataType | None, written: str) -> tuple[str, str] | None:
+def first_argument(name: str, kind: exp.DataType | None, written: Written) -> tuple[str, str] | None:
     """The message and the hint if a function does not accept the type of its first argument."""
     wanted = _FIRST_ARGUMENT.get(name)
     if wanted is None or kind is None:
@@ -141,7 +160,7 @@ def interval(text: str) -> tuple[str, str] | None:
     return f"'{text}' is not an interval", "write a number and a unit: '5 minutes'"
 
 
-def _described(kind: exp.DataType | None, written: str) -> str:
+def _described(kind: exp.DataType | None, written: Written) -> str:
     return f'"{written}" is of type {_shown(kind)}'
 
 
@@ -155,14 +174,14 @@ def _called(node: exp.Expr) -> str:
     return "RLIKE" if isinstance(node, exp.RegexpLike) else ("ILIKE" if isinstance(node, exp.ILike) else "LIKE")
 
 
-def _part(kind: exp.DataType | None, written: str) -> str:
+def _part(kind: exp.DataType | None, written: Written) -> str:
     fields = types.fields_of(kind)
     if fields:
         return f"{written}.{fields[0][0]}"
     return f"{written}['a_key']" if types.is_map(kind) else f"{written}[0]"
 
 
-def _as_number(kind: exp.DataType | None, written: str) -> str:
+def _as_number(kind: exp.DataType | None, written: Written) -> str:
     if kind == types.BOOLEAN:
         return f"CAST({written} AS INT) is 1 for true"
     return (
@@ -170,12 +189,12 @@ def _as_number(kind: exp.DataType | None, written: str) -> str:
     )
 
 
-def _as_text(kind: exp.DataType | None, written: str) -> str:
+def _as_text(kind: exp.DataType | None, written: Written) -> str:
     made = f"array_join({written}, ',')" if types.is_array(kind) else f"to_json({written})"
     return f"{made} makes a text, {_part(kind, written)} is a part of it"
 
 
-def _one_value(kind: exp.DataType | None, written: str, other: str) -> str:
+def _one_value(kind: exp.DataType | None, written: Written, other: Written) -> str:
     if types.is_array(kind):
         return f"write array_contains({written}, {other}), or compare an element: {written}[0]"
     return f"compare a part of it: {_part(kind, written)}"

@@ -59,6 +59,9 @@ class NameChecker:
         self.known = known
         self.report = report
         self.resolved: dict[int, Resolved] = {}
+        self.unchecked: set[int] = set()
+        """The identities of the nodes of columns that may exist, but that cannot be resolved, because not all columns
+        of the relations are known."""
         self.texts: list[exp.Literal] = []
         """The string literals whose text is the name of a column in their scope."""
 
@@ -77,6 +80,7 @@ class NameChecker:
             found = _find(around, names)
             if found == OPEN:
                 self.report.leave()
+                self.unchecked.add(id(node))
                 return None
             if found is not None and not isinstance(found, str):
                 attributes, used, is_output = found
@@ -185,7 +189,7 @@ class NameChecker:
                     UNDEFINED_COLUMN,
                     f'column "{parts[0].name}" does not exist',
                     _near(parts[0].name, names)
-                    or f"the {'columns are' if len(names) > 1 else 'only column is'} {_shown(names)}",
+                    or (_listed(names, found.columns) if names else f"omit EXCEPT ({parts[0].name})"),
                 )
         is_sure = all(len(_identifiers(column)) == 1 for column in left_out)
         return Output(
@@ -214,7 +218,12 @@ class NameChecker:
                 self.text.place(wrong),
                 UNDEFINED_COLUMN,
                 f'column "{wrong.name}" does not exist in {self.text.written(first)}',
-                _near(wrong.name, columns) or f"the columns of {self.text.written(first)} are {_shown(columns)}",
+                _near(wrong.name, columns)
+                or (
+                    f"the columns of {self.text.written(first)} are {_shown(columns)}"
+                    if columns
+                    else query_hints.unnamed(self.text.written(wrong))
+                ),
             )
             return
         relations = list(dict.fromkeys(name for around in _chain(scope) for name in around.frame.relations if name))
@@ -234,8 +243,10 @@ class NameChecker:
             f'column "{first.name}" does not exist',
             _near(first.name, columns)
             or (
-                f"the {'columns are' if len(columns) > 1 else 'only column is'} {_shown(columns)}"
+                _listed(columns, attributes)
                 if columns
+                else query_hints.unnamed(self.text.written(first))
+                if any(around.frame.relations for around in _chain(scope))
                 else query_hints.without_from(first.name)
             ),
         )
@@ -271,6 +282,13 @@ def _identifiers(node: exp.Expr) -> list[exp.Identifier]:
 def _near(name: str, known: Iterable[str]) -> str | None:
     near = near_names(name, dict.fromkeys(known), most=1) or near_names(name.lower(), dict.fromkeys(known), most=1)
     return f'did you mean "{near[0]}"?' if near else None
+
+
+def _listed(names: Sequence[str], attributes: Iterable[Attribute]) -> str:
+    """The hint that lists the names of columns. Some of the columns, ``attributes``, may have no name."""
+    if len(names) > 1:
+        return f"the columns are {_shown(names)}"
+    return f"the only column {'is' if all(a.name for a in attributes) else 'with a name is'} {_shown(names)}"
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -156,9 +156,9 @@ class QueryChecker(RelationChecker):
         origin: object = object()
         if isinstance(inner, exp.Column):
             found = self.resolved.get(id(inner))
-            if found is None:
+            if found is None and id(inner) not in self.unchecked:
                 origin = Unknown()
-            elif not found.fields and not found.is_outer:
+            elif found is not None and not found.fields and not found.is_outer:
                 origin = found.attribute.origin
         if isinstance(item, exp.Alias):
             # A column that gets another name also gets a new origin.

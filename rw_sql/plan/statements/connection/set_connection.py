@@ -122,8 +122,8 @@ def _attached(
             INVALID_DEFINITION,
             f'{kind.lower()} "{name}" and connection "{new.name}" set different values of {", ".join(other)}',
             span=statement.connection.span if statement.connection else statement.name.span,
-            hint=f"ALTER SOURCE {sql_name(name)} UNSAFE SET ({listed}) first"
-            if kind == "SOURCE"
+            hint=f"ALTER {kind} {sql_name(name)} UNSAFE SET ({listed}) first"
+            if kind != "SINK"
             else f"the connection has {listed}; if these values are right, DROP SINK {sql_name(name)} and create it "
             "with the connection",
         )

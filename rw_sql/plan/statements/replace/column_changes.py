@@ -6,77 +6,96 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rw_sql.model.definitions import field_of
+from rw_sql.errors import SqlError
+from rw_sql.model.definitions import field_of, primary_key
 from rw_sql.plan.statements.replace.normal_form import IN_SPARK, compared_column, plain_column
+from rw_sql.plan.statements.table.renamed_column import with_renamed_column
 from rw_sql.syntax.lexing.identifiers import quoted
 from rw_sql.syntax.rendering.parts import column_text
 from rw_sql.syntax.statements import AlterAddColumn, AlterTableDropColumn, AlterTableRenameColumn, ColumnDefinition
 
 if TYPE_CHECKING:
     from rw_sql.plan.statements.replace.normal_form import Dialects
-    from rw_sql.syntax.statements import CreateTable, Name
+    from rw_sql.syntax.statements import CreateTable
+
+
+_Change = AlterTableRenameColumn | AlterTableDropColumn | AlterAddColumn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChanges:
     """The statements that produce the requested columns; or, in ``refusal``, the reason why there are no such
     statements.
+
+    ``left`` is the current definition without the dropped columns, and with the renamed columns. Renaming a column also
+    changes the keys and expressions that name it.
     """
 
-    statements: tuple[AlterTableRenameColumn | AlterTableDropColumn | AlterAddColumn, ...] = ()
+    left: CreateTable
+    statements: tuple[_Change, ...] = ()
     refusal: str = ""
 
 
-def column_changes(
-    name: Name, current: CreateTable, wanted: CreateTable, dialects: Dialects = IN_SPARK
-) -> ColumnChanges:
+def column_changes(current: CreateTable, wanted: CreateTable, dialects: Dialects = IN_SPARK) -> ColumnChanges:
     """The statements that change the columns of a table to the columns of another definition."""
     old, new = _by_name(current), _by_name(wanted)
-    renamed = _renamed(old, new)
-    statements: list[AlterTableRenameColumn | AlterTableDropColumn | AlterAddColumn] = [
-        AlterTableRenameColumn(name=name, column=before, new_column=after) for before, after in renamed.items()
+    renames = _renames(old, new)
+    gone = [column for name, column in old.items() if name not in new and name not in renames]
+    names = {column.name for column in gone}
+    if not names.isdisjoint(primary_key(current)):
+        return ColumnChanges(left=current, refusal="PRIMARY KEY cannot change")
+    left = replace(current, columns=tuple(column for column in current.columns if column.name not in names))
+    # A column can be dropped only after the columns that are computed from it.
+    statements: list[_Change] = [
+        AlterTableDropColumn(name=wanted.name, column=column.name)
+        for column in sorted(gone, key=lambda column: column.generated is None)
     ]
-    kept = [renamed.get(column, column) for column in old if renamed.get(column, column) in new]
-    statements += [
-        AlterTableDropColumn(name=name, column=column) for column in old if renamed.get(column, column) not in new
-    ]
-    added = [column for column in new.values() if column.name not in kept]
+    for before, after in renames.items():
+        statements.append(AlterTableRenameColumn(name=wanted.name, column=before, new_column=after))
+        try:
+            left = with_renamed_column(left, before, after, dialects[0])
+        except SqlError as error:
+            return ColumnChanges(left=left, refusal=error.message)
+    kept = _by_name(left)
+    added = [column for name, column in new.items() if name not in kept]
+    if refusal := _refusal(kept, new, added, dialects):
+        return ColumnChanges(left=left, refusal=refusal)
+    statements += [AlterAddColumn(kind="TABLE", name=wanted.name, column=column) for column in added]
+    return ColumnChanges(left=left, statements=tuple(statements))
+
+
+def _refusal(
+    kept: dict[str, ColumnDefinition],
+    new: dict[str, ColumnDefinition],
+    added: list[ColumnDefinition],
+    dialects: Dialects,
+) -> str:
+    """The reason why adding columns does not lead from the kept columns to the new ones; empty if it does."""
     if list(new) != [*kept, *(column.name for column in added)]:
-        return ColumnChanges(refusal="the columns are in another order, but a new column can only be added at the end")
-    for before in old.values():
-        after = new.get(renamed.get(before.name, before.name))
-        if after is None:
-            continue
-        now = replace(before, name=after.name, field=after.field)
-        if compared_column(now, dialects[0]) != compared_column(after, dialects[1]):
-            return ColumnChanges(
-                refusal=f"column {quoted(after.name)} is {_shown(before)} in the table, but {_shown(after)} in the new "
-                "definition"
-            )
-    for after in new.values():
-        before_name = next((b for b, a in renamed.items() if a == after.name), after.name)
-        was = old.get(before_name)
-        if was is not None and before_name == after.name and field_of(was) != field_of(after):
-            return ColumnChanges(refusal=f"the new definition reads column {quoted(after.name)} from another field")
+        return "the columns are in another order, but a new column can only be added at the end"
+    for name, before in kept.items():
+        after = new[name]
+        if compared_column(replace(before, field=after.field), dialects[0]) != compared_column(after, dialects[1]):
+            return f"column {quoted(name)} is {_shown(before)} in the table, but {_shown(after)} in the new definition"
+    for name, before in kept.items():
+        if field_of(before) != field_of(new[name]):
+            return f"the new definition reads column {quoted(name)} from another field"
     for column in added:
         if column.is_not_null:
-            return ColumnChanges(
-                refusal=f"column {quoted(column.name)} is new and NOT NULL, but existing rows have no value"
-            )
+            return f"column {quoted(column.name)} is new and NOT NULL, but existing rows have no value"
         if compared_column(column, dialects[0]) != compared_column(column, dialects[1]):
-            return ColumnChanges(
-                refusal=f"the expression of the new column {quoted(column.name)} has another meaning in the dialect of "
-                f"the table, which is {dialects[0]}"
+            return (
+                f"the expression of the new column {quoted(column.name)} has another meaning in the dialect of the "
+                f"table, which is {dialects[0]}"
             )
-    statements += [AlterAddColumn(kind="TABLE", name=name, column=column) for column in added]
-    return ColumnChanges(statements=tuple(statements))
+    return ""
 
 
 def _by_name(table: CreateTable) -> dict[str, ColumnDefinition]:
     return {column.name: plain_column(column) for column in table.columns}
 
 
-def _renamed(old: dict[str, ColumnDefinition], new: dict[str, ColumnDefinition]) -> dict[str, str]:
+def _renames(old: dict[str, ColumnDefinition], new: dict[str, ColumnDefinition]) -> dict[str, str]:
     """Maps old names to new names.
 
     If a new column is read from the same field as a removed column, the removed column counts as renamed.

@@ -46,7 +46,7 @@ from rw_sql.syntax.statements import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.plan.statements.replace.normal_form import Dialects
@@ -66,7 +66,7 @@ class LeastChange:
     """Statements that alter an object in place, in the order in which they are run; empty if nothing has to change.
 
     ``refusal`` is the reason why the object cannot be altered in place. ``needs_rebuild`` is True if a rebuild can make
-    the change.
+    the change; the statements then precede the rebuild, because a rebuild cannot make their changes.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -81,8 +81,13 @@ class LeastChange:
 
 @dataclass(slots=True)
 class _OptionChanges:
-    """The changes to a WITH list: options to set, keys to unset, and the new connection if it differs."""
+    """The changes to a WITH list: options to set, keys to unset, and the new connection if it differs.
 
+    ``unlike`` are options that the object must set before it gets the new connection, to the values that the connection
+    provides.
+    """
+
+    unlike: list[Option] = field(default_factory=list)
     sets: list[Option] = field(default_factory=list)
     unsets: list[OptionKey] = field(default_factory=list)
     parameters: list[tuple[str, Option | None]] = field(default_factory=list)
@@ -181,13 +186,20 @@ def _of_view(current: CreateMaterializedView, wanted: CreateMaterializedView, di
         differing.append("startup or parallelism option")
     if differing:
         said = ", ".join("query" if clause == "AS" else clause for clause in differing)
-        return LeastChange(refusal=f"its {said} cannot change in place", needs_rebuild=True)
-    changed = [
-        _set("MATERIALIZED VIEW", wanted.name, parameter, option)
-        for parameter in _OF_VIEWS
+        first = _parameters(wanted.name, old, new, (GROUP_OPTION,))
+        return LeastChange(statements=first, refusal=f"its {said} cannot change in place", needs_rebuild=True)
+    return LeastChange(statements=_parameters(wanted.name, old, new, _OF_VIEWS))
+
+
+def _parameters(
+    name: Name, old: Mapping[str, Option], new: Mapping[str, Option], parameters: tuple[str, ...]
+) -> tuple[AlterSet, ...]:
+    """The statements that set these parameters of a view to their new values."""
+    return tuple(
+        _set("MATERIALIZED VIEW", name, parameter, option)
+        for parameter in parameters
         if not _is_unchanged(old, parameter, option := new.get(parameter))
-    ]
-    return LeastChange(statements=tuple(changed))
+    )
 
 
 def _is_unchanged(old: Mapping[str, Option], parameter: str, option: Option | None) -> bool:
@@ -208,12 +220,10 @@ def _set(kind: str, name: Name, parameter: str, option: Option | None) -> AlterS
 def _of_table(
     current: CreateTable, wanted: CreateTable, connections: Mapping[str, CreateConnection], dialects: Dialects
 ) -> LeastChange:
-    columns = column_changes(wanted.name, current, wanted, dialects)
-    if columns.statements and current.cdc_table is not None:
-        return LeastChange(refusal="the columns of a table of a source cannot change")
+    columns = column_changes(current, wanted, dialects)
     if columns.refusal:
         return LeastChange(refusal=columns.refusal)
-    rest = _of_connected("TABLE", current, wanted, connections, dialects)
+    rest = _of_connected("TABLE", columns.left, wanted, connections, dialects)
     return LeastChange(statements=(*columns.statements, *rest.statements), refusal=rest.refusal)
 
 
@@ -232,22 +242,40 @@ def _of_connected(
     spec = spec_of(wanted)
     changes = _option_changes(current, wanted, spec, connections)
     name = wanted.name
-    statements: list[Statement] = []
+    if changes.unlike and connection_name(own_options(current, spec)) is None:
+        # One statement moves the object, because an upstream with only some of the values may not exist.
+        before = _set_options(kind, name, spec, [*changes.unlike, *changes.sets], changes.unsets)
+        after = LeastChange()
+    else:
+        before = _set_options(kind, name, spec, changes.unlike, [])
+        after = _set_options(kind, name, spec, changes.sets, changes.unsets)
+    for found in (before, after):
+        if found.refusal:
+            return found
+    statements: list[Statement] = [*before.statements]
     if changes.connection is not None:
         statements.append(AlterSetConnection(kind=kind, name=name, connection=changes.connection[0]))
-    alterable = [o for o in changes.sets if spec is not None and (k := spec.option(o.key)) and k.is_alterable]
-    fixed = [*(o.key for o in changes.sets if o not in alterable), *(key.key for key in changes.unsets)]
+    statements += after.statements
+    statements += [_set(kind, name, parameter, option) for parameter, option in changes.parameters]
+    return LeastChange(statements=tuple(statements))
+
+
+def _set_options(
+    kind: str, name: Name, spec: ConnectorSpec | None, sets: Sequence[Option], unsets: Sequence[OptionKey]
+) -> LeastChange:
+    """The statement that sets and unsets options of a connector, or the reason why there is none."""
+    alterable = [o for o in sets if spec is not None and (k := spec.option(o.key)) and k.is_alterable]
+    fixed = [*(o.key for o in sets if o not in alterable), *(key.key for key in unsets)]
     if kind == "SINK" and fixed:
         return LeastChange(refusal=f"{', '.join(fixed)} of a sink cannot change")
     if own := [key for key in fixed if key in REFRESH_OPTIONS]:
         return LeastChange(refusal=f"{', '.join(own)} cannot change")
     if fixed:
         made = AlterTableUnsafeSet if kind == "TABLE" else AlterSourceUnsafeSet
-        statements.append(made(name=name, set_options=tuple(changes.sets), unset_options=tuple(changes.unsets)))
-    elif changes.sets:
-        statements.append(AlterConnector(kind=kind, name=name, options=tuple(changes.sets)))
-    statements += [_set(kind, name, parameter, option) for parameter, option in changes.parameters]
-    return LeastChange(statements=tuple(statements))
+        return LeastChange(statements=(made(name=name, set_options=tuple(sets), unset_options=tuple(unsets)),))
+    if sets:
+        return LeastChange(statements=(AlterConnector(kind=kind, name=name, options=tuple(sets)),))
+    return LeastChange()
 
 
 def _option_changes(
@@ -265,7 +293,13 @@ def _option_changes(
         # SET CONNECTION removes the object's options that the new connection provides, and adds the options that the
         # old connection provided.
         old = {**given_by(connections, before, wanted), **old} if after is None else old
-        taken = set(given_by(connections, after, wanted))
+        given = given_by(connections, after, wanted)
+        taken = set(given)
+        found.unlike = [
+            given[option.key]
+            for option in current.options
+            if option.key in given and option_text(option.value) != option_text(given[option.key].value)
+        ]
     written = {option.key: option for option in wanted.options}
     for key, option in new.items():
         if key in ("connector", "connection") or _is_kept(old, option, spec):

@@ -38,10 +38,10 @@ from rw_sql.plan.statements.common import nothing, require_not_read_anew, source
 from rw_sql.plan.statements.source.refresh_schema import schema_rows
 from rw_sql.plan.statements.source.upstream_names import with_kept_names
 from rw_sql.plan.statements.table.cdc_table import require_upstream_column
+from rw_sql.plan.statements.table.renamed_column import with_renamed_column
 from rw_sql.plan.statements.table.table import table_record
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import sql_name
-from rw_sql.syntax.query.rename_column import renamed_column
 from rw_sql.syntax.query.tables_read import may_use_column
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
         AlterTableRenameColumn,
         ColumnDefinition,
         CreateTable,
-        Expression,
         Name,
         Statement,
     )
@@ -204,7 +203,11 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, i
         )
     _require_unused(snapshot, table, statement, old, "rename")
     _require_unknown(snapshot, table, statement)
-    definition = _with_renamed(statement, written, table.dialect)
+    try:
+        definition = with_renamed_column(written, old, new, table.dialect)
+    except SqlError as error:
+        error.span = statement.name.span
+        raise
     try:
         check_table(definition)
     except SqlError as error:
@@ -227,45 +230,6 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, i
     else:
         detail = f"column {old} renamed to {new}: it is still read from field {field} of the records"
     return _plan(statement, snapshot, table, "RENAME COLUMN", changes, detail)
-
-
-def _with_renamed(statement: AlterTableRenameColumn, written: CreateTable, dialect: str) -> CreateTable:
-    """A table's definition with all occurrences of a column renamed."""
-    old, new = statement.column, statement.new_column
-
-    def computed(expression: Expression | None, language: str = dialect) -> Expression | None:
-        if expression is None:
-            return None
-        try:
-            text = renamed_column(expression.text, old, new, relation=written.name.last, dialect=language)
-        except SqlError as error:
-            error.span = statement.name.span
-            raise
-        return replace(expression, text=text)
-
-    def renamed(column: ColumnDefinition) -> ColumnDefinition:
-        if column.name != old:
-            return replace(column, generated=computed(column.generated), default=computed(column.default))
-        field = field_of(column)
-        return replace(column, name=new, field=None if field == new or column.generated is not None else field)
-
-    def listed(names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(new if name == old else name for name in names)
-
-    return replace(
-        written,
-        columns=tuple(renamed(column) for column in written.columns),
-        constraints=tuple(replace(found, columns=listed(found.columns)) for found in written.constraints),
-        version_columns=listed(written.version_columns),
-        watermarks=tuple(
-            replace(
-                found,
-                column=new if found.column == old else found.column,
-                expression=computed(found.expression, "risingwave") or found.expression,
-            )
-            for found in written.watermarks
-        ),
-    )
 
 
 def _told(stored: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -417,12 +381,7 @@ def _redefined(
 def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTableRenameColumn) -> None:
     """Raises SqlError if a view or sink that sees the column may already use the new name for something else."""
     old, new = statement.column, statement.new_column
-    knowing = [
-        record
-        for record in snapshot.readers_of(table.id)
-        if old in (name for name, _ in seen_columns(table, record))
-        and any(may_use_column(query, new) for query in _queries(record))
-    ]
+    knowing = users_of_new_name(snapshot, table, old, new)
     if knowing:
         names = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in knowing)
         raise SqlError(
@@ -458,6 +417,17 @@ def users_of_column(snapshot: Snapshot, table: TableRecord, column: str) -> tupl
             if _queries(record)
             else column in (name for name, _ in schema_columns(record.schema))
         )
+    )
+
+
+def users_of_new_name(snapshot: Snapshot, table: TableRecord, old: str, new: str) -> tuple[ObjectRecord, ...]:
+    """The views and sinks that see the column ``old`` of a table, and that may already use the name ``new`` for
+    something else."""
+    return tuple(
+        record
+        for record in snapshot.readers_of(table.id)
+        if old in (name for name, _ in seen_columns(table, record))
+        and any(may_use_column(query, new) for query in _queries(record))
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlglot import exp
 
 from rw_sql.errors import Span, SqlError
 from rw_sql.plan.queries.analysis.analyze import analyze
@@ -71,6 +72,30 @@ def test_no_hint_suggests_a_name_that_another_finding_reports(query: str) -> Non
 def test_a_hint_suggests_a_name_that_the_query_gives_to_an_unknown_column() -> None:
     query = "WITH s (i, a) AS (SELECT id, amout FROM orders) SELECT zzz FROM s"
     assert "the columns are i, a" in [finding.hint for finding in analyze(query, TABLES).findings]
+
+
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [
+        ("SELECT z FROM (SELECT a FROM lake.t) AS q", "the only column is a"),
+        ("SELECT amont FROM (SELECT amount FROM lake.t) AS q", 'did you mean "amount"?'),
+        ("WITH q AS (SELECT a, b FROM lake.t) SELECT q.zzz FROM q", "the columns of q are a, b"),
+        ("SELECT zzz FROM (SELECT o.id, l.b FROM orders AS o CROSS JOIN lake.t AS l) AS q", "the columns are id, b"),
+        ("SELECT zzz FROM (SELECT id + 1, id AS b FROM orders) AS q", "the only column with a name is b"),
+        ("SELECT zzz FROM (SELECT id + 1, id AS b, id FROM orders) AS q", "the columns are b, id"),
+        ("SELECT zzz FROM (SELECT id + 1 FROM orders) AS q", "give a column of the subquery this name: … AS zzz"),
+        ("SELECT q.zzz FROM (SELECT id + 1 FROM orders) AS q", "give a column of the subquery this name: … AS zzz"),
+    ],
+)
+@pytest.mark.parametrize("dialect", ["spark", "risingwave"])
+def test_a_hint_names_the_columns_that_exist_or_may_exist(query: str, hint: str, dialect: str) -> None:
+    analysis = analyze(query, TABLES, is_relation=lambda name: name == "lake.t", dialect=dialect)
+    assert [finding.hint for finding in analysis.findings] == [hint]
+
+
+def test_a_hint_omits_except_where_no_column_has_a_name() -> None:
+    analysis = analyze("SELECT * EXCEPT (zzz) FROM (SELECT id + 1 FROM orders) AS q", TABLES)
+    assert [finding.hint for finding in analysis.findings] == ["omit EXCEPT (zzz)"]
 
 
 def test_right_queries_have_no_finding_and_known_columns() -> None:
@@ -264,3 +289,53 @@ def test_a_path_in_a_subscript_is_no_slice() -> None:
     text = "SELECT prices[event:sku::string] AS x FROM t"
     given = {"t": (Column(name="prices", data_type="MAP<STRING, INT>"), Column(name="event", data_type="VARIANT"))}
     assert not [f for f in analyze(text, given, is_stored=True).findings if "slice" in (f.hint or "")]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id = 1{} AS x FROM orders",
+        "SELECT id{} AS x FROM orders",
+        "SELECT id FROM orders WHERE id = 1{}",
+        "SELECT CASE WHEN id = 1{} THEN 1 END AS x FROM orders",
+    ],
+)
+def test_the_text_of_an_operand_is_made_only_for_a_message(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making the text of every operand of a long chain takes quadratic time."""
+    made: list[object] = []
+    written = exp.Expression.sql
+
+    def sql(node: exp.Expression, *args: Any, **options: Any) -> str:
+        made.append(node)
+        return written(node, *args, **options)
+
+    monkeypatch.setattr(exp.Expression, "sql", sql)
+    analysis = analyze(query.format((" OR id = 1" if "= 1" in query else " + id") * 100), TABLES)
+    assert (analysis.findings, analysis.is_complete, made) == ((), True, [])
+
+
+@pytest.mark.parametrize("operator", [" + id", " * id", " OR id = 1", " AND id = 1"])
+def test_a_long_chain_of_operators_in_a_query_with_groups_is_checked_at_once(operator: str) -> None:
+    first = "id = 1" if "=" in operator else "id"
+    began = time.process_time()
+    analysis = analyze(f"SELECT max({first}{operator * 200}) AS x FROM orders GROUP BY status", TABLES)
+    assert (analysis.findings, analysis.is_complete) == ((), True)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("item", "is_grouped"),
+    [
+        ("id + amount", True),
+        ("amount + id", True),
+        ("(id) + o.amount", True),
+        ("amount + id + 1", True),
+        ("1 + (amount + id)", True),
+        ("amount", False),
+        ("upper(status)", True),
+        ("status", False),
+    ],
+)
+def test_an_expression_is_grouped_if_it_has_the_meaning_of_a_key(item: str, is_grouped: bool) -> None:
+    query = f"SELECT {item} AS x FROM orders AS o GROUP BY id + amount, UPPER(o.status)"
+    assert (analyze(query, TABLES).findings == ()) == is_grouped

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import FIXTURES
-from tests.plan.canned import ELSEWHERE, HERE, refusals
+from tests.plan.canned import ELSEWHERE, HERE, refusals, refused
 from tests.plan.statements.connection.test_connections import connected_world
+from tests.plan.tables import create_table, tables_world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,3 +70,11 @@ def test_refusal(path: Path, recorded: Callable[[Path, str], None]) -> None:
     recorded(path.with_suffix(".txt"), "\n\n".join(shown))
     for text, statement in zip(shown, path.read_text(encoding="utf-8").strip().split("\n\n"), strict=True):
         assert "hunter2" not in text.removeprefix(statement)
+
+
+def test_the_hint_for_a_table_and_a_connection_with_other_values_is_a_statement_of_tables() -> None:
+    connection = f"CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = '{ELSEWHERE}')"
+    world = tables_world(connection, create_table("id INT PRIMARY KEY"))
+    error = refused(world, "ALTER TABLE t SET CONNECTION c")
+    assert error.message == 'table "t" and connection "c" set different values of properties.bootstrap.server'
+    assert error.hint == f"ALTER TABLE t UNSAFE SET (properties.bootstrap.server = '{ELSEWHERE}') first"

@@ -279,6 +279,14 @@ def test_columns_that_cannot_be_renamed(old: str, new: str, code: str, said: str
     assert (error.code, said in error.message) == (code, True)
 
 
+@pytest.mark.parametrize("old", ["x", "X", "_rw"])
+def test_every_name_of_a_column_can_be_renamed_where_a_column_is_computed_from_it(old: str) -> None:
+    name = f'"{old}"'
+    world = tables_world(create_table(f"id INT PRIMARY KEY, {name} INT, d INT AS {old} + 1"))
+    world.run(f"ALTER TABLE t RENAME COLUMN {name} TO y")
+    assert "d INT AS y + 1" in shown(world, "TABLE")
+
+
 def test_a_column_that_may_be_used_keeps_its_name() -> None:
     world = tables_world(KEYED, "CREATE MATERIALIZED VIEW v AS SELECT name FROM t")
     error = refused(world, "ALTER TABLE t RENAME COLUMN name TO called")

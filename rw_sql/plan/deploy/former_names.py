@@ -1,0 +1,106 @@
+"""Renames the objects of a folder whose comments name a former name, and exchanges the names of two objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import NOT_SUPPORTED
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.model.object_lookup import require_new_name, spoken
+from rw_sql.plan.deploy.change import RENAME, DeployChange
+from rw_sql.plan.deploy.definitions import find_object
+from rw_sql.plan.deploy.folder import DefinitionError
+from rw_sql.plan.result.steps import after
+from rw_sql.plan.statements.table.new_names import renamed
+from rw_sql.syntax.lexing.identifiers import PUBLIC
+from rw_sql.syntax.statements import AlterRename, AlterSetSchema, AlterSwap, Name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.deploy.folder import FolderObject
+    from rw_sql.syntax.statements import Statement
+
+_Named = SourceRecord | MaterializedViewRecord | SinkRecord
+"""The records of objects that can be renamed."""
+
+
+def rename_object(snapshot: Snapshot, wanted: FolderObject) -> tuple[Snapshot, DeployChange]:
+    """Renames an object: returns the catalog in which the object has its new name, and the change that renames it."""
+    assert wanted.was is not None
+    record = find_object(snapshot, wanted.kind, wanted.was)
+    if not isinstance(record, _Named):
+        raise DefinitionError(
+            wanted,
+            NOT_SUPPORTED,
+            f"{wanted.place}: {spoken(wanted.kind)} {wanted.was} cannot be renamed",
+            hint=f"omit the comment; then {wanted.name} is created, and {wanted.was} is dropped when no object uses it",
+        )
+    require_new_name(snapshot, wanted.statement.name, renamed=record.name)
+    made, _ = renamed(snapshot, {record.id: wanted.name}, wanted.statement.name.span)
+    change = DeployChange(
+        action=RENAME,
+        kind=wanted.kind,
+        name=wanted.name,
+        statements=_moves(wanted.kind, Name.of(wanted.was), Name.of(wanted.name)),
+        place=wanted.place,
+        touches=(record.id,),
+    )
+    return after(snapshot, tuple(made)), change
+
+
+def exchange_names(
+    snapshot: Snapshot,
+    folder: Sequence[FolderObject],
+    is_defined: Callable[[Snapshot, FolderObject], bool],
+    changes: list[DeployChange],
+) -> Snapshot:
+    """Returns the catalog after the exchanges of names that the folder's comments request. Appends the changes that
+    make these exchanges to ``changes``.
+
+    Both names exist before and after an exchange, so only the definitions show whether the exchange has been made
+    already. Two names are exchanged if two conditions are met. First, neither object has the definition that the folder
+    contains for the object's name. Second, the object with the comment has the definition that the folder contains for
+    the name that it gets in the exchange.
+    """
+    by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
+    for wanted in folder:
+        if wanted.was is None or is_defined(snapshot, wanted):
+            continue
+        one, other = find_object(snapshot, wanted.kind, wanted.name), find_object(snapshot, wanted.kind, wanted.was)
+        holder = by_key.get((wanted.kind, wanted.was))
+        if not isinstance(one, _Named) or not isinstance(other, _Named) or holder is None:
+            continue
+        if is_defined(snapshot, holder):
+            continue
+        made, _ = renamed(snapshot, {one.id: other.name, other.id: one.name}, wanted.statement.name.span)
+        swapped = after(snapshot, tuple(made))
+        if not is_defined(swapped, wanted):
+            continue
+        swap = AlterSwap(kind=spoken(wanted.kind).upper(), name=Name.of(wanted.was), other=Name.of(wanted.name))
+        changes.append(
+            DeployChange(
+                action=RENAME,
+                kind=wanted.kind,
+                name=wanted.name,
+                statements=(swap,),
+                place=wanted.place,
+                touches=(other.id, one.id),
+            )
+        )
+        snapshot = swapped
+    return snapshot
+
+
+def _moves(kind: str, old: Name, new: Name) -> tuple[Statement, ...]:
+    """The statements that rename an object, possibly to another schema."""
+    words = spoken(kind).upper()
+    moves: list[Statement] = []
+    if old.schema != new.schema:
+        schema = Name(parts=(new.schema or PUBLIC,))
+        moves.append(AlterSetSchema(kind=words, name=old, schema=schema))
+    if old.last != new.last:
+        now = Name(parts=(*new.parts[:-1], old.last))
+        moves.append(AlterRename(kind=words, name=now, new_name=new))
+    return tuple(moves)
