@@ -107,6 +107,32 @@ WITHIN = {
 }
 """Queries with a query inside an expression, over several relations, or with a group that is an item's name."""
 
+AT = "timestamp_seconds(total * 60)"
+SEVERAL = {
+    "bounds": ("diff", "SELECT n, explode(array(min(total), max(total))) AS bound FROM best GROUP BY n"),
+    "members": (
+        "diff",
+        "SELECT n, explode(items) AS item FROM (SELECT n, collect_set(item) AS items FROM best GROUP BY n) AS x",
+    ),
+    "slides": (
+        "diff",
+        "SELECT n, window(at, '4 minutes', '2 minutes').start AS start FROM "
+        f"(SELECT n, max({AT}) AS at FROM best GROUP BY n) AS x",
+    ),
+    "sessions": ("diff", f"SELECT session_window({AT}, '2 minutes') AS w, count(*) AS items FROM best GROUP BY w"),
+    "different_sessions": ("diff", f"SELECT DISTINCT session_window({AT}, '2 minutes') AS w FROM best"),
+    "of_sessions": ("keys", "SELECT w, max(items) AS items FROM sessions GROUP BY w"),
+    "windows": (
+        "keys",
+        f"SELECT window.start AS t, min(total) AS low FROM best GROUP BY window({AT}, '4 minutes', '2 minutes')",
+    ),
+    "spelled": ("keys", "SELECT (b.N) AS class, min(total) AS low FROM best AS b GROUP BY n"),
+    "spelled_twice": ("combined", "SELECT b.`N`, concat(n, '') AS t, sum(total) AS s FROM best AS b GROUP BY b.n, N"),
+    "above": ("signed", "SELECT n * 2 AS n, count(*) AS items FROM best GROUP BY n * 2 HAVING (N * 2) > 3"),
+}
+"""Queries that return several rows of one group, whose groups depend on several rows, or that spell a group in several
+ways."""
+
 JOINED = ("keys", "SELECT b.item, l.low FROM best AS b LEFT JOIN lowest AS l ON b.n = l.class")
 
 _TYPES = {"item": "string", "n": "long", "total": "long"}
@@ -248,16 +274,27 @@ def test_each_equals_a_batch_query_also_where_its_batches_broke_off(below: Below
     assert broken == ["batch.before_merge", "batch.after_merge"]
 
 
+def test_queries_that_return_several_rows_of_a_group_equal_batch_queries(below: Below) -> None:
+    follow(below, SEVERAL)
+    for name in ("windows", "spelled", "spelled_twice", "above"):
+        assert not any(key.startswith("_rw_") for key in below.record(name).keys), name
+
+
 def test_queries_that_read_rows_of_other_groups_equal_batch_queries(below: Below) -> None:
+    follow(below, WITHIN)
+
+
+def follow(below: Below, queries: dict[str, tuple[str, str]]) -> None:
+    """Compares views with batch queries after each commit. ``queries`` are the strategy and the query of each view."""
     below.write(COMMITS[0])
     below.create("lowest", QUERIES["lowest"][1])
-    for name, (strategy, query) in WITHIN.items():
+    for name, (strategy, query) in queries.items():
         assert below.create(name, query).maintenance.strategy == strategy, name
     # The last commit changes one row, and by it the mean and the maximum of all.
     for number, rows in enumerate((None, *COMMITS[1:], [("e", 9, 100, True)])):
         if rows is not None:
             below.write(rows)
-        for name in ("lowest", *WITHIN):
+        for name in ("lowest", *queries):
             below.wait(name)
-        for name, (_, query) in WITHIN.items():
+        for name, (_, query) in queries.items():
             assert below.rows(name) == below.expected(query), f"{name} after commit {number}"

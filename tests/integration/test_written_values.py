@@ -294,6 +294,16 @@ def test_what_in_a_query_changes_by_itself(spark: SparkSession) -> None:
     assert found("SELECT k, CAST('today' AS DATE) AS x FROM s_varies") == ("'today'", None)
     assert found("SELECT k FROM s_varies WHERE at >= ' Now'") == ("'Now'", "Filter")
     assert found("SELECT k FROM s_varies WHERE at >= 'yesterday UTC'::timestamp_ntz") == ("'yesterday'", "Filter")
+    for call in (
+        "to_date('today')", "to_timestamp('today')", "to_timestamp_ltz('today')", "to_timestamp_ntz('today')",
+        "try_to_timestamp('today')", "date('today')", "TRY_CAST('today' AS DATE)",
+        "date_part('year', 'today'::date)", "extract(DAY FROM to_date('today'))", "nvl2(k, to_date('today'), at)",
+    ):  # fmt: skip
+        assert found(f"SELECT k, {call} AS x FROM s_varies") == ("'today'", None), call
+    assert found("SELECT k FROM s_varies WHERE at >= to_date('today')") == ("'today'", "Filter")
+    assert found("SELECT k, max(to_timestamp('now')) AS x FROM s_varies GROUP BY k") == ("'now'", "Aggregate")
+    assert found("SELECT k, to_date('2026-01-01') AS x FROM s_varies") == (None, None)
+    assert found("SELECT k FROM s_varies WHERE k > uniform(1, 5)") == (another, "Filter")
     assert found("SELECT k, DATE 'tomorrow' AS x FROM s_varies") == ("DATE 'tomorrow'", "Literal")
     assert found("SELECT k FROM s_varies -- date 'now'") == (None, None)
     # Strings and names that look like calls.
@@ -303,12 +313,10 @@ def test_what_in_a_query_changes_by_itself(spark: SparkSession) -> None:
         "SELECT k AS `now()` FROM s_varies",
     ):
         assert found(same) == (None, None), same
-    within = AnalyzedQuery(
-        query="SELECT k FROM s_varies WHERE k IN (SELECT k FROM s_varies WHERE at > now())",
-        relations=(relation,),
-        form=WHOLE,
-    )
-    assert analyze(sessions, within).varies == "now()"  # type: ignore[arg-type]
+    for call, varies in (("now()", "now()"), ("to_timestamp('now')", "'now'")):
+        query = f"SELECT k FROM s_varies WHERE k IN (SELECT k FROM s_varies WHERE at > {call})"
+        within = AnalyzedQuery(query=query, relations=(relation,), form=WHOLE)
+        assert analyze(sessions, within).varies == varies  # type: ignore[arg-type]
     assert found("SELECT k, 'the date \"today\"' AS x, CAST('now and then' AS STRING) AS s FROM s_varies") == (
         None,
         None,

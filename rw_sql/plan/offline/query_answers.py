@@ -12,7 +12,7 @@ from rw_sql.plan.ports.queries import STREAM, QueryAnalysis
 from rw_sql.plan.queries.analysis.functions import GENERATOR, builtins
 from rw_sql.syntax.query.maintained_form import ROW, read_outermost, read_view_query
 from rw_sql.syntax.query.tables_read import aliases_of, output_names, plain_tree
-from rw_sql.syntax.query.trees import DISTINCT, GROUPS, ONE_ROW, OTHER, ROWS
+from rw_sql.syntax.query.trees import DISTINCT, GROUPS, ONE_ROW, OTHER, ROWS, SESSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +53,7 @@ def answer_query(request: AnalyzedQuery, known: QueryColumns | None) -> QueryAna
     return QueryAnalysis(
         schema=schema_json(_columns(request, known or QueryColumns())),
         keys=_keys(request, query) if request.form == STREAM and not request.closes_windows else (),
-        operators=frozenset({"Project"} if _is_picking(request, query) else {"Project", "Generate"}),
+        operators=_operators(request, query),
     )
 
 
@@ -115,6 +115,8 @@ def _keys(request: AnalyzedQuery, query: ViewQuery) -> tuple[str, ...]:
     select."""
     if query.kind == OTHER:
         query = read_outermost(request.query)
+    if query.why == SESSIONS or (query.kind in (GROUPS, ONE_ROW) and _makes_rows(query)):
+        return (ROW,)
     if query.kind == DISTINCT:
         return written_names(request.query)
     if query.kind not in (GROUPS, ONE_ROW):
@@ -122,6 +124,18 @@ def _keys(request: AnalyzedQuery, query: ViewQuery) -> tuple[str, ...]:
     relations = {relation.name: [name for name, _ in relation.columns] for relation in request.relations}
     form = query.upserted({}, relations) or query.exposed(relations)
     return form.keys if form is not None and form.keys else (ROW,)
+
+
+def _operators(request: AnalyzedQuery, query: ViewQuery) -> frozenset[str]:
+    if query.kind in (GROUPS, ONE_ROW):
+        return frozenset({"Aggregate", "Generate"} if _makes_rows(query) else {"Aggregate"})
+    return frozenset({"Project"} if _is_picking(request, query) else {"Project", "Generate"})
+
+
+def _makes_rows(query: ViewQuery) -> bool:
+    """True if a query returns several rows for a group."""
+    functions = (builtins().get(name) for name in query.calls)
+    return any(function is not None and function.kind == GENERATOR for function in functions)
 
 
 def _is_picking(request: AnalyzedQuery, query: ViewQuery) -> bool:

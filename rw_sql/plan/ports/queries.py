@@ -41,10 +41,11 @@ class QueryAnalysis:
 
     A ``refusal`` comes with a ``hint``, a ``kind`` (None: Spark accepts the query, but the result cannot be kept up to
     date), the ``word`` of the query at which Spark points, and the ``relation`` that does not exist. ``operators`` are
-    Spark's names of the steps of a WHOLE query, and ``aggregates`` are Spark's names of the aggregate functions of an
-    UPSERT query. ``varies`` is a non-deterministic part of the query, if the query has such a part; ``TABLESAMPLE`` for
-    a sample of rows. ``varies_in`` is the step that contains this part; None if the part is just a projected column.
-    ``is_same`` is True if the text in ``same_as`` is equivalent.
+    Spark's names of the steps of a WHOLE query, from the last step down to the first aggregation, and ``aggregates``
+    are Spark's names of the aggregate functions of an UPSERT query. ``varies`` is a non-deterministic part of the
+    query, if the query has such a part; ``TABLESAMPLE`` for a sample of rows. ``varies_in`` is the step that contains
+    this part; None if the part is just a projected column. ``is_same`` is True if the text in ``same_as`` is
+    equivalent.
     """
 
     schema: str = ""

@@ -35,7 +35,7 @@ from rw_sql.syntax.lexing.identifiers import spark_name, sql_name
 from rw_sql.syntax.query.combined_groups import GROUPS_RELATION
 from rw_sql.syntax.query.maintained_form import KEEP, KEY, NOT_TAKEN_APART, ROW, read_view_query
 from rw_sql.syntax.query.signed_aggregates import SIGN
-from rw_sql.syntax.query.trees import DISTINCT, GROUPS, JOIN, ONE_ROW, ROWS
+from rw_sql.syntax.query.trees import DISTINCT, GROUPS, JOIN, ONE_ROW, OTHER, ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,6 +116,8 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
         return Maintained(refused=_sampled())
     if not whole.is_same:
         query = NOT_TAKEN_APART
+    elif query.kind in (GROUPS, ONE_ROW) and not whole.operators <= {*_PICKING, "Aggregate"}:
+        query = replace(query, kind=OTHER, why="it produces several rows from one group")
     found: Maintained | None = None
     if not changing:
         found = _combined(inspector, query, whole.schema, relations) or _upserted(inspector, query, whole, relations)
@@ -308,12 +310,12 @@ def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
 def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -> QueryAnalysis:
     """Refuses to recompute a view from a source: old rows are removed from a source's log, so the view must read a
     table or view that keeps old rows."""
-    name = sources[0]
-    why = f": {query.why}" if query.why else ""
+    name, why = sources[0], f": {query.why}" if query.why else ""
     if "session_window" in query.text.lower():
         return replace(
             streamed,
-            hint="add EMIT ON WINDOW CLOSE: the view then gets each session window once, after it has ended; before "
+            hint=f"{'use GROUP BY in place of DISTINCT, and ' if query.kind == DISTINCT else ''}"
+            "add EMIT ON WINDOW CLOSE: the view then gets each session window once, after it has ended; before "
             "that, two session windows may become one",
         )
     return QueryAnalysis(

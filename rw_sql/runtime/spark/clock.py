@@ -21,7 +21,7 @@ _FIELDS = "spark.sql.debug.maxToStringFields"
 _WORD = r"now|today|tomorrow|yesterday"
 _CLOCK = re.compile(
     r"\b(?P<call>now|current_timestamp|current_date|localtimestamp|current_time)\("
-    rf"|\bcast\(\s*(?P<word>{_WORD})(?:\s+[\w/+:-]*)?\s* as (?:date|timestamp(?:_ntz|_ltz)?)\)",
+    rf"|\b(?:try_)?cast\(\s*(?P<word>{_WORD})(?:\s+[\w/+:-]*)?\s* as (?:date|timestamp(?:_ntz|_ltz)?)\)",
     re.IGNORECASE,
 )
 """Matches the names that functions for the current time have in the text of Spark's plans. These include the names that
@@ -53,9 +53,28 @@ def whole_texts(spark: SparkSession) -> Iterator[None]:
             spark.conf.set(_FIELDS, given)
 
 
-def clock_in(spark: SparkSession, part: Any) -> str | None:
-    """The part of a plan or an expression that depends on the current time, such as ``current_date()`` or ``'today'``;
-    None if no part does. Must be called in :func:`whole_texts`."""
+def clock_in(spark: SparkSession, plan: Any) -> str | None:
+    """The part of a plan that depends on the current time, such as ``current_date()`` or ``'today'``; None if no part
+    does. Must be called in :func:`whole_texts`."""
+    nested = plan.subqueriesAll()
+    parts = (plan, *(nested.apply(i) for i in range(nested.size())))
+    return next((found for part in parts if (found := _clock_in(spark, _replaced(spark, part))) is not None), None)
+
+
+def clock_in_step(spark: SparkSession, plan: Any) -> str | None:
+    """Like :func:`clock_in`, for the expressions of the last step of a plan."""
+    parts = _replaced(spark, plan).expressions()
+    found = (_clock_in(spark, parts.apply(i)) for i in range(parts.size()))
+    return next((clock for clock in found if clock is not None), None)
+
+
+def _replaced(spark: SparkSession, plan: Any) -> Any:
+    """A plan in which Spark's definitions replace the functions that Spark defines by other expressions. For example,
+    ``to_date('today')`` is a cast of 'today' to a date. The plans of subqueries are left unchanged."""
+    return java_class(spark, "org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions").apply(plan)
+
+
+def _clock_in(spark: SparkSession, part: Any) -> str | None:
     # The text also contains the names of columns and the values of strings, which may look like a call or a cast.
     patterns = java_class(spark, "org.apache.spark.sql.catalyst.trees.TreePattern")
     has_call, has_cast = (part.containsPattern(kind) for kind in (patterns.CURRENT_LIKE(), patterns.CAST()))

@@ -5,6 +5,7 @@ The result contains the query's schema and keys, or the reason why the query is 
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from rw_sql.plan.ports.queries import TABLESAMPLE, UPSERT, WHOLE, AnalyzedQuery, QueryAnalysis
-from rw_sql.runtime.spark.clock import clock_in, clock_literal_in, whole_texts
+from rw_sql.runtime.spark.clock import clock_in, clock_in_step, clock_literal_in, whole_texts
 from rw_sql.runtime.spark.jvm import analyzed_plan, java_class
 from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.spark.spark_errors import known_names, query_error
@@ -56,6 +57,10 @@ _TIME_WINDOW = "spark.timeWindow"
 
 The columns of session windows have this key too, but session windows do not support update mode.
 """
+
+_SESSION_WINDOW = "spark.sessionWindow"
+"""The metadata key with which Spark marks columns made by ``session_window()``. Spark merges the windows in such a
+column if a query groups by it."""
 
 _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
 
@@ -133,7 +138,7 @@ def _inlined_plan(frame: DataFrame) -> Any:
 def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -> QueryAnalysis:
     """The result for a query that Spark accepts. If a Delta table cannot store the rows of the query, the result is a
     refusal."""
-    schema = frame.schema.json()
+    schema = _schema_of(frame)
     for column in frame.schema.fields:
         kind = _unstorable(column.dataType)
         if kind is not None:
@@ -151,7 +156,7 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
         varies, varies_in = literal, "Literal"
     found = QueryAnalysis(schema=schema, keys=keys, varies=varies, varies_in=varies_in)
     if request.form == WHOLE:
-        found = replace(found, operators=_operators(_inlined_plan(frame)))
+        found = replace(found, operators=_operators(_inlined_plan(frame), to="Aggregate"))
     if request.form == UPSERT:
         found = replace(found, aggregates=frozenset(_aggregates(frame)))
     if len({name.lower() for name in frame.columns}) < len(frame.columns):
@@ -164,6 +169,15 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
             hint="CAST it to one that can be stored, such as STRING",
         )
     return found
+
+
+def _schema_of(frame: DataFrame) -> str:
+    """The schema of a query. Session windows are stored without Spark's mark, because Spark would merge the stored
+    windows if a query groups by them."""
+    schema = frame.schema.jsonValue()
+    for field in schema["fields"]:
+        field["metadata"] = {key: value for key, value in field["metadata"].items() if key != _SESSION_WINDOW}
+    return json.dumps(schema)
 
 
 def _varying(frame: DataFrame) -> str | None:
@@ -185,14 +199,16 @@ def _varying_step(spark: SparkSession, plan: Any) -> str | None:
     """The step of a plan, other than a projection, with a non-deterministic expression."""
     if _class(plan) not in ("Project", *_TRANSPARENT):
         parts = plan.expressions()
-        for part in (parts.apply(i) for i in range(parts.size())):
-            if not part.deterministic() or clock_in(spark, part) is not None:
-                return _class(plan)
+        is_deterministic = all(parts.apply(i).deterministic() for i in range(parts.size()))
+        if not is_deterministic or clock_in_step(spark, plan) is not None:
+            return _class(plan)
     return next((found for child in _children(plan) if (found := _varying_step(spark, child)) is not None), None)
 
 
-def _operators(plan: Any) -> frozenset[str]:
-    return frozenset({_class(plan)}).union(*(_operators(child) for child in _children(plan)))
+def _operators(plan: Any, *, to: str = "") -> frozenset[str]:
+    """Spark's names of the steps of a plan, without the steps below a step ``to``."""
+    below = _children(plan) if _class(plan) != to else ()
+    return frozenset({_class(plan)}).union(*(_operators(child, to=to) for child in below))
 
 
 def _aggregates(frame: DataFrame) -> Iterator[str]:
@@ -276,6 +292,8 @@ def _keys(frame: DataFrame) -> tuple[tuple[str, ...], str | None, str | None]:
         (plan,) = _children(plan)
     kind = _class(plan)
     if kind == "Distinct" and not _contains(_children(plan)[0], ("Aggregate", "Distinct", "Deduplicate")):
+        if any(output.apply(i).metadata().contains(_SESSION_WINDOW) for i in range(output.size())):
+            return (), "DISTINCT merges session windows, and a merged window does not replace its parts", None
         return tuple(names.values()), None, None
     if kind != "Aggregate" or _contains(_children(plan)[0], ("Aggregate", "Distinct", "Deduplicate")):
         return (

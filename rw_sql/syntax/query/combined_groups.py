@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
+from rw_sql.syntax.query.key_columns import spelling_of
 from rw_sql.syntax.query.signed_aggregates import EXACT_WHOLE, SIGN
 from rw_sql.syntax.query.trees import aggregates_of, copy_of, spark_sql, spent_sql
 
@@ -205,12 +206,13 @@ class DecomposedAggregation:
         from sqlglot import exp
 
         unknown = False
+        spelled = spelling_of(self._parts)
+        of_keys = {spelled(key): name for key, name in reversed(keys) if not isinstance(key, exp.Literal)}
 
         def replaced(node: exp.Expr) -> exp.Expr:
             nonlocal unknown
-            for key, name in keys:
-                if node == key and not isinstance(key, exp.Literal):
-                    return exp.column(name, quoted=True)
+            if (name := of_keys.get(spelled(node))) is not None:
+                return exp.column(name, quoted=True)
             call = node.this if isinstance(node, exp.Filter) else node
             if isinstance(call, exp.Avg) and not isinstance(call.this, exp.Distinct):
                 return self._average(node, hidden)

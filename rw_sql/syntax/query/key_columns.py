@@ -41,17 +41,21 @@ def _is_ordinal(key: exp.Expr) -> bool:
 
 def group_keys(core: exp.Select, columns: Iterable[str] | None) -> list[exp.Expr]:
     """Copies of the expressions by which a select groups, without the names of select items. Each expression occurs
-    only once.
+    only once, whatever its spellings.
 
     ``columns`` are the names that columns of the input may have. If they are None, they are unknown, and the names of
     select items are left unchanged.
     """
     resolve_ordinals(core)
-    keys = [_of_ordinal(core, key) for key in core.args["group"].expressions]
+    keys = [bare(_of_ordinal(core, key)) for key in core.args["group"].expressions]
     if columns is not None:
         known = {column.lower() for column in columns}
         keys = [_key(core, key, known) for key in keys]
-    return [key.copy() for key in dict.fromkeys(keys)]
+    spelled = spelling_of(core, columns)
+    found: dict[exp.Expr, exp.Expr] = {}
+    for key in keys:
+        found.setdefault(spelled(key), key)
+    return [key.copy() for key in found.values()]
 
 
 def resolve_names(core: exp.Select, columns: Iterable[str] | None) -> None:
@@ -73,8 +77,9 @@ def resolve_names(core: exp.Select, columns: Iterable[str] | None) -> None:
         # A column that is neither a key nor in an aggregate has no value in HAVING, so that its name means an item.
         # Within a function that sqlglot does not know, it may be in an aggregate. Spark first looks for whole keys and
         # whole items, whose parts have no meaning of their own.
-        of_keys = {key.name.lower() for key in keys if isinstance(key, exp.Column)}
-        wholes = {*map(bare, keys), *(bare(item.this) for item in core.expressions if isinstance(item, exp.Alias))}
+        of_keys = {key.name.lower() for key in keys if isinstance(key, exp.Column) and not _is_field(core, key)}
+        items = [item.this for item in core.expressions if isinstance(item, exp.Alias)]
+        wholes = {*map(spelling_of(core, known), (*keys, *items))}
 
         def is_column(node: exp.Column, name: str) -> bool:
             is_within = node.find_ancestor(exp.AggFunc, exp.Anonymous, exp.Filter, exp.WithinGroup) is not None
@@ -98,19 +103,22 @@ def _without_names(
     """A copy of an expression in which the expressions of the first ``limit`` select items replace the items' names.
 
     ``is_column`` is True for a name that means a column of the input. Within an item, the names ``known`` of columns
-    take precedence over the names of earlier items, as in Spark. Expressions in ``wholes`` are left unchanged.
+    take precedence over the names of earlier items, as in Spark. Expressions whose spellings are in ``wholes`` are left
+    unchanged.
     """
     from sqlglot import exp
 
+    # Without an alias, a field such as a.b.c has the name c. Another column without an alias has its own name.
     items = {
-        item.alias.lower(): (place, item.this)
+        item.alias_or_name.lower(): (place, inner(item))
         for place, item in reversed(list(enumerate(core.expressions[:limit])))
-        if isinstance(item, exp.Alias)
+        if isinstance(item, exp.Alias) or _is_field(core, item)
     }
     relations = {read.alias_or_name.lower() for read in _inputs(core)}
+    spelled = spelling_of(core, known)
 
     def replaced(node: exp.Expr) -> exp.Expr:
-        if bare(node) in wholes:
+        if wholes and spelled(node) in wholes:
             return node.copy()  # The transformation does not look into a new node.
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return node
@@ -155,6 +163,99 @@ def input_columns(core: exp.Select, relations: Mapping[str, Sequence[str]]) -> f
                     return None
                 found.add(item.output_name.lower())
     return frozenset(found)
+
+
+def spelling_of(core: exp.Select, columns: Iterable[str] | None = None) -> Callable[[exp.Expr], exp.Expr]:
+    """A function that returns the same tree for all spellings of an expression in a select: in parentheses, in upper or
+    lower case, with or without the name of the input before a column, and ``window`` for the call that makes the
+    window. ``columns`` is as in :func:`group_keys`.
+
+    The result is only for comparison: it may contain names that Spark would not accept without quotes.
+    """
+    from sqlglot import exp
+
+    qualifiers = _qualifiers(core, columns)
+    shared = _shared_names(core, qualifiers) if core.args.get("joins") else frozenset[str]()
+    window: exp.Expr | None = None
+
+    def of_input(column: exp.Column) -> exp.Expr:
+        names = tuple(part.name for part in column.parts)
+        count = len(_qualifier(names, qualifiers))
+        if names[count] in shared:
+            count = 0
+        first, *fields = names[count:]
+        read = window.copy() if window is not None and first == _WINDOW and not count else exp.column(first)
+        return exp.Dot.build([read, *map(exp.to_identifier, fields)]) if fields else read
+
+    def spelled(value: exp.Expr) -> exp.Expr:
+        whole = exp.Paren(this=value.copy())
+        for name in whole.find_all(exp.Identifier):
+            name.set("this", name.name.lower())
+            name.set("quoted", False)
+        for node in list(whole.find_all(exp.Paren, exp.Column)):
+            if isinstance(node, exp.Column) and not node.is_star:
+                node.replace(of_input(node))
+            elif isinstance(node, exp.Paren) and node is not whole:
+                node.replace(node.this)
+        found: exp.Expr = whole.this.pop()
+        return found
+
+    if columns is not None and _WINDOW not in {column.lower() for column in columns}:
+        calls = (call for call in core.find_all(exp.Anonymous) if call.name.lower() == _WINDOW)
+        call = next((call for call in calls if call.parent_select is core), None)
+        window = None if call is None else spelled(call)
+    return spelled
+
+
+def _qualifiers(core: exp.Select, columns: Iterable[str] | None) -> dict[tuple[str, ...], int]:
+    """The names of a select's inputs that may stand before the name of a column, in parts and in lower case, each with
+    the input's place. Empty if a name alone may have another meaning for every column."""
+    from sqlglot import exp
+
+    joins = core.args.get("joins") or ()
+    if joins and (columns is None or any(join.args.get("method") for join in joins)):
+        return {}  # NATURAL joins by columns that are not written.
+    found: dict[tuple[str, ...], int] = {}
+    for place, read in enumerate(_inputs(core)):
+        parts = [part.name.lower() for part in read.parts] if isinstance(read, exp.Table) and not read.alias else []
+        names = [tuple(parts[at:]) for at in range(len(parts))] or [(read.alias_or_name.lower(),)]
+        found |= dict.fromkeys(names, place)
+    # Over several inputs, a.b is the field b of a column a if no input named a has a column b.
+    of_columns = {column.lower() for column in columns or ()} if joins else set()
+    return {names: place for names, place in found.items() if names[0] not in of_columns}
+
+
+def _qualifier(names: tuple[str, ...], qualifiers: Collection[tuple[str, ...]]) -> tuple[str, ...]:
+    """The part of a column's names that is the name of an input; may be empty."""
+    return next((names[:at] for at in range(len(names) - 1, 0, -1) if names[:at] in qualifiers), ())
+
+
+def _shared_names(core: exp.Select, qualifiers: Mapping[tuple[str, ...], int]) -> frozenset[str]:
+    """The names of columns, in lower case, that may mean columns of several inputs of a select: those by which USING
+    joins the inputs, and those that the select uses with the names of several inputs."""
+    from sqlglot import exp
+
+    shared = {name.name.lower() for join in core.args["joins"] for name in join.args.get("using") or ()}
+    used: dict[str, set[int]] = {}
+    for column in core.find_all(exp.Column):
+        names = tuple(part.name.lower() for part in column.parts)
+        if column.parent_select is core and (before := _qualifier(names, qualifiers)):
+            used.setdefault(names[len(before)], set()).add(qualifiers[before])
+    return frozenset(shared | {name for name, places in used.items() if len(places) > 1})
+
+
+def _is_field(core: exp.Select, item: exp.Expr) -> bool:
+    """True for a field of a struct column: ``a.b``, where ``a`` is no input of the select."""
+    from sqlglot import exp
+
+    column, is_deep = item, False
+    while isinstance(column, exp.Dot) and isinstance(column.expression, exp.Identifier):
+        column, is_deep = column.this, True
+    if not isinstance(column, exp.Column) or item.is_star:
+        return False
+    first, *fields = column.parts
+    is_qualified = bool(fields) and first.name.lower() in {read.alias_or_name.lower() for read in _inputs(core)}
+    return is_deep or len(fields) > is_qualified
 
 
 def bare(key: exp.Expr) -> exp.Expr:
@@ -208,14 +309,14 @@ def is_column(item: exp.Expr) -> bool:
     """True if a select item is a column of the input or a field of such a column."""
     from sqlglot import exp
 
-    return isinstance(inner(item), exp.Column) and not item.is_star
+    return isinstance(bare(inner(item)), exp.Column) and not item.is_star
 
 
 def output_of(select: exp.Select, column: str) -> str | None:
     """The name that a column of a select's only input has in the result; None if the select does not return it."""
     relation = read_by(select).alias_or_name
     for item in select.expressions:
-        read = inner(item)
+        read = bare(inner(item))
         if is_column(item) and _is_of(read, relation) and read.name.lower() == column.lower():
             return str(item.alias_or_name)
     return column if any(column.lower() not in _left_out(star) for star in stars_of(select)) else None

@@ -23,6 +23,7 @@ from rw_sql.syntax.query.key_columns import (
     output_of,
     resolve_names,
     resolve_ordinals,
+    spelling_of,
     stars_of,
     stored,
 )
@@ -45,12 +46,14 @@ from rw_sql.syntax.query.trees import (
     STAR_WITHIN,
     aggregates_of,
     both,
+    calls_of,
     copied,
     copy_of,
     equal_columns,
     expression,
     guarded,
     has_query,
+    has_sessions,
     has_star_within,
     inlined,
     is_picking,
@@ -104,9 +107,9 @@ class ViewQuery:
     """A parsed query.
 
     The *core* is the query itself, or the innermost query inside selects that only choose columns and rows. ``kind``
-    classifies the core. ``why`` is the reason if the kind is OTHER, or if the query may have no form because its
-    expressions would see hidden columns. The forms are derived from :attr:`text`, so they have the meaning of the
-    original query only if :attr:`text` has this meaning.
+    classifies the core. ``why`` is the reason if the kind is OTHER, if the query may have no form because its
+    expressions would see hidden columns, or if the group of a row depends on other rows. The forms are derived from
+    :attr:`text`, so they have the meaning of the original query only if :attr:`text` has this meaning.
     """
 
     kind: str
@@ -129,6 +132,11 @@ class ViewQuery:
             return False
         relation = read_by(core)
         return isinstance(relation, exp.Table) and is_plain(relation)
+
+    @property
+    def calls(self) -> frozenset[str]:
+        """The names, in lower case, of the functions called by the items of the core and of the selects around it."""
+        return frozenset[str]().union(*map(calls_of, self._chain))
 
     def distinct_arguments(self) -> tuple[str, ...]:
         """The arguments of the aggregates with DISTINCT."""
@@ -190,10 +198,12 @@ class ViewQuery:
         keys = self._keys(core, columns)
         keep = both(condition, take(core, "having"))
         if keep is not None:
+            spelled = spelling_of(core, columns)
+            of_keys = {spelled(value) for key in keys for value in (key, stored(core, key))}
             for item in list(core.expressions):
-                if not any(inner(item) == key for key in keys):
+                if spelled(inner(item)) not in of_keys:
                     item.replace(guarded(item, keep))
-        names = _add_keys(core, keys)
+        names = _add_keys(core, keys, columns)
         if keep is not None:
             core.append("expressions", exp.alias_(is_true(keep), KEEP))
         return _formed(chain, names, has_keep=keep is not None)
@@ -209,7 +219,8 @@ class ViewQuery:
             return None
         chain = copied(self._chain)
         core = chain[-1]
-        names = _add_keys(core, self._keys(core, input_columns(core, relations)))
+        columns = input_columns(core, relations)
+        names = _add_keys(core, self._keys(core, columns), columns)
         return _formed(chain, names, has_keep=None)
 
     def decomposed(self, columns: Sequence[str], *, is_signed: bool = False) -> DecomposedAggregation | None:
@@ -232,30 +243,30 @@ class ViewQuery:
         return DecomposedAggregation.of(
             core,
             names,
-            list(zip(keys, _add_keys(core, keys), strict=True)),
+            list(zip(keys, _add_keys(core, keys, columns), strict=True)),
             is_signed=is_signed,
             has_rows=is_signed and self.kind == GROUPS,
         )
 
     def touched_groups(self, keys: Sequence[str], columns: Sequence[str]) -> str | None:
         """A query that returns the group of each input row, in columns whose names are ``keys``; None if the query is
-        not an aggregation with groups.
+        not an aggregation with groups, or if the group of a row depends on other rows.
 
         ``columns`` are the columns of the input. ``keys`` are the keys of the form from :meth:`exposed`.
         """
         from sqlglot import exp
 
-        if self.kind != GROUPS or not self.is_direct:
+        if self.kind != GROUPS or not self.is_direct or has_sessions(self._chain[-1]):
             return None
         core = copy_of(self._chain[-1])
-        groups = [key if _item_of(core, key) else stored(core, key) for key in group_keys(core, columns)]
+        groups = [_column_of(core, key, columns)[1] for key in group_keys(core, columns)]
         listed = [exp.alias_(key, name) for key, name in zip(groups, keys, strict=True)]
         return spent_sql(only(core, listed))
 
     def touched_rows(self) -> str | None:
         """A query that returns, for each input row, the result row to which it belongs; None if the query is not a
-        DISTINCT over a single relation."""
-        if self.kind != DISTINCT or len(self._chain) != 1 or not self.is_direct:
+        DISTINCT over a single relation, or if the result row depends on other input rows."""
+        if self.kind != DISTINCT or len(self._chain) != 1 or not self.is_direct or has_sessions(self._chain[0]):
             return None
         core = copy_of(self._chain[0])
         core.set("distinct", None)
@@ -394,19 +405,25 @@ def _backquoted(name: str) -> str:
 # Keys
 
 
-def _add_keys(core: exp.Select, keys: Sequence[exp.Expr]) -> list[str]:
+def _add_keys(core: exp.Select, keys: Sequence[exp.Expr], columns: Iterable[str] | None) -> list[str]:
     """Adds to a select, as hidden columns, the grouping keys that it does not contain. Returns the names that all keys
-    have as columns of the select."""
+    have as columns of the select. For ``columns``, see :func:`group_keys`."""
     names: list[str] = []
     for key in keys:
-        found = _item_of(core, key)
-        names.append(_add_hidden(core, stored(core, key), len(names)) if found is None else found.alias_or_name)
+        item, value = _column_of(core, key, columns)
+        names.append(_add_hidden(core, value, len(names)) if item is None else item.alias_or_name)
     return names
 
 
-def _item_of(core: exp.Select, key: exp.Expr) -> exp.Expr | None:
-    """The first select item whose value is a grouping key."""
-    return next((item for item in core.expressions if inner(item) == key), None)
+def _column_of(core: exp.Select, key: exp.Expr, columns: Iterable[str] | None) -> tuple[exp.Expr | None, exp.Expr]:
+    """The first select item whose value is a grouping key, or identifies the key; None if there is none. Then the
+    value of that item, or of a hidden column for the key."""
+    spelled = spelling_of(core, columns)
+    for value in (key, stored(core, key)):
+        wanted = spelled(value)
+        if (item := next((item for item in core.expressions if spelled(inner(item)) == wanted), None)) is not None:
+            return item, value
+    return None, value
 
 
 def _add_hidden(select: exp.Select, key: exp.Expr, number: int) -> str:

@@ -21,6 +21,10 @@ STAR_WITHIN = "it has a * within an expression"
 """The reason why a query is recomputed as a whole if two conditions are met: the value of an expression depends on all
 columns of the input, and the input would have hidden columns."""
 
+SESSIONS = "it groups by session windows, which a changed row may join or split"
+"""The reason why a query with session windows is recomputed as a whole. The window to which a row belongs depends on
+other rows, so the windows of changed rows cannot be computed from these rows alone."""
+
 _UNORDERED = ("order", "limit", "offset", "sort", "cluster", "distribute", "qualify", "windows", "laterals", "pivots")
 _GROUPINGS = ("rollup", "cube", "grouping_sets", "totals", "all")
 
@@ -86,8 +90,8 @@ def is_picking(select: exp.Select) -> bool:
 
 
 def kind_of(core: exp.Select, *, may_have_queries: bool = False) -> tuple[str, str]:
-    """The kind of a select, and the reason if it is OTHER. ``may_have_queries``: if an expression of the select
-    contains a query, the kind is determined for the select without this query."""
+    """The kind of a select, and the reason if it is OTHER or has session windows. ``may_have_queries``: if an
+    expression of the select contains a query, the kind is determined for the select without this query."""
     from sqlglot import exp
 
     if any(_own(core, exp.Window)) or core.args.get("qualify") or core.args.get("windows"):
@@ -99,16 +103,37 @@ def kind_of(core: exp.Select, *, may_have_queries: bool = False) -> tuple[str, s
     if has_query(core) and not may_have_queries:
         return OTHER, QUERY_WITHIN
     group, calls = core.args.get("group"), aggregates_of(core)
+    why = SESSIONS if has_sessions(core) else ""
     several = (exp.Rollup, exp.Cube, exp.GroupingSets)
     if group is not None and any(isinstance(key, several) for key in group.expressions):
         return OTHER, "it aggregates at several levels"
     if group is not None or calls or core.args.get("having"):
         if core.args.get("distinct") or (group is not None and any(group.args.get(name) for name in _GROUPINGS)):
             return OTHER, "it aggregates at several levels"
-        return (GROUPS, "") if group is not None and group.expressions else (ONE_ROW, "")
+        return (GROUPS, why) if group is not None and group.expressions else (ONE_ROW, "")
     if core.args.get("distinct"):
-        return (DISTINCT, "") if core.args["distinct"].args.get("on") is None else (OTHER, "it is a DISTINCT ON")
+        return (DISTINCT, why) if core.args["distinct"].args.get("on") is None else (OTHER, "it is a DISTINCT ON")
     return (JOIN, "") if core.args.get("joins") else (ROWS, "")
+
+
+def has_sessions(select: exp.Select) -> bool:
+    """True if a select may group by session windows: it makes them outside its aggregates."""
+    from sqlglot import exp
+
+    group = select.args.get("group")
+    for part in [*select.expressions, *([] if group is None else [group])]:
+        for call in part.find_all(exp.Anonymous):
+            if call.name.lower() == "session_window" and call.find_ancestor(exp.AggFunc, exp.Select) is select:
+                return True
+    return False
+
+
+def calls_of(select: exp.Select) -> frozenset[str]:
+    """The names, in lower case, of the functions that the items of a select call."""
+    from sqlglot import exp
+
+    calls = (call for item in select.expressions for call in item.find_all(exp.Func) if _select_of(call) is select)
+    return frozenset((call.name if isinstance(call, exp.Anonymous) else call.sql_name()).lower() for call in calls)
 
 
 def has_query(select: exp.Select) -> bool:

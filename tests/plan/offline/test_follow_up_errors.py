@@ -6,9 +6,11 @@ import pytest
 
 from rw_sql.metastore.records import AssignSplits, PutSplitStates
 from rw_sql.plan.offline import inspector
+from rw_sql.plan.offline.query_answers import answer_query
 from rw_sql.plan.offline.script import ScriptChecker
-from rw_sql.plan.ports.queries import AnalyzedQuery, QueryAnalysis
+from rw_sql.plan.ports.queries import WHOLE, AnalyzedQuery, QueryAnalysis
 from rw_sql.plan.result.steps import after
+from rw_sql.syntax.query.maintained_form import ROW
 
 KAFKA = "WITH (connector = 'kafka', topic = 'a', properties.bootstrap.server = 'k:9092') FORMAT PLAIN ENCODE JSON"
 SOURCE = f"CREATE SOURCE a (id INT, v VARCHAR) {KAFKA};\n"
@@ -183,3 +185,21 @@ def test_another_query_of_a_view_that_others_read(text: str, expected: list[str]
 def test_a_view_of_groups_has_keys_whatever_else_its_query_has(query: str, found: list[str]) -> None:
     sink = "CREATE SINK s FROM m WITH (connector = 'deltalake', location = '/x', type = 'upsert');"
     assert lines(f"{SOURCE}CREATE MATERIALIZED VIEW m AS {query};\n{sink}") == found
+
+
+@pytest.mark.parametrize(
+    ("query", "keys"),
+    [
+        ("SELECT id, count(*) AS n FROM a GROUP BY id", ("id",)),
+        ("SELECT x.id, count(*) AS c FROM (SELECT explode(array(id, 1)) AS id FROM a) AS x GROUP BY id", ("id",)),
+        ("SELECT id, explode(array(min(id), max(id))) AS bound FROM a GROUP BY id", (ROW,)),
+        ("SELECT id, inline_outer(s) FROM (SELECT id, collect_set(struct(id)) AS s FROM a GROUP BY id)", (ROW,)),
+        ("SELECT id, session_window(at, '5 minutes') AS w, count(*) AS n FROM a GROUP BY id, w", (ROW,)),
+        ("SELECT DISTINCT id, session_window(at, '5 minutes') AS w FROM a", (ROW,)),
+    ],
+)
+def test_a_group_that_may_have_several_rows_is_no_key(query: str, keys: tuple[str, ...]) -> None:
+    """The strategy that CREATE MATERIALIZED VIEW chooses has a digest of the row as the key."""
+    assert answer_query(AnalyzedQuery(query=query, relations=()), None).keys == keys
+    whole = answer_query(AnalyzedQuery(query=query, relations=(), form=WHOLE), None)
+    assert (whole.operators == {"Aggregate"}) is (keys == ("id",) or "GROUP BY id, w" in query)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -211,6 +212,48 @@ def test_the_argument_of_a_count_of_distinct_values_may_be_of_a_type_that_a_tabl
     found = decided("SELECT count(DISTINCT ended - started) AS n FROM r", r, analyze=unstorable)
     assert found.maintenance.strategy == UPSERT
     assert "collect_set(ended - started)" in found.maintenance.query
+
+
+@pytest.mark.parametrize("operator", ["Generate", "Expand", "Window"])
+@pytest.mark.parametrize(
+    ("query", "strategy"),
+    [
+        ("SELECT total, explode(collect_set(id)) AS id FROM orders GROUP BY total", KEYS),
+        ("SELECT total, item FROM (SELECT total, max(id) AS item FROM orders GROUP BY total)", KEYS),
+        ("SELECT explode(array(count(total), sum(total))) AS n FROM orders", UPSERT),
+    ],
+)
+def test_several_rows_of_one_group_are_compared_as_a_whole(query: str, strategy: str, operator: str) -> None:
+    """A key of the group would identify several rows."""
+
+    def multiplied(request: AnalyzedQuery) -> QueryAnalysis:
+        return replace(analyzed(request), operators=frozenset({"Project", operator, "Aggregate"}))
+
+    found = decided(query, ORDERS, analyze=multiplied)
+    assert (found.maintenance.strategy, found.keys) == (DIFF, (ROW,))
+    assert found.maintenance.reason.startswith("it produces several rows from one group, so the whole result")
+    one = decided(query, ORDERS, analyze=lambda request: replace(analyzed(request), operators=frozenset({"Aggregate"})))
+    assert one.maintenance.strategy != DIFF
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT total, session_window(at, '5 minutes') AS w, max(id) AS m FROM v GROUP BY total, w",
+        "SELECT DISTINCT total, session_window(at, '5 minutes') AS w FROM v",
+    ],
+)
+def test_session_windows_are_compared_as_a_whole(query: str) -> None:
+
+    def with_structs(request: AnalyzedQuery) -> QueryAnalysis:
+        found = analyzed(request)
+        fields = json.loads(found.schema)["fields"]
+        kinds = {field["name"]: CUSTOMER if field["name"] == "w" else field["type"] for field in fields}
+        return replace(found, schema=schema(**kinds))
+
+    found = decided(query, view(1, "v", ("id",), id="long", total="long", at="timestamp"), analyze=with_structs)
+    assert (found.maintenance.strategy, found.keys) == (DIFF, (ROW,))
+    assert found.maintenance.reason.startswith("it groups by session windows, which a changed row may join or split")
 
 
 def test_groups_whose_values_cannot_be_compared_with_those_of_changed_rows_are_not_recomputed_alone() -> None:

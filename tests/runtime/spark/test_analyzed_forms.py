@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -93,6 +94,73 @@ def test_a_query_with_inlined_with_queries_is_the_same(
     assert found.refusal is None
     assert found.is_same is is_same
     assert not any("CTE" in operator for operator in found.operators)
+
+
+@pytest.mark.parametrize(
+    ("query", "operator"),
+    [
+        ("SELECT k, explode(collect_set(v)) AS x FROM r GROUP BY k", "Generate"),
+        ("WITH g AS (SELECT k, collect_set(v) AS s FROM r GROUP BY k) SELECT k, explode(s) AS x FROM g", "Generate"),
+        ("SELECT stack(2, min(v), max(v)) AS x FROM r", "Generate"),
+        ("SELECT inline(collect_set(struct(k, v))) AS (a, b) FROM r GROUP BY kind", "Generate"),
+        (
+            "SELECT window(at, '10 minutes', '5 minutes').start AS t FROM "
+            "(SELECT max(timestamp_seconds(v)) AS at FROM r GROUP BY k) AS x",
+            "Expand",
+        ),
+        ("SELECT k AS K, round(avg(v), 1) AS m FROM r WHERE v > 1 GROUP BY k HAVING count(*) > 1", ""),
+        ("SELECT k FROM (SELECT k, max(v) AS m FROM r GROUP BY k) AS x WHERE m > 1", ""),
+        ("SELECT count(*) AS n FROM r GROUP BY window(timestamp_seconds(v), '10 minutes', '5 minutes')", ""),
+        ("SELECT kind, count(*) AS n FROM (SELECT explode(split(kind, ',')) AS kind FROM r) AS x GROUP BY kind", ""),
+    ],
+)
+def test_the_steps_above_an_aggregation_show_whether_a_group_has_several_rows(
+    sessions: SparkSessions, query: str, operator: str
+) -> None:
+    found = analyzed(sessions, query, WHOLE, read_view_query(query).text)
+    assert found.refusal is None
+    assert found.is_same
+    assert found.operators - {"Project", "Filter", "SubqueryAlias", "View", "Aggregate"} == {operator} - {""}
+
+
+@pytest.mark.parametrize(
+    ("query", "keys"),
+    [
+        ("SELECT r.addr.city, max(v) AS m FROM r GROUP BY city HAVING city > 'a'", ("city",)),
+        ("SELECT (x.K) AS c, max(v) AS m FROM r AS x GROUP BY k HAVING m > 1", ("c",)),
+        ("SELECT x.K, max(v) AS m FROM r AS x GROUP BY `k` HAVING m > 1", ("K",)),
+        ("SELECT r.k, id, max(v) AS m FROM r JOIN t ON r.k = t.id GROUP BY r.k, t.id HAVING m > 1", ("k", "id")),
+    ],
+)
+def test_a_selected_group_is_a_key_of_the_stream(sessions: SparkSessions, query: str, keys: tuple[str, ...]) -> None:
+    relations = tuple(
+        replace(relation, columns=(*relation.columns, ("addr", "STRUCT<city: STRING>")))
+        if relation.name == "r"
+        else relation
+        for relation in RELATIONS
+    )
+    form = read_view_query(query).upserted({}, {each.name: [name for name, _ in each.columns] for each in relations})
+    assert form is not None
+    assert form.keys == keys
+    found = analyze(sessions, AnalyzedQuery(query=form.text, relations=relations, form=UPSERT))
+    assert found.refusal is None
+    assert {*keys} <= {name for name, _ in schema_columns(found.schema)}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT DISTINCT k, session_window(timestamp_seconds(v), '5 minutes') AS w FROM r",
+        "SELECT DISTINCT w FROM (SELECT session_window(timestamp_seconds(v), '5 minutes') AS w FROM r) AS x",
+        "SELECT k, session_window(timestamp_seconds(v), '5 minutes') AS w, count(*) AS n FROM r GROUP BY k, w",
+    ],
+)
+def test_session_windows_are_no_keys_of_a_stream(sessions: SparkSessions, query: str) -> None:
+    """Spark would also merge stored windows if their column had Spark's mark."""
+    assert "sessionWindow" not in analyzed(sessions, query, WHOLE).schema
+    assert analyzed(sessions, query, STREAM).refusal is not None
+    start = query.replace("'5 minutes') AS w", "'5 minutes').start AS w")
+    assert analyzed(sessions, start, STREAM).refusal is None
 
 
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT"])

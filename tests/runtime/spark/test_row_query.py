@@ -139,6 +139,8 @@ def test_the_driver_computes_what_jobs_compute(session: SparkSession, text: str)
         "SELECT id, localtimestamp() AS t FROM s",
         "SELECT id FROM s WHERE day = CAST('today' AS DATE)",
         "SELECT id, 'yesterday'::date AS d FROM s",
+        "SELECT id FROM s WHERE day = to_date('today')",
+        "SELECT id, try_to_timestamp('now') AS t FROM s",
         "SELECT id FROM s WHERE at < 'now'",
         f"SELECT {', '.join(f'id AS c{at}' for at in range(30))}, datediff(current_date(), day) AS age FROM s",
         f"SELECT {', '.join(f'id AS c{at}' for at in range(30))}, CAST('tomorrow' AS TIMESTAMP) AS t FROM s",

@@ -31,6 +31,11 @@ COLUMNS = {"s": ["id", "status", "amount", "addr"]}
             "SELECT lower(city) AS city, count(*) AS n FROM (SELECT id, addr.* FROM s) AS o GROUP BY city",
             "GROUP BY city",
         ),
+        ("SELECT id / 100 AS id, count(*) AS n FROM s GROUP BY id / 100 HAVING ID / 100 > 5", "COALESCE(ID / 100 > 5,"),
+        ("SELECT id / 100 AS id, count(*) AS n FROM s GROUP BY id / 100 HAVING s.id/(100) > 5", "s.id / (100) > 5,"),
+        ("SELECT addr.city, count(*) AS n FROM s GROUP BY city HAVING city > 'a'", "COALESCE((addr.city) > 'a',"),
+        ("SELECT addr.city, count(*) AS n FROM s GROUP BY addr.city HAVING n > 1", "GROUP BY addr.city"),
+        ("SELECT addr.id, count(*) AS n FROM s GROUP BY id, addr.id", "GROUP BY id, addr.id"),
     ],
 )
 def test_a_column_of_the_input_is_not_the_item_of_its_name(query: str, part: str) -> None:

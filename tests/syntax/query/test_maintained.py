@@ -212,10 +212,9 @@ S = {"s": ["item", "at", "u"]}
         ),
         (
             "SELECT o.day, count(*) AS n FROM (SELECT date(at) AS day FROM s) AS o GROUP BY day HAVING n > 1",
-            ("_rw_key_0",),
-            "SELECT CASE WHEN (COUNT(*)) > 1 THEN o.day END AS day, CASE WHEN (COUNT(*)) > 1 THEN COUNT(*) END AS n, "
-            "day AS _rw_key_0, COALESCE((COUNT(*)) > 1, FALSE) AS _rw_keep FROM (SELECT CAST(at AS DATE) AS day FROM "
-            "s) AS o GROUP BY day",
+            ("day",),
+            "SELECT o.day, CASE WHEN (COUNT(*)) > 1 THEN COUNT(*) END AS n, COALESCE((COUNT(*)) > 1, FALSE) AS "
+            "_rw_keep FROM (SELECT CAST(at AS DATE) AS day FROM s) AS o GROUP BY day",
         ),
     ],
 )
