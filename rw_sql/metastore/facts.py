@@ -161,8 +161,10 @@ class PointDependent:
 class RewindPoint:
     """The state that REWIND restores: a source and all its dependents just before an unsafe operation took effect.
 
-    If no point could be recorded, ``reason`` states the cause and the other fields are empty. ``states`` are the
-    positions as the connector's JSON; ``folder`` contains copies of the dependents' checkpoints.
+    If no point could be recorded, or if the point was removed because of its age, ``reason`` states the cause and the
+    other fields are empty. ``states`` are the positions as the connector's JSON; ``folder`` contains copies of the
+    dependents' checkpoints. If a point has a ``reason`` and a ``folder``, it is about to be removed: only a REWIND that
+    was planned earlier may still return to it.
     """
 
     source_id: int
@@ -173,3 +175,8 @@ class RewindPoint:
     log_version: int = -1
     states: Mapping[str, str] = field(default_factory=dict)
     dependents: tuple[PointDependent, ...] = ()
+
+    @property
+    def has_data(self) -> bool:
+        """True if the point's copies and the versions that it needs are kept."""
+        return bool(self.folder)

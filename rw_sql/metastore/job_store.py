@@ -6,6 +6,7 @@ one, and upkeep removes the others. Even days of heartbeats every two seconds th
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -50,9 +51,8 @@ _THE_LEASE = "jobs"
 
 _WORTH_FOLDING = 200
 
-
-def _all(rows: list[_Row]) -> list[_Row]:
-    return rows
+_ID = re.compile(r"[0-9]+")
+"""Matches the id of the object of a job or fragment: 9 in ``mv-9``, ``mv-9.2`` and ``mv-9:7``."""
 
 
 def _present(rows: list[_Row]) -> list[_Row]:
@@ -83,8 +83,8 @@ class JobStore:
         # The last run of each job, as of the write with the number in ``_runs_at``. Rows of runs never change.
         self._last_runs: dict[str, Run] = {}
         self._runs_at = -1
-        # Jobs of dropped objects, whose runs the next fold of the table removes.
-        self._gone_jobs: frozenset[str] = frozenset()
+        # Tells whether the object with an id was dropped. The next fold of a table removes the rows of such objects.
+        self._is_dropped: Callable[[int], bool] = lambda _: False
         # The rows of noted positions are grouped by fragment, so that each of a thousand sources reads only its own
         # rows.
         self._noted: tuple[Mapping[_Key, _Row], dict[str, list[_Row]]] | None = None
@@ -169,13 +169,13 @@ class JobStore:
         """The last run of each job."""
         return dict(self._last_of(self._run_table().rows()))
 
-    def drop_runs(self, jobs: Iterable[str]) -> None:
-        """Lets the next upkeep of the table remove the runs of jobs whose objects were dropped.
+    def forget_dropped(self, is_dropped: Callable[[int], bool]) -> None:
+        """Lets the next upkeep of each table remove the runs, positions and progress of dropped objects.
 
-        An id is never used again, so no such job ever starts again. In this process, the numbers of its runs continue.
+        ``is_dropped`` tells whether the object with an id was dropped. An id is never used again, so no job of such an
+        object ever starts again. In this process, the numbers of its runs continue.
         """
-        with self._lock:
-            self._gone_jobs |= frozenset(jobs)
+        self._is_dropped = is_dropped
 
     def write_job_status(self, statuses: Sequence[JobStatus]) -> None:
         """Stores the statuses, each in place of the earlier status of its job."""
@@ -310,6 +310,15 @@ class JobStore:
 
         self._rewind_points().write(choose)
 
+    def replace_rewind_points(self, points: Sequence[RewindPoint]) -> None:
+        """Replaces stored rewind points. Points that were deleted in the meantime stay deleted."""
+
+        def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
+            keys = {(point.source_id, point.operation): point for point in points}
+            return [_point_row(keys[key]) for key in keys if key in present and not present[key]["is_dropped"]]
+
+        self._rewind_points().write(choose)
+
     def rewind_points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
         """All rewind points, or the rewind points of one source, in ascending order of their operations."""
         rows = self._rewind_points().rows()
@@ -363,9 +372,13 @@ class JobStore:
         newest: dict[str, int] = {}
         for row in rows:
             newest[row["job"]] = max(row["run"], newest.get(row["job"], 0))
-        with self._lock:
-            gone = self._gone_jobs = self._gone_jobs & newest.keys()
-        return [row for row in rows if row["job"] not in gone and row["run"] > newest[row["job"]] - RUNS_KEPT]
+        return self._of_present([row for row in rows if row["run"] > newest[row["job"]] - RUNS_KEPT], "job")
+
+    def _of_present(self, rows: list[_Row], column: str) -> list[_Row]:
+        """The rows of objects that are not known to be dropped. ``column`` has the object's id, or a name with it."""
+        ids = {value: _ID.search(str(value)) for value in {row[column] for row in rows}}
+        gone = {value for value, id_ in ids.items() if id_ is not None and self._is_dropped(int(id_[0]))}
+        return [row for row in rows if row[column] not in gone]
 
     def _open(
         self, name: str, keys: Sequence[str], trim: Callable[[list[_Row]], list[_Row]], *, is_small: bool = False
@@ -386,7 +399,7 @@ class JobStore:
             return table
 
     def _leases(self) -> KeyedTable:
-        return self._open("runtime_lease", ("lease",), _all, is_small=True)
+        return self._open("runtime_lease", ("lease",), list, is_small=True)
 
     def _run_table(self) -> KeyedTable:
         return self._open("runtime_runs", ("job", "run"), self._kept_runs)
@@ -401,23 +414,22 @@ class JobStore:
         return self._open("runtime_rewind_points", ("source_id", "operation"), _present)
 
     def _rewinds(self) -> KeyedTable:
-        return self._open("runtime_rewinds", ("epoch",), _all)
+        return self._open("runtime_rewinds", ("epoch",), partial(self._of_present, column="source_id"))
 
     def _backfills(self) -> KeyedTable:
-        return self._open("runtime_backfills", ("job",), _all)
+        return self._open("runtime_backfills", ("job",), partial(self._of_present, column="job"))
 
     def _chunks(self) -> KeyedTable:
-        return self._open("runtime_refresh_chunks", ("table_id", "refresh", "chunk"), _newest_refreshes)
+        return self._open("runtime_refresh_chunks", ("table_id", "refresh", "chunk"), self._newest_refreshes)
 
     def _positions(self) -> KeyedTable:
-        return self._open("runtime_positions", ("fragment", "split"), _all)
+        return self._open("runtime_positions", ("fragment", "split"), partial(self._of_present, column="fragment"))
 
-
-def _newest_refreshes(rows: list[_Row]) -> list[_Row]:
-    newest: dict[int, int] = {}
-    for row in rows:
-        newest[row["table_id"]] = max(row["refresh"], newest.get(row["table_id"], 0))
-    return [row for row in rows if row["refresh"] == newest[row["table_id"]]]
+    def _newest_refreshes(self, rows: list[_Row]) -> list[_Row]:
+        newest: dict[int, int] = {}
+        for row in rows:
+            newest[row["table_id"]] = max(row["refresh"], newest.get(row["table_id"], 0))
+        return self._of_present([row for row in rows if row["refresh"] == newest[row["table_id"]]], "table_id")
 
 
 def _lease(rows: Mapping[_Key, _Row], group: str) -> Lease | None:

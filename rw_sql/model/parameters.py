@@ -23,6 +23,9 @@ ROLLBACK_WINDOW = "rollback_window"
 STREAMING_PARALLELISM = "streaming_parallelism"
 """The name of the system parameter with the number of state partitions of new queries of views and sinks."""
 
+REWIND_POINT_RETENTION = "rewind_point_retention"
+"""The name of the system parameter that determines how long rewind points are kept."""
+
 IDLE_SECONDS = 60
 """The default of ``idle_job_timeout``, in seconds. An idle job that polls for this long uses about as much CPU as
 stopping the job and starting it again."""
@@ -103,7 +106,8 @@ def _rate(text: str) -> str:
     raise ValueError("must be a number of records per second, or -1 for no limit")
 
 
-_PERIODS = {"min": 60, "h": 3_600, "d": 86_400}
+_PERIODS = {"ms": 1, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MOST_PERIOD_MS = 1_000_000 * _PERIODS["d"]
 
 
 def _period(text: str) -> str:
@@ -114,10 +118,12 @@ def _period(text: str) -> str:
     word = text.strip().lower()
     if word in ("-1", "default"):
         return NO_LIMIT
-    for unit, seconds in _PERIODS.items():
+    for unit, milliseconds in _PERIODS.items():
         number = word.removesuffix(unit).strip()
-        if word.endswith(unit) and number.isascii() and number.isdecimal() and 0 < int(number) < 1_000_000:
-            return f"{int(number) * seconds * 1_000}ms"
+        if word.endswith(unit) and number.isascii() and number.isdecimal() and len(number) < 16:
+            found = int(number) * milliseconds
+            if _PERIODS["min"] <= found < _MOST_PERIOD_MS:
+                return f"{found}ms"
     raise ValueError("must be a time of at least a minute, such as 30min, 12h or 7d, or -1 for no limit")
 
 
@@ -162,6 +168,13 @@ SYSTEM_PARAMETERS = {
             "up. While the views and sinks make progress, the source waits up to ten times as long. If they do not "
             "catch up in time, the operation has no rewind point",
             read=_seconds,
+        ),
+        Parameter(
+            name=REWIND_POINT_RETENTION,
+            default=f"{7 * _PERIODS['d']}ms",
+            doc="how long a rewind point is kept, such as 12h or 7d; -1 sets no time limit. Time in which no process "
+            "runs the source's job does not count. Newer rewind points may take its place earlier (rewind_points)",
+            read=_period,
         ),
         Parameter(
             name=ROLLBACK_WINDOW,
@@ -247,6 +260,18 @@ def idle_job_seconds(snapshot: Snapshot) -> float | None:
     """The number of seconds without new input after which an idle job rests; None if jobs never rest."""
     value = snapshot.parameter(IDLE_JOB_TIMEOUT) or SYSTEM_PARAMETERS[IDLE_JOB_TIMEOUT].default
     return None if value == NO_LIMIT else int(value.removesuffix("ms")) / 1000
+
+
+def rewind_point_retention_ms(snapshot: Snapshot) -> int | None:
+    """The system parameter ``rewind_point_retention`` in milliseconds; None if there is no limit."""
+    value = snapshot.parameter(REWIND_POINT_RETENTION) or SYSTEM_PARAMETERS[REWIND_POINT_RETENTION].default
+    return None if value == NO_LIMIT else int(value.removesuffix("ms"))
+
+
+def period_text(milliseconds: int) -> str:
+    """A period as it is written in a statement, in its largest unit: ``7d`` for 604,800,000 milliseconds."""
+    unit, factor = next(item for item in reversed(_PERIODS.items()) if milliseconds % item[1] == 0)
+    return f"{milliseconds // factor}{unit}"
 
 
 def streaming_parallelism(snapshot: Snapshot) -> int:

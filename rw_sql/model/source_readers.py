@@ -107,6 +107,15 @@ def is_running(snapshot: Snapshot, source: SourceRecord) -> bool:
     return is_read(snapshot, source) and not pauses_of(snapshot, source.id)
 
 
+def newest_change(snapshot: Snapshot, source: SourceRecord, fragment: str | None = None) -> int:
+    """The last epoch that changed a source, its connection, its secrets, or the splits or positions of the reader with
+    ``fragment`` (None: the shared reader)."""
+    return max(
+        snapshot.fragment_epoch(ingest_fragment(source.id) if fragment is None else fragment),
+        *(snapshot.object_epoch(id_) for id_ in (source.id, *source.uses)),
+    )
+
+
 def forget_fragments(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[Change, ...]:
     """The changes that remove assignments and positions of the readers of dropped objects."""
     gone = set(dropped)

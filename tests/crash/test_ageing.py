@@ -13,8 +13,10 @@ import pytest
 from deltalake import DeltaTable
 
 from rw_sql.metastore import Metastore
+from rw_sql.runtime.jobs.downtime import downtime
 from rw_sql.runtime.jobs.lease import try_take
 from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.maintained_log import MaintainedLog
 from tests.support.ageing import HOUR, PAUSES, WEEK, Pauses, grow_old
 
@@ -65,6 +67,15 @@ def test_all_that_is_stored_is_a_week_older(tmp_path: Path, monkeypatch: pytest.
     assert is_old(lease.heartbeat_ms)
     assert is_old(known.created_at_ms)  # type: ignore[union-attr]
     assert all(is_old(operation.at_ms) for operation in metastore.operations())
+
+
+def test_the_periods_without_an_owner_are_older_too(tmp_path: Path) -> None:
+    warehouse = Warehouse.at(str(tmp_path))
+    warehouse.write_text(f"{warehouse.uri}/checkpoints/downtime.json", "[[1700000000000, 1700000060000]]")
+    warehouse.write_text(f"{warehouse.uri}/checkpoints/downtime-nightly.json", "[]")
+    grow_old(tmp_path, HOUR)
+    assert downtime(warehouse) == [(1_699_996_400_000, 1_699_996_460_000)]
+    assert downtime(warehouse, "nightly") == []
 
 
 def test_the_seeds_of_the_kill_tests_draw_every_pause(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 from rw_sql.assets import list_assets, read_asset
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import Catalog, parse_catalog
-from rw_sql.metastore.facts import ASKED, TAKEN, JobStatus, NotedPosition, Request
+from rw_sql.metastore.facts import ASKED, TAKEN, BackfillProgress, JobStatus, NotedPosition, Request
 from rw_sql.metastore.job_store import JobStore
+from rw_sql.metastore.refresh_records import RefreshChunk
 from rw_sql.metastore.table import UPKEEP_EVERY, CommitConflict, StoredTable
 from tests.metastore.metastore_model import Make
 
@@ -204,10 +205,54 @@ def test_runs_of_dropped_objects_go_and_their_numbers_do_not_come_again(
     monkeypatch.setattr("rw_sql.metastore.job_store.RUNS_KEPT", 5)
     metastore.jobs.claim_runs(["mv-1", "mv-2"], 1, "me")
     assert other.jobs.last_runs().keys() == {"mv-1", "mv-2"}
-    metastore.jobs.drop_runs(["mv-1"])
+    metastore.jobs.forget_dropped(lambda id_: id_ == 1)
     for _ in range(UPKEEP_EVERY):
         metastore.jobs.claim_run("mv-2", 1, "me")
     assert metastore.jobs.runs("mv-1") == other.jobs.runs("mv-1") == ()
     assert len(metastore.jobs.runs("mv-2")) < 20
     assert [jobs.claim_run("mv-1", 1, "me").run for jobs in (metastore.jobs, other.jobs)] == [2, 3]
     assert Metastore.open(warehouse).jobs.last_runs()["mv-2"].run == UPKEEP_EVERY + 1
+
+
+def test_the_positions_and_progress_of_dropped_objects_go(
+    metastore: Metastore, warehouse: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rw_sql.metastore.job_store._WORTH_FOLDING", 0)
+
+    def position(fragment: str, split: str) -> NotedPosition:
+        return NotedPosition(fragment=fragment, split=split, state="{}", epoch=1, run=1, log_version=1)
+
+    def progress(id_: int) -> BackfillProgress:
+        return BackfillProgress(
+            job=f"mv-{id_}", object_id=id_, generation=1, phase="", done=0, total=1, started_ms=0, updated_ms=0
+        )
+
+    def chunk(table_id: int, number: int) -> RefreshChunk:
+        return RefreshChunk(
+            table_id=table_id,
+            refresh=1,
+            chunk=number,
+            position=None,
+            rows=0,
+            epoch=1,
+            run=1,
+            is_done=True,
+            updated_ms=0,
+        )
+
+    jobs = metastore.jobs
+    jobs.note_positions([position("ingest-1", f"f{number}") for number in range(300)])
+    for id_ in (1, 2):
+        jobs.write_backfill(progress(id_))
+    jobs.note_chunks([chunk(1, number) for number in range(300)])
+    jobs.forget_dropped(lambda id_: id_ == 1)
+    for number in range(UPKEEP_EVERY):
+        jobs.note_positions([position("ingest-2", f"f{number}")])
+        jobs.write_backfill(progress(2))
+        jobs.note_chunks([chunk(2, number)])
+    left = Metastore.open(warehouse).jobs
+    assert left.noted_positions("ingest-1") == {}
+    assert len(left.noted_positions("ingest-2")) == UPKEEP_EVERY
+    assert left.backfills().keys() == {"mv-2"}
+    assert left.chunks_of(1) == ()
+    assert len(left.chunks_of(2)) == UPKEEP_EVERY

@@ -6,6 +6,7 @@ from rw_sql.errors import Span, SqlError
 from rw_sql.model.parameters import (
     SESSION_PARAMETERS,
     SYSTEM_PARAMETERS,
+    period_text,
     read_value,
     session_parameter,
     system_parameter,
@@ -38,6 +39,9 @@ def test_a_default_is_canonical(name: str) -> None:
         ("rollback_window", " 12 H ", "43200000ms"),
         ("rollback_window", "7d", "604800000ms"),
         ("rollback_window", "-1", "-1"),
+        ("rewind_point_retention", "2d", "172800000ms"),
+        ("rewind_point_retention", "604800000ms", "604800000ms"),
+        ("rewind_point_retention", "-1", "-1"),
     ],
 )
 def test_values(name: str, written: str, canonical: str) -> None:
@@ -51,6 +55,10 @@ def test_values(name: str, written: str, canonical: str) -> None:
         ("rollback_window", "0min"),
         ("rollback_window", "90s"),
         ("rollback_window", "7 days"),
+        ("rewind_point_retention", "0"),
+        ("rewind_point_retention", "59999ms"),
+        ("rewind_point_retention", "1000000d"),
+        ("rewind_point_retention", "9999999999999999d"),
         ("statement_timeout", "1.5s"),
         ("statement_timeout", ""),
         ("statement_timeout", "9999999999"),
@@ -65,6 +73,12 @@ def test_wrong_values(name: str, written: str) -> None:
     with pytest.raises(SqlError, match=f'"{name}" must be') as caught:
         read_value((SYSTEM_PARAMETERS | SESSION_PARAMETERS)[name], written, HERE)
     assert caught.value.code == "RW214"
+
+
+@pytest.mark.parametrize("text", ["7d", "36h", "90min", "60001ms"])
+def test_a_period_is_told_as_it_can_be_written(text: str) -> None:
+    canonical = read_value(SYSTEM_PARAMETERS["rewind_point_retention"], text, HERE)
+    assert period_text(int(canonical.removesuffix("ms"))) == text
 
 
 def test_a_parameter_is_of_the_system_or_of_the_session() -> None:

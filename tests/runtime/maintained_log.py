@@ -163,7 +163,7 @@ class MaintainedLog:
         def note(version: int) -> None:
             note_ranges(self.warehouse, self.source)
             note_cleaned_ranges(self.warehouse, self.source, version)
-            note_stretches(self.warehouse, self.source, version)
+            note_stretches(self.warehouse, self.context.metastore.snapshot(), self.source, version)
 
         return Upkeep(
             context=self.context,

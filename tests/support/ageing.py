@@ -6,6 +6,7 @@ age of a file or of a commit, in Delta Lake, delta-rs or rw_sql, behaves as afte
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -57,6 +58,10 @@ def grow_old(warehouse: Path, seconds: float) -> None:
     for pattern in ("checkpoints/*/*/*.json", "checkpoints/upkeep-*/*.json"):
         for file in warehouse.glob(pattern):
             _rewrite(file, _OF_OURS, milliseconds)
+    for file in warehouse.glob("checkpoints/downtime*.json"):
+        periods = json.loads(file.read_text(encoding="utf-8"))
+        moved = json.dumps([[at - milliseconds for at in period] for period in periods])
+        _replace(file, partial(Path.write_text, data=moved, encoding="utf-8"))
     age_files(warehouse, seconds)
 
 

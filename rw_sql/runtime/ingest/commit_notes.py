@@ -20,6 +20,6 @@ def note_commits(context: Context, source: SourceRecord, version: int, *, run: i
     up."""
     note_positions(context, source, run=run, epoch=epoch)
     note_cleaned_ranges(context.warehouse, source, version)
-    note_stretches(context.warehouse, source, version)
+    note_stretches(context.warehouse, context.metastore.snapshot(), source, version)
     if captures_changes(source.connector):
         note_progress(context.warehouse, source, version)

@@ -62,11 +62,15 @@ def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
     includes the period in progress.
 
     The group's next owner will record the period in progress, but upkeep of other groups needs this period before then.
+    For the group of this process, the result includes the time since the last heartbeat if the heartbeat is late. After
+    the machine has slept, the next heartbeat will record this period.
     """
     found = downtime(context.warehouse, group, until_ms=now_ms)
-    if group == context.group:
-        return found
     lease = context.metastore.jobs.lease(group)
+    if group == context.group:
+        if lease is not None and now_ms - lease.heartbeat_ms >= LEAST_MS:
+            found.append((lease.heartbeat_ms, now_ms))
+        return found
     if lease is None:
         return [(0, now_ms)]
     if not is_owned(lease, now_ms=now_ms) or now_ms - lease.heartbeat_ms >= LEAST_MS:

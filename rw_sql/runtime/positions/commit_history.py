@@ -1,8 +1,11 @@
 """The ranges of offsets that were read into a table, listed separately for the time after each operation. The ranges
 are preserved when commits are cleaned up.
 
-A *stretch* consists of consecutive commits of one epoch with contiguous offsets. A file beside the checkpoints contains
-the stretches of cleaned-up commits. Code that reads the file adds the stretches of the existing commits.
+A *stretch* consists of consecutive commits with contiguous offsets. The runs of these commits started at the same
+epoch, or at epochs between which no operation has changed what the job reads. A file beside the checkpoints contains
+the stretches of cleaned-up commits, without the splits from which nothing was read. The file therefore grows with the
+operations and with the splits that were read, but neither with the number of runs nor with operations on other objects.
+Code that reads the file adds the stretches of the existing commits.
 """
 
 from __future__ import annotations
@@ -11,12 +14,17 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.model.job_ids import reader_fragment
+from rw_sql.model.pauses import direct_inputs
+from rw_sql.model.source_readers import newest_change
 from rw_sql.runtime.delta.delta_log import standing_commits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import MaterializedViewRecord
     from rw_sql.runtime.delta.delta_log import JobCommit, SplitIdentity
     from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -25,8 +33,8 @@ _FORM = 1
 
 @dataclass(slots=True, kw_only=True)
 class Stretch:
-    """Commits of runs that started at ``epoch``, with the contiguous offsets ``[start, end)`` that they have read from
-    each split.
+    """Commits of runs that started at ``epoch``, or later if no operation in between has changed what the job reads.
+    ``ranges`` are the contiguous offsets ``[start, end)`` that the commits have read from each split.
 
     ``at`` is, for each split, the newest version of the log whose commit contains the split. ``lives`` has the cluster
     and incarnation of each split.
@@ -37,24 +45,37 @@ class Stretch:
     at: dict[str, int] = field(default_factory=dict)
     lives: dict[str, SplitIdentity] = field(default_factory=dict)
 
-    def takes(self, commit: JobCommit) -> bool:
-        """True if a commit continues this stretch."""
-        if commit.epoch != self.epoch:
+    @staticmethod
+    def of(version: int, commit: JobCommit) -> Stretch:
+        """The stretch of a single commit."""
+        ranges = dict(commit.ranges)
+        return Stretch(epoch=commit.epoch, ranges=ranges, at=dict.fromkeys(ranges, version), lives=dict(commit.lives))
+
+    def takes(self, later: Stretch, unchanged_since: int) -> bool:
+        """True if a later stretch continues this stretch. ``unchanged_since`` is the epoch of the last operation that
+        changed what the job reads."""
+        if self.epoch != later.epoch and min(self.epoch, later.epoch) < unchanged_since:
             return False
-        for split, (start, _) in commit.ranges.items():
+        for split, (start, _) in later.ranges.items():
             known = self.ranges.get(split)
-            if known is not None and (known[1] != start or self.lives.get(split) != commit.lives.get(split)):
+            if known is not None and (known[1] != start or self.lives.get(split) != later.lives.get(split)):
                 return False
         return True
 
-    def add(self, version: int, commit: JobCommit) -> None:
-        """Extends the stretch by a commit."""
-        for split, (start, end) in commit.ranges.items():
+    def add(self, later: Stretch) -> None:
+        """Extends the stretch by a later stretch that continues it."""
+        for split, (start, end) in later.ranges.items():
             known = self.ranges.get(split)
             self.ranges[split] = (start if known is None else known[0], end)
-            self.at[split] = version
-            if split in commit.lives:
-                self.lives[split] = commit.lives[split]
+            self.at[split] = later.at[split]
+            if split in later.lives:
+                self.lives[split] = later.lives[split]
+
+    def leave_out_unread(self) -> None:
+        """Leaves out the splits from which nothing was read."""
+        self.ranges = {split: (start, end) for split, (start, end) in self.ranges.items() if end > start}
+        self.at = {split: self.at[split] for split in self.ranges}
+        self.lives = {split: self.lives[split] for split in self.ranges if split in self.lives}
 
 
 def noted_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> tuple[int, list[Stretch]]:
@@ -69,29 +90,50 @@ def noted_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedVie
     return body["version"], [_stretch(found, lives) for found in body["stretches"]]
 
 
-def note_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, version: int) -> None:
+def note_stretches(
+    warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord | MaterializedViewRecord, version: int
+) -> None:
     """Stores the stretches of the commits up to a version. Must be called before these commits are cleaned up.
 
-    Later commits are left out, because a REWIND may revert them but cannot revert the stored history.
+    ``snapshot`` is the present catalog. Later commits are left out, because a REWIND may revert them but cannot revert
+    the stored history.
     """
     noted, stretches = noted_stretches(warehouse, source)
     if version <= noted:
         return
     table = warehouse.data(source.id, source.generation)
     found = [(at, commit) for at, commit in standing_commits(warehouse, table, down_to=noted + 1) if at <= version]
-    stretches = _with(stretches, reversed(found))
+    new = (Stretch.of(at, commit) for at, commit in reversed(found))
+    stretches = joined((*stretches, *new), unchanged_since=_newest_change(snapshot, source))
     path = warehouse.range_history(source.id, source.generation)
     warehouse.write_text(path, _to_json(version, stretches), is_durable=True)
 
 
-def _with(stretches: list[Stretch], commits: Iterable[tuple[int, JobCommit]]) -> list[Stretch]:
-    for version, commit in commits:
-        if not commit.ranges:
-            continue
-        if not stretches or not stretches[-1].takes(commit):
-            stretches.append(Stretch(epoch=commit.epoch))
-        stretches[-1].add(version, commit)
-    return stretches
+def joined(stretches: Iterable[Stretch], *, unchanged_since: int) -> list[Stretch]:
+    """Joins each stretch with the next stretches that continue it, and leaves out splits from which nothing was read.
+
+    ``stretches`` are in log order, and the function changes them. ``unchanged_since`` is the epoch of the last
+    operation that changed what the job reads.
+    """
+    found: list[Stretch] = []
+    for stretch in stretches:
+        stretch.leave_out_unread()
+        if found and found[-1].takes(stretch, unchanged_since):
+            found[-1].add(stretch)
+        elif stretch.ranges:
+            found.append(stretch)
+    return found
+
+
+def _newest_change(snapshot: Snapshot, source: SourceRecord | MaterializedViewRecord) -> int:
+    """The last epoch that changed what a source's shared reader or a view's direct readers read."""
+    if isinstance(source, SourceRecord):
+        return newest_change(snapshot, source)
+    changes = (
+        newest_change(snapshot, given, reader_fragment(source.id, given.id))
+        for given in direct_inputs(snapshot, source)
+    )
+    return max((snapshot.object_epoch(source.id), *changes))
 
 
 def _stretch(body: Mapping[str, Any], lives: list[SplitIdentity]) -> Stretch:

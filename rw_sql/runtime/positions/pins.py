@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.model.job_ids import sink_job, view_job
 from rw_sql.runtime.delta.delta_log import table_id
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.positions.table_consumers import needed_version, planned_versions_of
 
 if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import PointDependent, RewindPoint
     from rw_sql.runtime.jobs.context import Context
 
@@ -28,22 +29,39 @@ def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
     return f"{root}/{view_job(object_id)}"
 
 
-def least_needed_version(context: Context, object_id: int) -> int | None:
-    """The oldest version of a source's log, or of a view's table, that a rewind point needs; None if no point needs
-    one.
+def least_needed_version(context: Context, object_id: int, generation: int = 1) -> int | None:
+    """The oldest version of a source's log, or of a view's table of a generation, that a rewind point needs; None if no
+    point needs one.
 
-    Upkeep keeps that version readable: its files, and the commits from it on.
+    Upkeep keeps that version readable: its files, and the commits from it on. A point of a dropped source needs no
+    version. Neither does a dependent that was dropped, or whose table is of another generation now, because a REWIND
+    does not change it.
     """
+    snapshot = context.metastore.snapshot()
+    record = snapshot.get(object_id)
+    # No point refers to a table that is not in use, and a REWIND does not restore the table with a sink's batches.
+    if getattr(record, "generation", 1) != generation or isinstance(record, SinkRecord):
+        return None
     needed = []
     for point in context.metastore.jobs.rewind_points():
-        if point.reason is not None:
+        if not point.has_data or not isinstance(snapshot.get(point.source_id), SourceRecord):
             continue
         if point.source_id == object_id:
             needed.append(point.log_version)
         for found in point.dependents:
-            needed += [found.version] if found.id == object_id else []
-            needed += [needed_of_input(context, point, found, id_) for id_, _ in found.reads if id_ == object_id]
+            if is_rewound(snapshot, found):
+                needed += [found.version] if found.id == object_id else []
+                needed += [needed_of_input(context, point, found, id_) for id_, _ in found.reads if id_ == object_id]
     return min(needed, default=None)
+
+
+def is_rewound(snapshot: Snapshot, dependent: PointDependent) -> bool:
+    """True if a REWIND to the point of a dependent changes the dependent. This is not the case for a view with a table
+    of another generation than at the point. A sink gets a new generation in each REWIND."""
+    record = snapshot.get(dependent.id)
+    if isinstance(record, MaterializedViewRecord):
+        return record.generation == dependent.generation
+    return isinstance(record, SinkRecord)
 
 
 def needed_of_input(context: Context, point: RewindPoint, dependent: PointDependent, input_id: int) -> int:

@@ -10,7 +10,7 @@ from deltalake.exceptions import DeltaError
 from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.plan.ports.rewinds import RewindLook, TableBack
 from rw_sql.runtime.delta.delta_log import commit_versions, commits, has_new_data, last_batch
-from rw_sql.runtime.positions.pins import copies_of, needed_of_input
+from rw_sql.runtime.positions.pins import copies_of, is_rewound, needed_of_input
 from rw_sql.runtime.rewind.restore import read_on_from
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class RewindPoints:
         back = {point.source_id, *(dependent.id for dependent in point.dependents)}
         for dependent in point.dependents:
             record = snapshot.get(dependent.id)
-            if record is None:
-                continue
+            if record is None or not is_rewound(snapshot, dependent):
+                continue  # REWIND refuses a view with a table of another generation as created after the point.
             if isinstance(record, SinkRecord):
                 found = TableBack(object_id=record.id, has_emitted=_has_emitted(context, snapshot, record, dependent))
             else:

@@ -25,6 +25,7 @@ from rw_sql.metastore.facts import PointDependent, RewindPoint
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, StoredState
 from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
 from rw_sql.model.pauses import direct_inputs
+from rw_sql.model.source_readers import newest_change
 from rw_sql.model.view_inputs import fed_by
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, job_commit, latest_version, takes_data
@@ -33,6 +34,7 @@ from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.positions.pins import FOLDER
 from rw_sql.runtime.positions.progress import committed_versions, newest_planned
 from rw_sql.runtime.positions.shared import read_positions_before
+from rw_sql.runtime.rewind.pruning import kept_points, prune_points
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.stall_timeout import StallTimeout
@@ -107,14 +109,6 @@ def wanted_points(context: Context, snapshot: Snapshot, source: SourceRecord) ->
     return tuple(record for record in wanted if all(record.epoch <= epoch for epoch in pending))
 
 
-def newest_change(snapshot: Snapshot, source: SourceRecord) -> int:
-    """The last epoch that changed a source, its splits, its connection or its secrets."""
-    return max(
-        snapshot.fragment_epoch(ingest_fragment(source.id)),
-        *(snapshot.object_epoch(id_) for id_ in (source.id, *source.uses)),
-    )
-
-
 def make_points(
     context: Context,
     source: SourceRecord,
@@ -173,13 +167,6 @@ def milliseconds(snapshot: Snapshot, name: str) -> int:
     from rw_sql.model.parameters import SYSTEM_PARAMETERS
 
     return int((snapshot.parameter(name) or SYSTEM_PARAMETERS[name].default).removesuffix("ms"))
-
-
-def kept_points(snapshot: Snapshot) -> int:
-    """The number of points that a source keeps."""
-    from rw_sql.model.parameters import SYSTEM_PARAMETERS
-
-    return int(snapshot.parameter("rewind_points") or SYSTEM_PARAMETERS["rewind_points"].default)
 
 
 def _point(source: SourceRecord, record: OperationRecord, *, reason: str) -> RewindPoint:
@@ -415,31 +402,3 @@ def _is_later(name: str, batch: int) -> bool:
         return version is not None and int(version[1]) > batch + 1
     number = file.removeprefix(".").removesuffix(".crc")
     return folder in ("offsets", "commits") and (not number.isdecimal() or int(number) > batch)
-
-
-def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
-    """Deletes all but the newest points of a source, and copies without a point.
-
-    Keeps the copies that an unfinished REWIND needs, and the copies for operations after the last recorded one, because
-    another owner may be making them.
-    """
-    facts = context.metastore.jobs
-    done = facts.rewound()
-    pending = {r.operation for r in snapshot.all("rewind") if r.source_id == source_id and r.epoch not in done}
-    points = facts.rewind_points(source_id)
-    made = [point for point in points if point.reason is None]
-    limit = kept_points(snapshot)
-    old = [point for point in made[: max(0, len(made) - limit)] if point.operation not in pending]
-    # The records that state why an operation has no point are limited separately: the newest 2 * limit + 1 are kept.
-    told = [point for point in points if point.reason is not None]
-    old += told[: max(0, len(told) - 2 * limit - 1)]
-    if old:
-        facts.drop_rewind_points(old)
-    root = f"{context.warehouse.uri}/{FOLDER}"
-    kept = {point.folder for point in facts.rewind_points(source_id)}
-    newest = max(facts.rewind_operations(source_id), default=0)
-    for name in context.warehouse.list_names(f"{root}/rewind-{source_id}"):
-        operation = name.partition("-")[0]
-        is_later = operation.isdecimal() and int(operation) > newest
-        if f"rewind-{source_id}/{name}" not in kept and not is_later:
-            context.warehouse.remove(f"{root}/rewind-{source_id}/{name}")

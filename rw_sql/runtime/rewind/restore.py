@@ -71,7 +71,7 @@ def carry_out(context: Context, snapshot: Snapshot, rewind: RewindRecord) -> Non
     """Carries out a REWIND, or its remaining steps, and records that it is done. Raises CannotRewindError."""
     source = snapshot.get(rewind.source_id)
     points = context.metastore.jobs.rewind_points(rewind.source_id)
-    point = next((found for found in points if found.operation == rewind.operation and found.reason is None), None)
+    point = next((found for found in points if found.operation == rewind.operation and found.has_data), None)
     if not isinstance(source, SourceRecord) or point is None:
         raise CannotRewindError(f"there is no rewind point for operation {rewind.operation} any more")
     back: dict[str, int] = {}

@@ -1,4 +1,5 @@
-"""Decides which jobs must be stopped to make a rewind point or to carry out a REWIND, and runs that work.
+"""Decides which jobs must be stopped to make a rewind point or to carry out a REWIND, and runs that work. Removes old
+rewind points.
 
 The reconciler calls this module in each pass. A source's reader waits while a rewind point for an unsafe operation is
 made. All jobs affected by a REWIND wait until the REWIND is carried out. Pending work is derived from the catalog and
@@ -23,9 +24,11 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.job_ids import ingest_fragment, job_object
 from rw_sql.model.job_specs import ingest_spec
 from rw_sql.model.resource_groups import group_of
+from rw_sql.model.source_readers import newest_change
 from rw_sql.object_stores import delta_errors
 from rw_sql.runtime.delta.job_output import FencedError
-from rw_sql.runtime.rewind.points import make_points, newest_change, wanted_points
+from rw_sql.runtime.rewind.points import make_points, wanted_points
+from rw_sql.runtime.rewind.pruning import PointPruning
 from rw_sql.runtime.rewind.restore import CannotRewindError, carry_out, rewind_jobs
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.event_log import log_event
@@ -73,6 +76,7 @@ class Rewinding:
         """The jobs that cannot match the catalog until a REWIND is carried out."""
         self._stamp: tuple[object, ...] = ()
         self._found: tuple[tuple[SourceRecord, tuple[OperationRecord, ...]], ...] = ()
+        self._pruning = PointPruning(context)
 
     def withheld(self, snapshot: Snapshot, busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
         """The jobs that must not run now. ``busy`` are the jobs that run or are being started or stopped: in this
@@ -121,6 +125,7 @@ class Rewinding:
         moved = {id_ for id_, work in self._works.items() if work.is_working and group_of(snapshot, id_) != group}
         owed.update(map(ingest_fragment, moved))
         self.owed = frozenset(owed)
+        self._pruning.run_if_due(snapshot, {*self._works, *(source.id for source, _ in waiting)})
         return frozenset(found)
 
     @property

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
-from rw_sql.model.job_ids import job_object, sink_job, view_job
+from rw_sql.model.job_ids import sink_job, view_job
 from rw_sql.model.rebuilds import kept_generation, rollback_window_ms, serves_since_ms
 from rw_sql.plan.statements.move.undo import UNDO
 from rw_sql.plan.statements.view.rebuild import SWAP
@@ -31,7 +32,7 @@ use.
 
 
 def sweep(context: Context, applied_epoch: int) -> bool:
-    """Deletes the data and checkpoints of ids that are not in the catalog of ``applied_epoch``.
+    """Deletes the data, checkpoints and rewind points of ids that are not in the catalog of ``applied_epoch``.
 
     Only the owner may call this function, after the jobs of the dropped objects have stopped. Does nothing if the
     catalog has advanced. Returns False if the call must be repeated, because an upstream that has a slot of a dropped
@@ -60,7 +61,10 @@ def sweep(context: Context, applied_epoch: int) -> bool:
     gone = [job for job, id_ in objects.items() if snapshot.get(id_) is None and present.get(id_) is None]
     if gone:
         jobs.drop_jobs(gone)
-    jobs.drop_runs(job for job in jobs.last_runs() if _was_dropped(snapshot, job_object(job)))
+    jobs.forget_dropped(partial(_was_dropped, snapshot))
+    points = [point for point in jobs.rewind_points() if _was_dropped(snapshot, point.source_id)]
+    if points:
+        jobs.drop_rewind_points(points)
     return is_complete
 
 
@@ -71,7 +75,7 @@ def _was_dropped(snapshot: Snapshot, id_: int) -> bool:
 
 def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
     """Deletes those old generations (tables, checkpoints, staging tables and tables of rejected rows) of rebuilt views
-    and sinks that no job writes and no rewind needs.
+    and sinks that no job writes and no rewind of a sink needs.
 
     Keeps the previous generation, which a query may still be reading, until ``rollback_window`` is over.
     """
@@ -112,10 +116,14 @@ def _needed(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
 
 
 def _used_elsewhere(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
-    """The generations of a view or sink that a rebuild makes or that a rewind point needs."""
-    making = {rebuild.generation for rebuild in snapshot.all("rebuild") if rebuild.view_id == id_}
+    """The generations of a view that a rebuild makes, or of a sink that a rewind point needs.
+
+    A REWIND copies the rejected rows of a sink's generation at the point. It never returns to a view's earlier table.
+    """
+    if not isinstance(snapshot.get(id_), SinkRecord):
+        return {rebuild.generation for rebuild in snapshot.all("rebuild") if rebuild.view_id == id_}
     points = context.metastore.jobs.rewind_points()
-    return making | {found.generation for point in points for found in point.dependents if found.id == id_}
+    return {found.generation for point in points for found in point.dependents if found.id == id_}
 
 
 def _kept(context: Context, snapshot: Snapshot, record: MaterializedViewRecord | SinkRecord) -> int:

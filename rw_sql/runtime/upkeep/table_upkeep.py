@@ -202,7 +202,7 @@ class Upkeep:
     def _bound(self, readers: list[Reader]) -> int:
         """The version before which no commit is needed."""
         newest_of_job = next((version for version, _ in job_commits(self.context.warehouse, self.output.path)), 0)
-        pinned = least_needed_version(self.context, self.object_id)
+        pinned = least_needed_version(self.context, self.object_id, self.generation)
         pins = [] if pinned is None else [pinned]
         needed: list[int] = [reader.needs for reader in readers if reader.needs is not None]
         return min([newest_of_job, *pins, *needed])

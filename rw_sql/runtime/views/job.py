@@ -93,7 +93,7 @@ def _note_all(context: Context, view: MaterializedViewRecord, version: int) -> N
     """Saves the metadata of the commits of a view with direct readers, up to a version."""
     note_ranges(context.warehouse, view)
     note_cleaned_ranges(context.warehouse, view, version)
-    note_stretches(context.warehouse, view, version)
+    note_stretches(context.warehouse, context.metastore.snapshot(), view, version)
 
 
 def _open_output(context: Context, spec: ViewSpec, run: Run, generation: int) -> JobOutput:

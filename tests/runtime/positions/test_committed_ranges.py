@@ -40,7 +40,7 @@ def test_ranges_since_a_version_need_no_earlier_commits(tmp_path: Path, monkeypa
     assert ranges(last - 1) == [(4, 5), (5, 6)]
     assert sorted(read) == [last - 1, last]
     assert len(ranges(0)) == 6
-    note_stretches(log.context.warehouse, log.source, last - 2)
+    note_stretches(log.context.warehouse, log.metastore.snapshot(), log.source, last - 2)
     assert ranges(last - 1) == [(4, 5), (5, 6)]
     assert ranges(last - 2) == [(0, 4), (4, 5), (5, 6)]
     assert sorted(read) == [last - 1, last]

@@ -60,7 +60,7 @@ def test_ranges_are_computed_from_the_commits_that_are_left(tmp_path: Path, monk
     assert noted_stretches(log.warehouse, log.source) == (-1, [])
     # The next notes replace the files.
     note_ranges(log.warehouse, log.source)
-    note_stretches(log.warehouse, log.source, log.output.table.version())
+    note_stretches(log.warehouse, log.context.metastore.snapshot(), log.source, log.output.table.version())
     logged_ranges._folded.clear()
     assert spans(read_ranges(log.warehouse, log.source)) == ((60, 126),)
     assert noted_stretches(log.warehouse, log.source)[0] == log.output.table.version()

@@ -18,7 +18,8 @@ from rw_sql.runtime.delta.delta_log import table_id
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.positions.pins import copies_of, least_needed_version, needed_of_input
 from rw_sql.runtime.positions.table_consumers import planned_versions_of
-from rw_sql.runtime.rewind.points import copy_checkpoint, prune_points
+from rw_sql.runtime.rewind.points import copy_checkpoint
+from rw_sql.runtime.rewind.pruning import prune_points
 from rw_sql.runtime.rewind.restore import CannotRewindError, carry_out
 from rw_sql.runtime.support import faults
 from tests.runtime.mini_streams import MiniWarehouse, expected

@@ -9,7 +9,15 @@ import pytest
 
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import JobStatus, PointDependent, RewindPoint
-from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord, SinkRecord
+from rw_sql.metastore.records import (
+    DropObject,
+    MaterializedViewRecord,
+    Operation,
+    PutObject,
+    RebuildRecord,
+    SinkRecord,
+    SourceRecord,
+)
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.upkeep.dropped_objects import sweep
@@ -91,6 +99,39 @@ def test_rejected_rows_go_with_the_generation_of_their_sink(tmp_path: Path) -> N
     assert sorted(warehouse.list_names(f"{warehouse.uri}/data/1")) == ["rejected-2", "rejected-3", "rejected-4"]
 
 
+def test_the_table_of_an_earlier_generation_of_a_view_goes_although_there_is_a_rewind_point(tmp_path: Path) -> None:
+    """No REWIND restores it."""
+    context = opened(tmp_path)
+    warehouse, metastore = context.warehouse, context.metastore
+    epoch = put(metastore, view_of(4))
+    points = (PointDependent(id=1, generation=2, version=0, batch=0),)
+    metastore.jobs.write_rewind_points(
+        (RewindPoint(source_id=7, operation=1, made_ms=0, folder="points", dependents=points),)
+    )
+    folders = (f"{warehouse.uri}/data/1", f"{warehouse.uri}/checkpoints/mv-1")
+    for folder in folders:
+        warehouse.make_folders(*(f"{folder}/{generation}" for generation in (2, 3, 4)))
+    assert sweep(context, epoch)
+    assert [sorted(warehouse.list_names(folder)) for folder in folders] == [["3", "4"]] * 2
+
+
+def test_the_rewind_points_of_a_dropped_source_go_with_it(tmp_path: Path) -> None:
+    context = opened(tmp_path)
+    warehouse, metastore = context.warehouse, context.metastore
+    for id_ in (1, 2):
+        record = SourceRecord(id=id_, name=f"s{id_}", definition="", connector="datagen", options=(), is_shared=True)
+        put(metastore, record)
+        metastore.jobs.write_rewind_points(
+            (RewindPoint(source_id=id_, operation=id_, made_ms=0, folder=f"rewind-{id_}/{id_}-0"),)
+        )
+        warehouse.make_folders(f"{warehouse.uri}/checkpoints/rewind-{id_}/{id_}-0")
+    operation = Operation(kind="TEST", statement="", objects=(), changes=(DropObject(id=1),))
+    epoch = metastore.commit(operation, based_on=metastore.snapshot()).epoch
+    assert sweep(context, epoch)
+    assert [point.source_id for point in metastore.jobs.rewind_points()] == [2]
+    assert warehouse.list_names(f"{warehouse.uri}/checkpoints") == ["rewind-2"]
+
+
 def test_only_objects_that_were_dropped_lose_their_statuses_and_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,8 +144,8 @@ def test_only_objects_that_were_dropped_lose_their_statuses_and_runs(
     epoch = metastore.commit(operation, based_on=metastore.snapshot()).epoch
     jobs.claim_runs(["mv-1", "mv-2"], 1, "a test")
     jobs.write_job_status([JobStatus(job=f"mv-{id_}", object_id=id_, state="RUNNING") for id_ in (1, 2)])
-    forgotten: list[str] = []
-    monkeypatch.setattr(jobs, "drop_runs", forgotten.extend)
+    forgotten: list[int] = []
+    monkeypatch.setattr(jobs, "forget_dropped", lambda is_dropped: forgotten.extend(filter(is_dropped, (1, 2))))
     statuses = jobs.job_statuses
 
     def with_a_statement() -> Mapping[str, JobStatus]:
@@ -116,7 +157,7 @@ def test_only_objects_that_were_dropped_lose_their_statuses_and_runs(
     monkeypatch.setattr(jobs, "job_statuses", with_a_statement)
     assert sweep(context, epoch)
     assert jobs.job_statuses().keys() == {"mv-2"}
-    assert forgotten == ["mv-1"]
+    assert forgotten == [1]
 
 
 def test_the_folders_of_a_rebuild_that_begins_during_the_sweep_stay(

@@ -135,7 +135,8 @@ def _the_point(statement: RewindSource, source: SourceRecord, points: Sequence[R
     if point is None:
         raise _refused(
             statement,
-            "there is no rewind point: it is not created yet, nothing had been read, or newer points have replaced it",
+            "there is no rewind point: it is not created yet, nothing had been read, it was too old, or newer points "
+            "have replaced it",
             hint,
         )
     if point.reason is not None:

@@ -117,7 +117,8 @@ def _why_never(record: OperationRecord) -> str | None:
     if record.kind == DISCOVERY:
         return "the splits would be discovered again"
     if record.kind == REWIND:
-        return f"{REWIND} {sql_name(record.objects[0])} TO OPERATION {record.epoch} reverts it and removes the rows"
+        rewind = f"{REWIND} {sql_name(record.objects[0])} TO OPERATION {record.epoch}"
+        return f"{rewind} reverts it and removes the rows, if there is still a rewind point"
     if record.kind == UNDO and not changes_from_json(record.changes):
         return "it changed a checkpoint; to set the offsets again, use INJECT CHECKPOINT OFFSETS"
     if record.kind == INJECT_CHECKPOINT and (record.outcome or "").startswith("failed"):
