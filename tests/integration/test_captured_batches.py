@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import base64
 import os
+import threading
 from collections import Counter
 from itertools import count
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
+from rw_sql.runtime.delta.young_table import YoungTable
+from rw_sql.runtime.jobs import inputs
 from rw_sql.runtime.positions import planned_rows
 from rw_sql.runtime.positions.checkpoint_batches import CheckpointBatches
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
 from rw_sql.runtime.views import row_batches
 from rw_sql.runtime.views.job import View
@@ -23,6 +29,8 @@ from tests.support.ageing import PAUSES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rw_sql.model.job_specs import ViewSpec
+    from rw_sql.runtime.jobs.context import Context
     from tests.support.postgres import PostgresInfo
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -181,3 +189,49 @@ def test_histories_with_restarts_and_large_transactions(
     database.wait_equal("a", COLUMNS)
     session.sql("FLUSH")
     assert database.is_equal("a", COLUMNS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_reset", [False, True], ids=["changes", "snapshots"])
+def test_a_table_whose_job_starts_late_reads_a_compacted_log_in_order(
+    database: Database, monkeypatch: pytest.MonkeyPatch, is_reset: bool
+) -> None:
+    monkeypatch.setattr(inputs, "_BATCH_BYTES_PER_CORE", 1)
+    monkeypatch.setattr(YoungTable, "of", staticmethod(lambda *_: None))
+    session, writer, start, is_late = database.session, Writer(database, seed=5), View.start, threading.Event()
+    session.allow_unsafe()
+
+    def start_late(context: Context, spec: ViewSpec) -> View:
+        if not is_late.is_set():
+            raise StalledError("WAITING for changes")
+        return start(context, spec)
+
+    def log() -> Path:
+        return next(Path(session.warehouse).glob("data/*/1/_rw_bucket=*")).parent
+
+    def change(number: int) -> None:
+        before = DeltaTable(log()).version()
+        writer.change(number)
+        wait_until(lambda: DeltaTable(log()).version() > before, "the source to read the changes")
+
+    writer.change(50)
+    database.create_source()
+    monkeypatch.setattr(View, "start", staticmethod(start_late))
+    session.run(f"CREATE TABLE a (*) FROM pg TABLE '{database.schema}.a'")
+    wait_until(lambda: any(Path(session.warehouse).glob("data/*/1/_rw_bucket=*")), "the source to read the table")
+    for number in (20, 20, 20, 600):
+        change(number)
+    # The rows of the first files get a later time than the rows of the last file.
+    session.run("PAUSE SOURCE pg")
+    size = max(file.stat().st_size for file in log().rglob("*.parquet"))
+    assert DeltaTable(log()).optimize.compact(target_size=size)["numFilesRemoved"] >= 3
+    if is_reset:
+        session.run("RESET SOURCE SPLITS pg ALLOW GAPS WITH (FORGET_OFFSETS = true)")
+    session.run("RESUME SOURCE pg")
+    change(20)
+    is_late.set()
+    wait_until(lambda: session.job("a").state == "RUNNING", "the table's job to start")
+    database.wait_equal("a", COLUMNS)
+    change(20)
+    database.wait_equal("a", COLUMNS)
+    assert session.job("a").state == "RUNNING"

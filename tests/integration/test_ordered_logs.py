@@ -6,13 +6,11 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.transaction import AddAction
+from deltalake import DeltaTable
 
 from rw_sql.runtime.jobs import inputs
 from rw_sql.runtime.positions import planned_rows
@@ -21,6 +19,7 @@ from rw_sql.runtime.sinks import job as sink_job
 from rw_sql.runtime.spark.job_settings import JOB_SETTINGS
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.integration.attached import READER, AttachedSession
+from tests.support.log_files import BUCKET, commit_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +33,7 @@ STORED = {
     "_rw_split": pa.string(),
     "_rw_offset": pa.int64(),
 }
-SCHEMA = pa.schema([*STORED.items(), ("_rw_bucket", pa.int32())])
+SCHEMA = pa.schema([*STORED.items(), (BUCKET, pa.int32())])
 Row = tuple[int, str, int]
 """The batch, split and offset of a row."""
 
@@ -47,6 +46,8 @@ class Log:
     random: Random
     rows: list[Row] = field(default_factory=list)
     batches: dict[int, list[Row]] = field(default_factory=dict)
+    hours: dict[int, int] = field(default_factory=dict)
+    """The hour of each of the source's batches."""
     kill_at: int = -1
     """The batch after whose rows were read the query fails, once."""
 
@@ -58,43 +59,36 @@ class Log:
     def checkpoint(self) -> str:
         return str(self.folder / "checkpoint")
 
-    def commit(self, batch: int, files: list[list[tuple[str, int]]]) -> None:
-        """Commits files with these rows (split, offset), in any order, and with times in any order."""
-        if not Path(self.path).exists():
-            DeltaTable.create(self.path, Schema.from_arrow(SCHEMA), partition_by=["_rw_bucket"])
-        table = DeltaTable(self.path)
-        place = Path(self.path) / "_rw_bucket=7"
-        place.mkdir(exist_ok=True)
-        adds: list[Any] = []
+    def commit(self, batch: int, files: list[list[tuple[str, int]]], *, hour: int = 7, wide: int = 0) -> None:
+        """Commits files with these rows (split, offset), in any order, and with times in any order. The rows of the
+        last ``wide`` files have large values."""
+        made = []
         for number, rows in enumerate(files):
-            name = f"part-{batch}-{number}.parquet"
-            records = [
-                {"tags": ["x"], "_rw_run": 1, "_rw_batch": batch, "_rw_split": split, "_rw_offset": offset}
-                for split, offset in rows
-            ]
-            pq.write_table(pa.Table.from_pylist(records, pa.schema(STORED)), place / name)
-            size, stats = (place / name).stat().st_size, json.dumps({"numRecords": len(rows)})
-            time = self.random.randint(1, 1_000)
-            adds.append(AddAction(f"_rw_bucket=7/{name}", size, {"_rw_bucket": "7"}, time, True, stats))
-            self.rows += [(batch, split, offset) for split, offset in rows]
-        self.random.shuffle(adds)
-        table.create_write_transaction(
-            adds, "append", table.schema(), ["_rw_bucket"], commit_properties=CommitProperties(max_commit_retries=0)
-        )
+            tags = [self.random.randbytes(10_000).hex()] if number >= len(files) - wide else ["x"]
+            values = {"tags": tags, "_rw_run": 1, "_rw_batch": batch}
+            made.append((hour, [{**values, "_rw_split": split, "_rw_offset": offset} for split, offset in rows]))
+        commit_files(self.path, SCHEMA, made, self.random)
+        self.rows += [(batch, split, offset) for rows in files for split, offset in rows]
+        self.hours[batch] = hour
 
-    def read(self, spark: SparkSession, most_bytes: int = 1) -> None:
-        """Reads all rows of the log that a stream has not read yet."""
+    def read(self, spark: SparkSession, most_bytes: int = 1, least_hour: int | None = None) -> None:
+        """Reads all rows of the log that a stream has not read yet. ``least_hour`` is the first hour that it reads."""
         log = OrderedLog(
             warehouse=Warehouse.at(str(self.folder)),
             path=self.path,
             checkpoint=self.checkpoint,
             most_bytes=most_bytes,
+            least_bucket=least_hour,
         )
 
         def on_batch(frame: DataFrame, batch: int) -> None:
             found = log.rows(frame.sparkSession, batch)
-            rows = (frame if found is None else found).select("_rw_batch", "_rw_split", "_rw_offset").collect()
-            self.batches[batch] = sorted(map(tuple, rows))
+            rows = (frame if found is None else found).select("_rw_batch", "_rw_split", "_rw_offset", BUCKET).collect()
+            if least_hour is not None:
+                # Spark's frame also has the rows of earlier hours.
+                rows = [row for row in rows if row[BUCKET] >= least_hour]
+                assert all(row[BUCKET] == self.hours[row["_rw_batch"]] for row in rows)
+            self.batches[batch] = sorted(tuple(row)[:3] for row in rows)
             if batch == self.kill_at:
                 self.kill_at = -1
                 raise RuntimeError("killed")
@@ -154,6 +148,36 @@ def test_rows_come_in_order_from_a_snapshot_after_compaction(spark: SparkSession
     log.read(spark)
     assert log.delivered == sorted(log.rows)
     assert len(log.batches) > 3
+
+
+@pytest.mark.parametrize("least", [3, 5, 9])
+def test_rows_of_several_hours_come_in_order_with_their_hours(spark: SparkSession, log: Log, least: int) -> None:
+    log.commit(0, runs("a", (0, 10), (10, 20), (20, 30)), hour=4)
+    log.commit(1, runs("a", (30, 40), (40, 50), (50, 60)), hour=6)
+    log.commit(2, runs("b", (0, 10)), hour=5)
+    log.kill_at = 2
+    with pytest.raises(Exception, match="killed"):
+        log.read(spark, least_hour=least)
+    log.read(spark, least_hour=least)
+    log.commit(3, runs("a", (60, 70), (70, 80), (80, 90)), hour=6)
+    log.commit(4, runs("b", (10, 20), (20, 30)), hour=3)
+    log.commit(5, runs("a", (90, 91)), hour=8)
+    # A batch has two files, which may be of several commits and hours.
+    log.read(spark, max(file.stat().st_size for file in Path(log.path).rglob("*.parquet")) + 1, least)
+    assert log.delivered == sorted(row for row in log.rows if log.hours[row[0]] >= least)
+
+
+def test_the_shares_of_rows_that_differ_in_size_have_about_the_same_size(spark: SparkSession, log: Log) -> None:
+    log.commit(0, runs("a", (0, 1)))
+    log.read(spark)
+    wide = [(8_000 + number * 4, 8_004 + number * 4) for number in range(10)]
+    log.commit(1, runs("a", (1, 8_000), *wide), wide=len(wide))
+    log.commit(2, runs("a", (8_040, 8_041)))
+    log.read(spark, most_bytes=max(file.stat().st_size for file in Path(log.path).rglob("*.parquet")))
+    assert log.delivered == sorted(log.rows)
+    found = [sum(8_000 <= row[2] < 8_040 for row in rows) for rows in log.batches.values()]
+    assert sum(found) == 40
+    assert max(found) <= 20
 
 
 def test_what_an_older_version_has_begun_to_read_is_read_once(

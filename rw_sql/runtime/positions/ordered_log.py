@@ -10,17 +10,15 @@ commit or snapshot gets the next share. The batch that reads the rest of the com
 So each row is read once, each batch has about the size that Delta has planned, and the order depends on neither the
 writer of the files nor their statistics.
 
-The query's checkpoint has a folder for each commit or snapshot: ``shares/<version>-commit-<table>`` or
-``shares/<version>-snapshot-<table>``. The file ``files.json`` in this folder contains the files and shares, and the
-file ``<index>`` contains the number of shares that were read when a batch ended at this index. These files are written
-before the batch writes rows. If an older version of rw_sql has read the first part of a commit or snapshot, the files
-do not exist, and the rest is read as Delta divides it, because only Delta's order shows which rows were read.
+The query's checkpoint contains the shares (:mod:`rw_sql.runtime.positions.log_shares`). If an older version of rw_sql
+has read the first part of a commit or snapshot, the checkpoint has no shares of it, and the rest is read as Delta
+divides it, because only Delta's order shows which rows were read.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -32,14 +30,22 @@ from rw_sql.connectors.delta.plain_files import AS_WRITTEN
 from rw_sql.connectors.delta.versions import table_at
 from rw_sql.connectors.support.local_frames import keeping_active_session
 from rw_sql.model.definitions import INDEX_COLUMN
-from rw_sql.runtime.decoding.decoder import BATCH, OFFSET, RUN, SPLIT
+from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SPLIT
 from rw_sql.runtime.delta.delta_log import read_actions
 from rw_sql.runtime.delta.staged_files import schema_of
+from rw_sql.runtime.positions.log_shares import (
+    File,
+    Position,
+    Shares,
+    StoredShares,
+    cuts_of,
+    number_of_shares,
+    place_of,
+)
 from rw_sql.runtime.positions.progress import batch_ends
-from rw_sql.runtime.support.failures import StalledError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -50,108 +56,60 @@ LOG_ORDER = (RUN, BATCH, SPLIT, OFFSET, INDEX_COLUMN[0])
 """The columns that sort the rows of a log: by commit, then by split and offset, then (for a change data capture
 source, and for files) by index. A log that an older version of rw_sql created may lack BATCH."""
 
-_FOLDER = "shares"
-_FILES = "files.json"
-_KEPT = 20
-"""The number of commits whose shares are kept, so that a copy of the checkpoint, for a rewind point, has the shares of
-the batch to which it belongs."""
-
 _SAMPLED = 100
 """The approximate number of positions that are sampled for each share. The size of a share differs from the size of
 other shares by some percent."""
 
-Position = tuple[Any, ...]
-"""The values of a row in the columns of a log that sort it. Rows with equal values are in the same share."""
+_ROW_BYTES = 100
+"""The size of a row in bytes that is assumed for the sample if a file's number of rows is unknown."""
+
+_FILE = "_rw_file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
-    """A file of a commit or snapshot, with the first and the last position of its rows. ``path`` is relative to the
-    table's folder."""
+class _DataFile:
+    """A data file of a commit or version: its path relative to the table's folder, its size in bytes, its number of
+    rows (None: unknown), and the value of BUCKET for its rows."""
 
     path: str
-    first: Position
-    last: Position
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
-    """The shares of a commit or snapshot, in order. A share ends before the position in ``cuts`` with its number
-    (counted from 0). The last share has no end. ``columns`` are the columns of positions: those of LOG_ORDER that the
-    log had when it was divided, without INDEX_COLUMN."""
-
-    columns: tuple[str, ...]
-    files: tuple[File, ...]
-    cuts: tuple[Position, ...]
-
-    def bounds(self, done: int, upto: int | None) -> tuple[Position | None, Position | None]:
-        """The first position of the shares from ``done`` to ``upto`` (exclusive; None: all), and the first position
-        after them. A bound is None if there are no rows beyond it."""
-        return self.cuts[done - 1] if done else None, None if upto is None else self.cuts[upto - 1]
-
-    def files_between(self, low: Position | None, high: Position | None) -> list[str]:
-        """The paths of the files that may have rows from ``low`` to ``high`` (exclusive)."""
-        return [
-            file.path
-            for file in self.files
-            if (high is None or _ordered(file.first) < _ordered(high))
-            and (low is None or _ordered(file.last) >= _ordered(low))
-        ]
-
-    def to_json(self) -> str:
-        """The shares as JSON."""
-        files = [[file.path, file.first, file.last] for file in self.files]
-        return json.dumps({"columns": self.columns, "files": files, "cuts": self.cuts}, separators=(",", ":"))
-
-    @staticmethod
-    def from_json(body: Any) -> Shares:
-        """Reverses :meth:`to_json`."""
-        files = (File(path=path, first=tuple(first), last=tuple(last)) for path, first, last in body["files"])
-        return Shares(columns=tuple(body["columns"]), files=tuple(files), cuts=tuple(map(tuple, body["cuts"])))
-
-
-def number_of_shares(sizes: Sequence[int], most_bytes: int) -> int:
-    """The number of shares of files with these sizes in bytes. Delta divides the files into at least as many batches,
-    because a batch exceeds ``most_bytes`` by less than one file."""
-    return sum(sizes) // (most_bytes + max(sizes, default=0)) + 1
-
-
-def cuts_of(sampled: Iterable[Position], count: int) -> tuple[Position, ...]:
-    """The positions that divide sampled positions into ``count`` shares of about the same size. If many positions are
-    equal, there are fewer shares."""
-    found = sorted(sampled, key=_ordered)
-    chosen = dict.fromkeys(found[len(found) * number // count] for number in range(1, count)) if found else {}
-    return tuple(position for position in chosen if _ordered(position) > _ordered(found[0]))
-
-
-def _ordered(position: Position) -> tuple[Any, ...]:
-    """A value that sorts positions as Spark sorts them: NULL is the smallest value of a column."""
-    return tuple((value is not None, value) for value in position)
+    size: int
+    rows: int | None
+    bucket: int | None
 
 
 @dataclass(slots=True, kw_only=True)
 class OrderedLog:
     """A log as one run of a query reads it. ``path`` is the log's table, and ``checkpoint`` the query's checkpoint.
 
-    ``most_bytes`` is the limit of a batch in bytes (Delta's option ``maxBytesPerTrigger``).
+    ``most_bytes`` is the limit of a batch in bytes (Delta's option ``maxBytesPerTrigger``). ``least_bucket`` is the
+    first value of BUCKET whose rows the query reads. If it is None, the query reads the rows of all values, but not
+    BUCKET itself.
     """
 
     warehouse: Warehouse
     path: str
     checkpoint: str
     most_bytes: int
+    least_bucket: int | None = None
+    _stored: StoredShares = field(init=False)
     _known: tuple[str, Shares] | None = field(default=None, init=False)
+    _places: set[str] | None = field(default=None, init=False)
+    """The commits and snapshots that the run's last batch has read in part; None before the run's first batch."""
+
+    def __post_init__(self) -> None:
+        self._stored = StoredShares(warehouse=self.warehouse, checkpoint=self.checkpoint)
 
     def rows(self, spark: SparkSession, batch: int) -> DataFrame | None:
-        """The rows of the log for a planned batch, with BUCKET NULL.
+        """The rows of the log for a planned batch. BUCKET is NULL if ``least_bucket`` is None. Otherwise, rows of
+        earlier values of BUCKET may be left out.
 
         The result is None if Spark's frame has the rows to read, because the batch reads whole commits or an older
         version of rw_sql has begun the commit or snapshot.
 
-        The caller must read each batch that writes rows by this method.
+        The caller must call this method, or :meth:`skip`, for each batch that the query's output does not contain yet.
         """
-        ends = batch_ends(self.warehouse, self.checkpoint, batch)
-        if ends is None or not any(end is not None and end.is_within for end in ends):
+        ends = self._ends(batch)
+        if ends is None or not self._places:
             return None
         begin, end = ends
         frames: list[DataFrame] = []
@@ -161,137 +119,157 @@ class OrderedLog:
                 frames.append(table_at(spark, self.path, end.version - 1))
             first = end.version
         elif begin.is_within:
-            done, is_same = self._done_at(begin), _place(begin) == _place(end)
+            done, is_same = self._stored.done_at(begin), place_of(begin) == place_of(end)
             if done is None and (is_same or begin.is_snapshot):
                 return None
             if done is not None and is_same:
-                return self._next_share(spark, begin, end, done)
+                return self._next_share(spark, end, done)
             frames.append(self._rest(spark, begin, done))
             first = begin.version + 1
         else:
             first = begin.version
-        whole = [file for version in range(first, end.version) for file in self._added(version)]
+        whole = self._needed(file for version in range(first, end.version) for file in self._added(version))
         if whole:
             frames.append(self._read(spark, whole))
         if end.is_within:
-            frames.append(self._next_share(spark, begin, end, 0))
+            frames.append(self._next_share(spark, end, 0))
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
-    def _next_share(self, spark: SparkSession, begin: TableEnd | None, end: TableEnd, done: int) -> DataFrame:
-        """The share after ``done`` shares, for a batch from ``begin`` to ``end``. The last share belongs to the batch
-        that reads the rest."""
+    def skip(self, batch: int) -> None:
+        """Takes the place of :meth:`rows` for a planned batch whose commits have no rows for the caller."""
+        if self._places is not None and not self._places:
+            return  # The last batch has read whole commits, so no commit of this batch is divided into shares.
+        ends = self._ends(batch)
+        if ends is None or not ends[1].is_within or self._stored.of(ends[1]) is None:
+            return
+        begin, end = ends
+        # The number does not matter, because the other shares have no rows for the caller either.
+        done = self._stored.done_at(begin) if begin is not None and place_of(begin) == place_of(end) else 0
+        self._stored.note_done(end, done or 0)
+
+    def forget_read(self) -> None:
+        """Removes the shares of commits and snapshots that are read from the checkpoint."""
+        self._stored.forget_read()
+
+    def _ends(self, batch: int) -> tuple[TableEnd | None, TableEnd] | None:
+        """The ends of the batch before a planned batch, and of the planned batch. Removes the shares of a commit or
+        snapshot when the batch with its last share is completed."""
+        ends = batch_ends(self.warehouse, self.checkpoint, batch)
+        places = {place_of(end) for end in ends or () if end is not None and end.is_within}
+        if (self._places or set()) - places:
+            self._stored.forget_read()
+        if self._known is not None and self._known[0] not in places:
+            self._known = None
+        self._places = places
+        return ends
+
+    def _next_share(self, spark: SparkSession, end: TableEnd, done: int) -> DataFrame:
+        """The share after ``done`` shares, for a batch that ends at ``end``. The last share belongs to the batch that
+        reads the rest."""
         shares = self._shares(spark, end)
         upto = min(done + 1, len(shares.cuts))
-        self._forget_old({_place(end), *(() if begin is None else (_place(begin),))})
-        self.warehouse.write_text(f"{self._folder}/{_place(end)}/{end.index}", str(upto), is_durable=True)
+        self._stored.note_done(end, upto)
         if upto == done:
-            return self._read(spark, [])
+            return self._read(spark, {})
         return self._between(spark, shares, *shares.bounds(done, upto))
-
-    def _forget_old(self, needed: Collection[str]) -> None:
-        """Removes the shares of old commits, except those in ``needed``."""
-        for name in sorted(self.warehouse.list_names(self._folder))[:-_KEPT]:
-            if name not in needed:
-                self.warehouse.remove(f"{self._folder}/{name}")
-
-    @property
-    def _folder(self) -> str:
-        return f"{self.checkpoint}/{_FOLDER}"
 
     def _rest(self, spark: SparkSession, begin: TableEnd, done: int | None) -> DataFrame:
         """The rows of a commit or snapshot after ``done`` shares. If ``done`` is None, an older version of rw_sql has
         read the files of the commit up to the index of ``begin``."""
         if done is None:
-            return self._read(spark, self._added(begin.version)[begin.index + 1 :])
+            return self._read(spark, self._needed(self._added(begin.version)[begin.index + 1 :]))
         shares = self._shares(spark, begin)
         return self._between(spark, shares, *shares.bounds(done, None))
 
     def _between(self, spark: SparkSession, shares: Shares, low: Position | None, high: Position | None) -> DataFrame:
-        rows = self._read(spark, shares.files_between(low, high))
+        rows = self._read(spark, {file.path: file.bucket for file in shares.files_between(low, high)})
         if low is not None:
             rows = rows.where(_position(shares.columns) >= _literal(rows, shares.columns, low))
         return rows if high is None else rows.where(_position(shares.columns) < _literal(rows, shares.columns, high))
 
-    def _done_at(self, end: TableEnd) -> int | None:
-        """The number of shares that were read when a batch ended at ``end``; None if an older version of rw_sql read
-        the batch. Raises StalledError if the number is lost."""
-        done: int | None = self._stored(f"{_place(end)}/{end.index}")
-        if done is None and self._stored(f"{_place(end)}/{_FILES}") is not None:
-            raise StalledError(f"CHECKPOINT lost: {self._folder}/{_place(end)}/{end.index} does not exist")
-        return done
-
-    def _stored(self, name: str) -> Any:
-        """The content of a file in the folder of the shares; None if the file does not exist. Raises StalledError if it
-        cannot be read."""
-        try:
-            body = self.warehouse.read_json(f"{self._folder}/{name}")
-        except FileNotFoundError:
-            return None
-        if body is None:
-            raise StalledError(f"CHECKPOINT lost: {self._folder}/{name} cannot be read")
-        return body
-
     def _shares(self, spark: SparkSession, end: TableEnd) -> Shares:
         """The shares of the commit or snapshot in which a batch ends."""
-        name = _place(end)
+        name = place_of(end)
         if self._known is None or self._known[0] != name:
-            stored = self._stored(f"{name}/{_FILES}")
-            found = self._divided(spark, end) if stored is None else Shares.from_json(stored)
-            if stored is None:
-                # Reading the positions may take minutes, in which another owner may have divided the rows.
-                stored = self._stored(f"{name}/{_FILES}")
-                if stored is not None:
-                    found = Shares.from_json(stored)
-                else:
-                    self.warehouse.write_text(f"{self._folder}/{name}/{_FILES}", found.to_json(), is_durable=True)
-            self._known = name, found
+            found = self._stored.of(end)
+            if found is None:
+                found = self._stored.put(end, self._divided(spark, end))
+            self._known = name, self._with_buckets(found, end)
         return self._known[1]
+
+    def _with_buckets(self, shares: Shares, end: TableEnd) -> Shares:
+        """Adds the values of BUCKET, if they are needed and an older version of rw_sql has stored the shares."""
+        if self.least_bucket is None or all(file.bucket is not None for file in shares.files):
+            return shares
+        buckets = {file.path: file.bucket for file in self._files_of(end)}
+        return replace(shares, files=tuple(replace(file, bucket=buckets[file.path]) for file in shares.files))
 
     def _divided(self, spark: SparkSession, end: TableEnd) -> Shares:
         """Reads the positions of a commit or snapshot, and divides them into shares."""
         from pyspark.sql import functions as f
 
+        files = [file for file in self._files_of(end) if self._is_needed(file.bucket)]
+        if not files:
+            return Shares(columns=(), files=(), cuts=())
         if end.is_snapshot:
             rows = table_at(spark, self.path, end.version)
-            paths, sizes, count = self._snapshot(end.version)
+            rows = rows if self.least_bucket is None else rows.where(f.col(BUCKET) >= self.least_bucket)
         else:
-            added = [
-                action["add"] for action in read_actions(self.warehouse, self.path, end.version) if _is_new(action)
-            ]
-            paths, sizes = [unquote(file["path"]) for file in added], [int(file["size"]) for file in added]
-            rows = self._stored_rows(spark, paths)
-            count = sum(int(json.loads(file.get("stats") or "{}").get("numRecords", 0)) for file in added)
+            rows = self._stored_rows(spark, [file.path for file in files])
         columns = tuple(name for name in LOG_ORDER if name in rows.columns and name != INDEX_COLUMN[0])
-        number = number_of_shares(sizes, self.most_bytes)
-        is_sampled = f.rand(0) < (_SAMPLED * number / max(1, count) if number > 1 else 0.0)
-        placed = rows.select(f.col("_metadata.file_name").alias("file"), _position(columns).alias("at"))
-        placed = placed.withColumn("sampled", f.when(is_sampled, f.col("at")))
-        parts = placed.groupBy("file").agg(f.min("at"), f.max("at"), f.collect_list("sampled")).collect()
-        bounds = {name: (tuple(first), tuple(last)) for name, first, last, _ in parts}
-        files = (
-            File(path=path, first=bounds[name][0], last=bounds[name][1])
-            for path in paths
-            if (name := path.rpartition("/")[2]) in bounds
+        number = number_of_shares([file.size for file in files], self.most_bytes)
+        chances = _chances(files, _SAMPLED * number if number > 1 else 0)
+        placed = rows.select(f.col("_metadata.file_name").alias(_FILE), _position(columns).alias("at"))
+        placed = _with_value(placed, "chance", "double", {_name(file): chances[file.path] for file in files})
+        placed = placed.withColumn("sampled", f.when(f.rand(0) < f.col("chance"), f.col("at")))
+        parts = placed.groupBy(_FILE).agg(f.min("at"), f.max("at"), f.count(f.lit(1)), f.collect_list("sampled"))
+        found = {name: values for name, *values in parts.collect()}
+        stored: list[File] = []
+        sampled: list[tuple[Position, float]] = []
+        for file in files:
+            if _name(file) not in found:
+                continue  # The file has no rows.
+            first, last, count, positions = found[_name(file)]
+            stored.append(File(path=file.path, first=tuple(first), last=tuple(last), bucket=file.bucket))
+            sampled += ((tuple(position), file.size / count / chances[file.path]) for position in positions)
+        return Shares(columns=columns, files=tuple(stored), cuts=cuts_of(sampled, number))
+
+    def _files_of(self, end: TableEnd) -> list[_DataFile]:
+        """The files of the commit or snapshot in which a batch ends."""
+        if not end.is_snapshot:
+            return self._added(end.version)
+        actions = pa.table(self._table(end.version).get_add_actions(flatten=True))
+        columns = {name: actions.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")}
+        of_bucket = f"partition.{BUCKET}"
+        buckets = (
+            actions.column(of_bucket).to_pylist() if of_bucket in actions.column_names else [None] * actions.num_rows
         )
-        sampled = (tuple(position) for *_, positions in parts for position in positions)
-        return Shares(columns=columns, files=tuple(files), cuts=cuts_of(sampled, number))
+        return [
+            _DataFile(path=unquote(path), size=size, rows=rows, bucket=bucket)
+            for path, size, rows, bucket in zip(*columns.values(), buckets, strict=True)
+        ]
 
-    def _snapshot(self, version: int) -> tuple[list[str], list[int], int]:
-        """The paths and sizes of the files of a version, and the number of rows."""
-        actions = pa.table(self._table(version).get_add_actions(flatten=True))
-        paths, sizes, counts = (actions.column(name).to_pylist() for name in ("path", "size_bytes", "num_records"))
-        return [unquote(path) for path in paths], sizes, sum(count or 0 for count in counts)
-
-    def _added(self, version: int) -> list[str]:
-        """The paths of the files that a commit adds as new data, in the commit's order."""
+    def _added(self, version: int) -> list[_DataFile]:
+        """The files that a commit adds as new data, in the commit's order."""
         actions = read_actions(self.warehouse, self.path, version)
-        return [unquote(action["add"]["path"]) for action in actions if _is_new(action)]
+        return [_data_file(action["add"]) for action in actions if _is_new(action)]
 
-    def _read(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-        """The rows of files, with all columns of the table. The partition columns are NULL."""
+    def _needed(self, files: Iterable[_DataFile]) -> dict[str, int | None]:
+        """The paths of the files that may have rows to read, each with its value of BUCKET."""
+        return {file.path: file.bucket for file in files if self._is_needed(file.bucket)}
+
+    def _is_needed(self, bucket: int | None) -> bool:
+        return self.least_bucket is None or (bucket is not None and bucket >= self.least_bucket)
+
+    def _read(self, spark: SparkSession, buckets: Mapping[str, int | None]) -> DataFrame:
+        """The rows of files, with all columns of the table. ``buckets`` maps the files' paths to their values of
+        BUCKET. BUCKET is NULL if ``least_bucket`` is None."""
         from pyspark.sql import functions as f
 
-        rows, schema = self._stored_rows(spark, paths), schema_of(self._table())
+        rows, schema = self._stored_rows(spark, [*buckets]), schema_of(self._table())
+        if self.least_bucket is not None:
+            of_file = {path.rpartition("/")[2]: bucket for path, bucket in buckets.items()}
+            rows = _with_value(rows, BUCKET, "int", of_file).drop(_FILE)
         missing = (column for column in schema.fields if column.name not in rows.columns)
         return rows.select("*", *(f.lit(None).cast(column.dataType).alias(column.name) for column in missing))
 
@@ -312,13 +290,46 @@ class OrderedLog:
         return DeltaTable(self.path, version=version)
 
 
-def _place(end: TableEnd) -> str:
-    """The name of the commit or snapshot in which a batch ends. The names are in the order of the versions."""
-    return f"{end.version:020d}-{'snapshot' if end.is_snapshot else 'commit'}-{end.table}"
+def _data_file(added: dict[str, Any]) -> _DataFile:
+    """The file of an ``add`` action."""
+    rows = json.loads(added.get("stats") or "{}").get("numRecords")
+    bucket = (added.get("partitionValues") or {}).get(BUCKET)
+    return _DataFile(
+        path=unquote(added["path"]),
+        size=int(added["size"]),
+        rows=None if rows is None else int(rows),
+        bucket=None if bucket is None else int(bucket),
+    )
+
+
+def _name(file: _DataFile) -> str:
+    return file.path.rpartition("/")[2]
 
 
 def _is_new(action: dict[str, Any]) -> bool:
     return "add" in action and bool(action["add"].get("dataChange", True))
+
+
+def _chances(files: Sequence[_DataFile], count: int) -> dict[str, float]:
+    """The probability with which a row of each file is sampled, so that about ``count`` rows of all files are sampled.
+    The probability of a row is proportional to its size, which is taken to be the same for all rows of a file."""
+    total = max(1, sum(file.size for file in files))
+    rows = {file.path: file.rows or file.size // _ROW_BYTES or 1 for file in files}
+    return {file.path: min(1.0, count * file.size / total / rows[file.path]) for file in files}
+
+
+def _with_value(rows: DataFrame, name: str, kind: str, values: Mapping[str, float | None]) -> DataFrame:
+    """Adds a column of the type ``kind`` that has one value for each file. ``values`` maps the names of the files to
+    the values. The result may also have the column _FILE with the names."""
+    from pyspark.sql import functions as f
+
+    if len({*values.values()}) < 2:
+        return rows.withColumn(name, f.lit(next(iter(values.values()), None)).cast(kind))
+    if _FILE not in rows.columns:
+        rows = rows.withColumn(_FILE, f.col("_metadata.file_name"))
+    with keeping_active_session(rows.sparkSession):
+        listed = rows.sparkSession.createDataFrame([*values.items()], f"{_FILE} string, {name} {kind}")
+    return rows.join(f.broadcast(listed), _FILE, "left")
 
 
 def _position(columns: Sequence[str]) -> Column:

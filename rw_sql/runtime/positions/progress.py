@@ -89,24 +89,29 @@ class TableEnd:
         return self.index >= 0
 
 
-def batch_ends(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[TableEnd | None, TableEnd] | None:
-    """The end of the batch before a planned batch (None: there is none), and the end of the planned batch.
-
-    The result is None for a query that does not read exactly one Delta table.
-    """
-    numbers = (batch - 1, batch) if batch else (batch,)
-    found = [_delta_offsets(warehouse, checkpoint, number) for number in numbers]
-    if any(len(offsets) != 1 for offsets in found):
-        return None
-    ends = [
+def table_ends(warehouse: Warehouse, checkpoint: str, batch: int) -> list[TableEnd]:
+    """The ends of a planned batch in the Delta tables that the query reads."""
+    return [
         TableEnd(
             table=str(offset["reservoirId"]),
             version=int(offset["reservoirVersion"]),
             index=int(offset["index"]),
             is_snapshot=bool(offset.get("isStartingVersion")),
         )
-        for (offset,) in found
+        for offset in _delta_offsets(warehouse, checkpoint, batch)
     ]
+
+
+def batch_ends(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[TableEnd | None, TableEnd] | None:
+    """The end of the batch before a planned batch (None: there is none), and the end of the planned batch.
+
+    The result is None for a query that does not read exactly one Delta table.
+    """
+    numbers = (batch - 1, batch) if batch else (batch,)
+    found = [table_ends(warehouse, checkpoint, number) for number in numbers]
+    if any(len(ends) != 1 for ends in found):
+        return None
+    ends = [end for (end,) in found]
     if ends[0].table != ends[-1].table:
         return None
     return ends[0] if batch else None, ends[-1]

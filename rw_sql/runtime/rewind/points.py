@@ -31,6 +31,7 @@ from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, job_commit, latest_version, takes_data
 from rw_sql.runtime.jobs.statuses import run_mark
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
+from rw_sql.runtime.positions.log_shares import SHARES
 from rw_sql.runtime.positions.pins import FOLDER
 from rw_sql.runtime.positions.progress import committed_versions, newest_planned
 from rw_sql.runtime.positions.shared import read_positions_before
@@ -355,12 +356,14 @@ def _copy_all(context: Context, folder: str, stands: Iterable[Stand]) -> None:
 def copy_checkpoint(context: Context, origin: str, target: str, batch: int) -> tuple[str, ...]:
     """Copies a checkpoint as it was after a batch, without batches planned later; returns the names of the files.
 
+    That batch must not end within a commit or snapshot, because the shares of commits and snapshots are not copied.
     On a local path, the copy consists of hard links, which is safe because the files are replaced but never
     modified. Raises FileNotFoundError if a file is deleted during the copy.
     """
     warehouse = context.warehouse
     files = warehouse.files
-    found = {name: path for name, path in files_in(warehouse, origin).items() if not _is_later(name, batch)}
+    needed = {name: path for name, path in files_in(warehouse, origin).items() if not name.startswith(f"{SHARES}/")}
+    found = {name: path for name, path in needed.items() if not _is_later(name, batch)}
     for name, path in found.items():
         to = f"{target}/{name}"
         warehouse.make_folders(to.rpartition("/")[0])

@@ -260,6 +260,8 @@ class Sink:
         fault("sink.before_query")
         frame, mode = self._frame(spark)
         remove_leftovers(self.context.warehouse, self.checkpoint)
+        if self.log is not None:
+            self.log.forget_read()
         self.streaming.query = (
             frame.writeStream.queryName(self.spec.job)
             .outputMode(mode)

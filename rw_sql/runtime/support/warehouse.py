@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
+import re
 import time
 import uuid
 from contextlib import suppress
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 logger = logging.getLogger(__name__)
+
+_EXISTS = re.compile(r"PreconditionFailed|pre-conditions you specified did not hold|BlobAlreadyExists")
+"""Matches the response of an object store to a request to create an object that exists."""
 
 
 @dataclass(frozen=True)
@@ -93,16 +98,37 @@ class PlainFiles:
                 self.files.rm_file(unfinished)
             raise
 
-    def write_new_text(self, path: str, text: str) -> None:
-        """Writes a file atomically into an existing folder on a local path. Raises FileExistsError if the file
-        exists."""
+    def write_new_text(self, path: str, text: str, *, is_durable: bool = False) -> None:
+        """Writes a file atomically into an existing folder. Raises FileExistsError if the file exists.
+
+        ``is_durable`` has the same meaning as for :meth:`write_text`. In an object store, the client repeats a request
+        whose response is lost; then the existing file may be the one that this call has written.
+        """
+        if not self.is_local:
+            self._put_new(path, text.encode("utf-8"))
+            return
         unfinished = f"{path}.{uuid.uuid4().hex}.writing"
         try:
             self.files.write_text(unfinished, text, encoding="utf-8")
+            if is_durable:
+                sync(self.files._strip_protocol(unfinished))
             os.link(self.files._strip_protocol(unfinished), self.files._strip_protocol(path))
+            if is_durable:
+                sync(self.files._strip_protocol(path.rpartition("/")[0]))
         finally:
             with suppress(OSError):
                 self.files.rm_file(unfinished)
+
+    def _put_new(self, path: str, data: bytes) -> None:
+        """Writes an object with one request that the store refuses if the object exists."""
+        # adlfs has another argument for the condition than the other packages.
+        condition = {"overwrite": False} if "abfs" in self.files.protocol else {"mode": "create"}
+        try:
+            self.files.pipe_file(path, data, **condition)
+        except OSError as error:
+            if error.errno == errno.EEXIST or _EXISTS.search(str(error)) is not None:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
+            raise
 
     def older_files(self, folder: str, seconds: float) -> list[str]:
         """The files below a folder that are older than ``seconds``, as relative paths."""

@@ -149,13 +149,13 @@ def refusal(warehouse: Warehouse) -> OSError | None:
     if not names:
         return None
     path = f"{folder}/{max(names)}"
-    data = warehouse.read_text(path).encode()
+    text = warehouse.read_text(path)
     try:
-        warehouse.files.pipe_file(path, data, mode="create")
+        warehouse.write_new_text(path, text)
     except FileExistsError:
         return None
     except OSError as error:
-        return None if error.errno == errno.EEXIST or "PreconditionFailed" in str(error) else error
+        return error
     return None
 
 

@@ -76,9 +76,12 @@ class Keyed:
         """Applies a batch's records to the table."""
         planned = self.last = Streamed(self.run).planned(batch)
         self._is_idle = planned.most == 0
+        log = self._log = self._log or self._ordered_log(frame)
         if self._is_idle:
-            return  # The log has only records of other tables.
-        frame = self._in_order(frame, batch)
+            if log is not None:
+                log.skip(batch)  # The log has only records of other tables.
+            return
+        frame = self._in_order(frame, log, batch)
         form = self._form = self._form or _Form(tuple(frame.columns), is_exact(frame, self.rows.primary_key))
         has_last = form.is_captured or self.rows.is_overwritten
         if has_last and planned.is_small and self._has_written_few(frame, batch, form):
@@ -97,25 +100,29 @@ class Keyed:
         else:
             write_changes(self.run, changes, batch, self.rows.primary_key)
 
-    def _in_order(self, frame: DataFrame, batch: int) -> DataFrame:
-        """The records of a batch. No record of a split comes in a later batch than its successors, except in the log of
-        captured tables."""
+    def _ordered_log(self, frame: DataFrame) -> OrderedLog | None:
+        """The log that the table's query reads; None if the query reads an upstream itself, or several inputs."""
         if self.run.readers is not None or len(self.run.spec.inputs) != 1:
-            return frame
-        (given,), spark = self.run.spec.inputs, frame.sparkSession
-        if given.live_from is not None:
-            return frame  # A captured table needs the hours of the rows, which are not in the log's files.
-        self._log = self._log or OrderedLog(
+            return None
+        (given,) = self.run.spec.inputs
+        return OrderedLog(
             warehouse=self.run.context.warehouse,
             path=self.run.table_of(given),
             checkpoint=self.run.checkpoint,
-            most_bytes=int(batch_bytes(spark).removesuffix("b")),
+            most_bytes=int(batch_bytes(frame.sparkSession).removesuffix("b")),
+            # The rows of a captured table are selected by their hour.
+            least_bucket=None if given.live_from is None else given.live_from[2],
         )
-        log = self._log.rows(spark, batch)
-        if log is None:
+
+    def _in_order(self, frame: DataFrame, log: OrderedLog | None, batch: int) -> DataFrame:
+        """The records of a batch. No record of a split comes in a later batch than its successors."""
+        spark = frame.sparkSession
+        rows = None if log is None else log.rows(spark, batch)
+        if rows is None:
             return frame
+        (given,) = self.run.spec.inputs
         is_live = bool(given.history) and given.id not in self.run.tables
-        register_view(selected_rows(spark, given, log, is_live=is_live), given.name)
+        register_view(selected_rows(spark, given, rows, is_live=is_live), given.name)
         return as_in_files(plain_sql(spark, self.run.spec.query), self.run.spec)
 
     def await_rows(self, batch: int, is_over: Callable[[], bool]) -> None:

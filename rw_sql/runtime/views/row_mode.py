@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.jobs.batch_mode import BatchMode, LeftToSparkError
 from rw_sql.runtime.positions.checkpoint_batches import end_of_batch
+from rw_sql.runtime.positions.log_shares import StoredShares
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.views.row_batches import PreparedRows, RowBatches, may_have_row_batches
 
@@ -65,6 +66,9 @@ class RowMode:
 
     def begin(self) -> bool:
         """Starts a thread; returns False if the run must begin with a query."""
+        if self.run.spec.keyed is not None:
+            # An earlier run may have ended after it had read a commit in shares.
+            StoredShares(warehouse=self.run.context.warehouse, checkpoint=self.run.checkpoint).forget_read()
         if not self.mode.is_possible or not RowBatches.may_begin(self.run) or not self._prepare() or not self._open():
             return False
         try:

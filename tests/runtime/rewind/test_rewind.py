@@ -455,11 +455,12 @@ def test_a_view_whose_history_is_being_read_leaves_the_operation_without_a_point
         mini.run(f"REWIND SOURCE s TO OPERATION {injected}")
 
 
-def test_a_copy_leaves_out_what_later_batches_left_behind(tmp_path: Path) -> None:
+def test_a_copy_leaves_out_later_batches_and_the_shares_of_commits(tmp_path: Path) -> None:
     mini = MiniWarehouse.at(tmp_path / "warehouse")
     origin, target = tmp_path / "origin", tmp_path / "copy"
     later: tuple[str, ...] = ("offsets/3", "offsets/.3.crc", "commits/3", "state/0/0/4.delta", "state/0/0/.4.delta.crc")
     later += ("state/0/1/left-keyToNumValues/4.snapshot", "state/0/2/4_f81d.zip", "state/0/2/4.changelog")
+    later += (f"shares/{7:020d}-commit-t/files.json", f"shares/{7:020d}-commit-t/0")
     kept: tuple[str, ...] = (
         "metadata",
         "offsets/2",

@@ -82,6 +82,28 @@ def test_a_file_that_is_overwritten_is_read_as_it_is_now(store: S3Store, warehou
         warehouse.read_text(path)
 
 
+def check_new_files(warehouse: Warehouse) -> None:
+    path = f"{warehouse.uri}/new/a.json"
+    warehouse.make_folders(f"{warehouse.uri}/new")
+    warehouse.write_new_text(path, "first", is_durable=True)
+    with pytest.raises(FileExistsError):
+        warehouse.write_new_text(path, "second", is_durable=True)
+    assert warehouse.read_text(path) == "first"
+    assert warehouse.list_names(f"{warehouse.uri}/new") == ["a.json"]
+
+
+def test_a_new_file_does_not_replace_another(tmp_path: Path) -> None:
+    check_new_files(Warehouse.at(str(tmp_path)))
+
+
+@pytest.mark.s3
+def test_a_new_object_does_not_replace_another(store: S3Store, warehouse: Warehouse) -> None:
+    before = len(store.requests())
+    check_new_files(warehouse)
+    puts = [request for request in store.requests()[before:] if request.method == "PUT"]
+    assert [(request.if_none_match, request.status) for request in puts] == [("*", 200), ("*", 412)]
+
+
 @pytest.mark.s3
 def test_a_file_is_looked_for_with_one_request(store: S3Store, warehouse: Warehouse) -> None:
     put(store, f"{warehouse.uri}/there", "content")

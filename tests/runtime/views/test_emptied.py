@@ -40,15 +40,15 @@ HOUR = 1_700_000_000_000 // 3_600_000
 class LogOfRows:
     """A log of a source, written row by row, and the job of a table that reads it."""
 
-    def __init__(self, path: Path, options: str = "") -> None:
-        self.world = cdc_world(f"CREATE TABLE orders (id INT PRIMARY KEY) {options} FROM pg TABLE 'public.orders'")
+    def __init__(self, path: Path, options: str = "", columns: str = "id INT PRIMARY KEY") -> None:
+        self.world = cdc_world(f"CREATE TABLE orders ({columns}) {options} FROM pg TABLE 'public.orders'")
         (self.spec,) = [spec for spec in desired_jobs(self.world.snapshot).values() if isinstance(spec, ViewSpec)]
         self.warehouse = Warehouse.at(str(path))
         run: Any = SimpleNamespace(spec=self.spec, context=SimpleNamespace(warehouse=self.warehouse))
         self.run = run
         self.path = self.warehouse.data(source(self.world).id, 1)
-        columns = log_columns(definition_of(source(self.world)))
-        self.schema = pa.schema([(name, _KINDS[kind]) for name, kind in columns])
+        of_log = log_columns(definition_of(source(self.world)))
+        self.schema = pa.schema([(name, _KINDS[kind]) for name, kind in of_log])
         self.rows: list[dict[str, object]] = []
 
     def add(self, op: str, id_: int | None, *, run: int, batch: int, offset: int) -> None:
