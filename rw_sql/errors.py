@@ -114,6 +114,12 @@ OWNER_MISSING = ErrorCode("RW425", "57P03", "no process runs the jobs that the s
 OWNER_ALIVE = ErrorCode("RW426", "55006", "a process holds the lease of the resource group")
 NOT_A_CHECKPOINT = ErrorCode("RW420", "58P01", "the path is not a checkpoint of a streaming query")
 
+_HIDES_LITERALS = (
+    SYNTAX_ERROR, UNTERMINATED, INVALID_EXPRESSION, TOO_COMPLEX, DUPLICATE_CLAUSE, UNKNOWN_OPTION, INVALID_OPTION,
+    UNKNOWN_PROPERTY,
+)  # fmt: skip
+"""The errors in whose lines a secret may stand in any place."""
+
 
 class SqlError(Exception):
     """The error that a statement raises. It has a code, a message of one sentence, a position in the SQL text, and a
@@ -121,9 +127,10 @@ class SqlError(Exception):
 
     ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
     1-based, or None if the error has no position. ``str(error)`` is the whole message, including the caret below the
-    source line. In this source line, asterisks replace secrets. With ``hides_literals``, and in an error about an
-    unknown property or about a value with ``@``, the source line shows only the values of properties that are known to
-    be harmless. ``plain_keys`` are the keys of further harmless properties.
+    source line. In this source line, asterisks replace secrets. With ``hides_literals``, in a syntax error, and in an
+    error about an unknown property or about a value with ``@``, the source line shows only the values of properties
+    that are known to be harmless, and texts that cannot be secret, such as intervals. ``plain_keys`` are the keys of
+    further harmless properties.
     """
 
     def __init__(
@@ -170,6 +177,15 @@ class SqlError(Exception):
         """The 1-based column in the line."""
         return self.span.column if self.span else None
 
+    def _plain_keys_in(self, text: str) -> Collection[str] | None:
+        """The properties whose values are shown of a statement or script ``text``; None if all are shown that are no
+        secret."""
+        # An address that a connector refuses may contain a login in any form.
+        is_address = self.kind is INVALID_PROPERTY and self.span is not None
+        has_login = is_address and self.span is not None and "@" in text[self.span.start : self.span.end]
+        hides = self.hides_literals or self.kind in _HIDES_LITERALS or has_login
+        return self.plain_keys if hides else None
+
     def located(self, text: str, file: str | None = None) -> SqlError:
         """Sets the SQL text to which the error's span refers, unless the text is already set. Returns the error.
 
@@ -183,9 +199,12 @@ class SqlError(Exception):
         return self
 
     def _hide_secrets_of(self, text: str) -> None:
-        self.message = without_secrets_of(text, self.message)
+        """Replaces the secrets of a statement or script in the message and the hint with asterisks. The error's span
+        refers to ``text``."""
+        plain = self._plain_keys_in(text)
+        self.message = without_secrets_of(text, self.message, plain=plain)
         self.args = (self.message,)
-        self.hint = None if self.hint is None else without_secrets_of(text, self.hint)
+        self.hint = None if self.hint is None else without_secrets_of(text, self.hint, plain=plain)
 
     def moved_into(self, script: str, start: int, line: int, column: int, file: str | None) -> SqlError:
         """Relocates this error from a single statement to its script.
@@ -193,13 +212,13 @@ class SqlError(Exception):
         ``line`` and ``column`` are the position of the statement's start. Unless the error was located in its
         statement, asterisks replace the secrets of the script in the message and the hint.
         """
-        if self.text is None:
-            self._hide_secrets_of(script)
         inner = self.span or Span(start=0, end=1, line=1, column=1)
         shift = column - 1 if inner.line == 1 else 0
         self.span = Span(
             start=inner.start + start, end=inner.end + start, line=inner.line + line - 1, column=inner.column + shift
         )
+        if self.text is None:
+            self._hide_secrets_of(script)
         self.text, self.file = script, file
         return self
 
@@ -208,10 +227,7 @@ class SqlError(Exception):
         where = f"{self.file}: " if self.file else ""
         lines = [f"{where}{self.code}: {self.message}"]
         if self.span is not None and self.text is not None:
-            # An address that a connector refuses may contain a login in any form.
-            has_login = self.kind is INVALID_PROPERTY and "@" in self.text[self.span.start : self.span.end]
-            hides_literals = self.hides_literals or self.kind is UNKNOWN_PROPERTY or has_login
-            lines += _caret(masked(self.text, plain=self.plain_keys if hides_literals else None), self.span)
+            lines += _caret(masked(self.text, plain=self._plain_keys_in(self.text)), self.span)
         if self.detail:
             lines += [self.detail]
         if self.hint:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.model.object_lookup import OtherKindError, find_source
 from rw_sql.model.pauses import pauses_of
+from rw_sql.plan.checks.literal_secrets import refuse_passwords
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.statements.move.block import lower_inside
 from rw_sql.plan.statements.other_kind import with_the_right_statement
@@ -69,6 +70,7 @@ def lower(
     except RecursionError as error:
         query = getattr(statement, "query", None)
         raise too_deep(query.span if query is not None else statement.span) from error
+    refuse_passwords(statement)
     plan = with_tables(snapshot, plan)
     require_no_rewind(plan, snapshot, inspector)
     return plan

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.cli.checking.folder_on_catalog import errors_of_changes, without_objects
 from rw_sql.cli.script.environments import environment_above, environment_of_folder, given_variables
-from rw_sql.cli.script.loading import read_assignments
+from rw_sql.cli.script.loading import hiding_of, read_assignments
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import INVALID_PROPERTY, SYNTAX_ERROR, UNKNOWN_PROPERTY, SqlError
@@ -37,6 +37,7 @@ from rw_sql.syntax.variables.expand import expand
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from rw_sql.cli.script.loading import SecretHider
     from rw_sql.plan.deploy.folder import FolderObject
     from rw_sql.plan.offline.script import ScriptChecker
     from rw_sql.syntax import ScriptStatement
@@ -49,11 +50,13 @@ other errors are reported too."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedFile:
-    """A file to check: its original text, and the text with variables replaced."""
+    """A file to check: its original text, and the text with variables replaced. ``hide`` hides the values of variables
+    whose names suggest a secret."""
 
     path: str
     text: str
     expanded: Expanded
+    hide: SecretHider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +98,9 @@ def read_groups(
                     braced=values if is_folder or env is not None else None,
                 )
                 known = known if is_folder else expanded.variables_after(known)
-                found.append(CheckedFile(path=file, text=text, expanded=expanded))
+                settings = {name: value for name, value in expanded.settings.items() if value is not None}
+                hide = hiding_of({**values, **settings})
+                found.append(CheckedFile(path=file, text=text, expanded=expanded, hide=hide))
         except SqlError as error:
             unreadable.append((path, error))
             continue
@@ -283,7 +288,9 @@ def _as_written(file: CheckedFile, statements: Iterable[Checked]) -> list[Checke
         faults = [fault for fault in faults if fault not in mine]
         # If the expansion failed inside a statement, only the error of the expansion is reported, because other errors
         # may be mere consequences of this error.
-        errors = tuple(fault.error for fault in mine) or tuple(expanded.locate(error) for error in checked.errors)
+        errors = tuple(fault.error for fault in mine) or tuple(
+            file.hide.error(expanded.locate(error)) for error in checked.errors
+        )
         origin, span = expanded.source(checked.start, checked.end)
         found.append(
             replace(

@@ -25,6 +25,7 @@ from rw_sql.cli.interface.options import (
     require_output,
 )
 from rw_sql.cli.script.environments import environment_of_folder, given_variables
+from rw_sql.cli.script.loading import hiding_of
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text, write_text
 from rw_sql.errors import (
@@ -292,9 +293,12 @@ def _compared(
                 hint="name the predicted effects that you accept, separated by commas",
             )
     variables = {**environment_of_folder(folder, env), **given_variables(var or ())}
-    objects = read_folder([(file, read_text(file)) for file in folder_files(folder)], variables)
-    location, snapshot = catalog_of(warehouse) if catalog is None else _stored_catalog(catalog)
-    return location, snapshot, possible_changes(snapshot, objects, words)
+    try:
+        objects = read_folder([(file, read_text(file)) for file in folder_files(folder)], variables)
+        location, snapshot = catalog_of(warehouse) if catalog is None else _stored_catalog(catalog)
+        return location, snapshot, possible_changes(snapshot, objects, words)
+    except SqlError as error:
+        raise hiding_of(variables).error(error)  # noqa: B904 - the same error, without the values of variables
 
 
 def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import INVALID_OPTION, SqlError
-from rw_sql.masking import masked
-from rw_sql.masking_lexemes import SECRET_WORDS
+from rw_sql.masking import SECRET_WORDS, masked
 from rw_sql.syntax import split_script
+from rw_sql.syntax.parsing.script import masked_statement
 from rw_sql.syntax.variables.expand import expand
 from rw_sql.syntax.variables.references import NAME
 
@@ -96,8 +96,16 @@ def hiding_of(variables: Mapping[str, str]) -> SecretHider:
 def hiding(secrets: Iterable[str]) -> SecretHider:
     """Hides the given secrets, and the secrets in statements."""
     # Longer values are replaced first, because they may contain shorter ones.
-    values = sorted({form for secret in secrets for form in (secret, secret.replace("'", "''"))}, key=len, reverse=True)
+    values = sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True)
     return SecretHider(re.compile("|".join(map(re.escape, values))) if values else None)
+
+
+def _forms(secret: str) -> Iterable[str]:
+    """A value as the strings and names of rw_sql and of Spark contain it."""
+    for form in (secret, secret.replace("\\", "\\\\")):
+        yield form
+        yield from (form.replace(quote, quote * 2) for quote in "'\"`")
+        yield form.replace("'", "\\'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,18 @@ class SecretHider:
 
     def __call__(self, text: str) -> str:
         return self.values(masked(text))
+
+    def statement(self, text: str) -> str:
+        """Hides the secrets of one statement, which may be invalid."""
+        return self.values(masked_statement(text))
+
+    def error(self, error: SqlError) -> SqlError:
+        """Hides the values of variables in an error's message, hint and detail. Returns the error."""
+        error.message = self.values(error.message)
+        error.args = (error.message,)
+        error.hint = None if error.hint is None else self.values(error.hint)
+        error.detail = None if error.detail is None else self.values(error.detail)
+        return error
 
     def values(self, text: str) -> str:
         """Hides only the values of variables. For the texts of a SqlError, which are free of the secrets of its

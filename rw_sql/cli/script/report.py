@@ -102,7 +102,7 @@ class RunReport:
             "file": run.file,
             "line": run.line,
             "column": run.column,
-            "text": self.hide(run.text),
+            "text": self._text(run),
             "status": run.status.replace(" ", "_"),
             "seconds": round(run.seconds, 3),
             "columns": None if result is None else list(result.columns),
@@ -112,6 +112,9 @@ class RunReport:
             "needs_confirmation": run.needs_confirmation,
             "error": None if run.error is None else error_as_json(run.error, self.hide.values),
         }
+
+    def _text(self, run: StatementRun) -> str:
+        return self.hide(run.text) if run.status == "done" else self.hide.statement(run.text)
 
     def as_junit(self) -> str:
         """The report as JUnit suites: a suite per file, a case per statement."""
@@ -124,7 +127,7 @@ class RunReport:
 
     def _case(self, run: StatementRun) -> Case:
         file = run.file or "-"
-        words = " ".join(self.hide(run.text).split())
+        words = " ".join(self._text(run).split())
         short = words if len(words) <= _NAME_WIDTH else words[: _NAME_WIDTH - 1] + "…"
         case = Case(name=f"line {run.line}: {short}", classname=_dotted(file), seconds=run.seconds)
         if run.status == "not run":

@@ -21,9 +21,10 @@ from prompt_toolkit.styles import Style
 
 from rw_sql.cli.shell.commands import is_open
 from rw_sql.cli.shell.words import SQL_WORDS
-from rw_sql.masking import masked
-from rw_sql.masking_lexemes import SECRET_WORDS
+from rw_sql.masking import SECRET_WORDS
+from rw_sql.syntax import split_script
 from rw_sql.syntax.lexing.statement_ends import statement_lexemes
+from rw_sql.syntax.parsing.script import masked_statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -57,8 +58,9 @@ def is_complete(text: str) -> bool:
 class StatementHistory(FileHistory):
     """The history of typed input, in a file that only its user can read.
 
-    Statements that may contain a password or key are not stored. If the file cannot be read or written, for example in
-    a read-only folder, the history contains only the input of this shell.
+    Statements that may contain a password or key are not stored. A statement with a typing error is not stored if it
+    contains a text in quotes that may be secret. If the file cannot be read or written, for example in a read-only
+    folder, the history contains only the input of this shell.
     """
 
     def load_history_strings(self) -> Iterable[str]:
@@ -70,7 +72,8 @@ class StatementHistory(FileHistory):
 
     def store_string(self, string: str) -> None:
         """Appends one entry to the file."""
-        if _MAY_HOLD_A_SECRET.search(string) or masked(string) != string:
+        parts = (part.text for part in split_script(string))
+        if _MAY_HOLD_A_SECRET.search(string) or any(masked_statement(part) != part for part in (string, *parts)):
             return
         file = Path(str(self.filename))
         with contextlib.suppress(OSError):

@@ -418,7 +418,9 @@ def check_brokers(options: Mapping[str, str]) -> None:
         if match is None or not 0 < int(match[3]) < 65536:
             raise OptionError(
                 INVALID_PROPERTY,
-                f"property \"properties.bootstrap.server\" must be a list of host:port, not '{broker.strip()}'",
+                # An address may contain a password.
+                'property "properties.bootstrap.server" must be a list of host:port'
+                + ("" if "@" in broker else f", not '{broker.strip()}'"),
                 key="properties.bootstrap.server",
                 hint="properties.bootstrap.server = 'host:9092'",
             )

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
 from rw_sql.connectors.support.private_files import SecretText
-from rw_sql.masking import contains_password
-from rw_sql.masking_lexemes import SECRET_WORDS
+from rw_sql.masking import SECRET_WORDS, contains_password
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

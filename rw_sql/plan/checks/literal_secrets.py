@@ -11,8 +11,7 @@ from rw_sql.connectors.connection_types import connection_spec, connection_types
 from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
 from rw_sql.connectors.spec import load_spec
 from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError, near_names
-from rw_sql.masking import contains_password, masked
-from rw_sql.masking_lexemes import names_server
+from rw_sql.masking import contains_password, masked, names_server
 from rw_sql.model.definitions import option_text
 from rw_sql.plan.checks.sources import require_secret
 from rw_sql.syntax.statements import AlterSecret, AlterSetConfig, ConnectionValue, CreateSecret, Option, SecretValue
@@ -38,6 +37,20 @@ def refuse_literal_secrets(statement: Statement) -> None:
     if not isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
         for options in _lists(statement):
             _refuse(options)
+
+
+def refuse_passwords(statement: Statement) -> None:
+    """Raises SqlError for an option whose value contains a password.
+
+    In contrast to :func:`refuse_literal_secrets`, the options of all connectors are loaded only for a statement with a
+    value that resembles an address with a password.
+    """
+    if isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
+        return
+    for options in _lists(statement):
+        literals = (each for each in options if not isinstance(each.value, SecretValue | ConnectionValue))
+        if doubtful := tuple(each for each in literals if contains_password(option_text(each.value))):
+            _refuse(doubtful)
 
 
 def _lists(node: object) -> Iterator[tuple[Option, ...]]:

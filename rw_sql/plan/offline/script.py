@@ -27,6 +27,7 @@ from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.object_lookup import find_table, find_view, is_schema
 from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.plan.checks.literal_secrets import refuse_passwords
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.offline.assumed_catalog import AssumedCatalog, Outcome
 from rw_sql.plan.offline.fallback_hints import hint_for
@@ -316,6 +317,8 @@ class ScriptChecker:
                 outcome.hides_columns |= repair.hides_columns
                 continue
             outcome.unchecked += inspector.unchecked
+            if outcome.plan is None:
+                outcome.errors += _passwords(current)
             break
         if outcome.plan is not None and outcome.plan.operation is not None:
             outcome.changes = outcome.plan.operation.changes
@@ -393,6 +396,15 @@ class ScriptChecker:
 def _blank(piece: ScriptStatement, file: str, kind: str) -> Checked:
     end = piece.start + len(piece.text)
     return Checked(file=file, line=piece.line, column=piece.column, start=piece.start, end=end, kind=kind)
+
+
+def _passwords(statement: Statement) -> list[SqlError]:
+    """The error for a property that contains a password, if a statement cannot be planned offline."""
+    try:
+        refuse_passwords(statement)
+    except SqlError as error:
+        return [error]
+    return []
 
 
 def _at_start(error: SqlError) -> SqlError:

@@ -44,6 +44,21 @@ class Token:
         return Span(self.start, self.end, self.line, self.column)
 
 
+_LONGEST_SHOWN = 40
+_LONG = {STRING: "a string", QUOTED: "a quoted name", BACKQUOTED: "a quoted name", NUMBER: "a long number"}
+
+
+def found(token: Token) -> str:
+    """The token as a message describes it: its text if it is short.
+
+    A long text is never cut, because a message that contains only a part of a secret could not be masked.
+    """
+    if token.kind == END:
+        return "EOF"
+    is_short = len(token.text) <= _LONGEST_SHOWN and "\n" not in token.text
+    return token.text if is_short else _LONG.get(token.kind, "a long word")
+
+
 # The quantifiers are possessive, so that an unterminated string costs one pass without backtracking.
 _TOKEN = re.compile(
     rf"""(?P<space>\s++)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SYNTAX_ERROR, Span, SqlError
+from rw_sql.masking import masked
 from rw_sql.syntax.lexing.first_words import BLANK
 from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK, INVISIBLE, invisible_error
 from rw_sql.syntax.lexing.lexemes import SPARKS, lexemes
@@ -37,6 +38,7 @@ def parse_script(text: str, file: str | None = None) -> tuple[Statement, ...]:
         tokens = scan(text)
         return tuple(_parse(text, tokens, first, last) for first, last in _segments(tokens))
     except SqlError as error:
+        error.hides_literals = True
         raise error.located(text, file)  # noqa: B904 - the same error, with its position
 
 
@@ -67,7 +69,21 @@ def parse_statement(text: str) -> Statement:
             )
         return _parse(text, tokens, *segments[0])
     except SqlError as error:
+        error.hides_literals = True
         raise error.located(text)  # noqa: B904 - the same error, with its position
+
+
+def masked_statement(text: str) -> str:
+    """The text of a statement, in which asterisks replace the secrets.
+
+    If the parser refuses the statement, asterisks also replace all other texts in quotes that may be secret, as in the
+    line that the error shows. Queries and most other statements of Spark show these texts.
+    """
+    try:
+        parse_statement(text)
+    except SqlError:
+        return masked(text, plain=())
+    return masked(text)
 
 
 def _segments(tokens: list[Token]) -> Iterator[tuple[int, int]]:
@@ -98,11 +114,11 @@ class ScriptStatement:
     column: int
 
     def locate(self, error: SqlError, script: str, file: str | None = None) -> SqlError:
-        """Relocates an error of this statement to its position in the script."""
-        span = error.span
-        if span is not None:
-            column = span.column + self.column - 1 if span.line == 1 else span.column
-            error.span = Span(self.start + span.start, self.start + span.end, self.line + span.line - 1, column)
+        """Relocates an error of this statement to its position in the script. Unless the error was located in its
+        statement, asterisks replace the secrets of the script in the message and the hint."""
+        if error.span is not None:
+            return error.moved_into(script, self.start, self.line, self.column, file)
+        error.located(script)
         error.text, error.file = script, file
         return error
 

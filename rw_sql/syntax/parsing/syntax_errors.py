@@ -12,7 +12,7 @@ from rw_sql.errors import SYNTAX_ERROR, SqlError, near_names
 from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.lexing.identifiers import RESERVED
 from rw_sql.syntax.lexing.spark_words import clause_expected, near_clause, words_after
-from rw_sql.syntax.lexing.tokens import END, NUMBER, WORD
+from rw_sql.syntax.lexing.tokens import END, NUMBER, WORD, found
 from rw_sql.syntax.parsing.examples import example_like
 from rw_sql.syntax.parsing.lalr_tables import SIGNS
 from rw_sql.syntax.parsing.other_dialects import NEAR, OF_OTHERS, foreign_form
@@ -66,11 +66,6 @@ OR REPLACE TEMP TABLE."""
 
 END_WITH_SEMICOLON = "end the statement before it with ;"
 """The hint if a ``;`` is missing between two statements."""
-
-
-def found(token: Token) -> str:
-    """The token that was found, as described in a message."""
-    return "EOF" if token.kind == END else token.text.split("\n")[0][:40]
 
 
 def syntax_error(
@@ -235,7 +230,7 @@ def _what_next(token: Token, expected: str, listed: Sequence[str], before: Seque
 def _where(token: Token, before: Sequence[Token], expected: str = "") -> str:
     """A description of where something is missing."""
     if token.kind == END:
-        return f"after {before[-1].text}" if before else "there"
+        return f"after {found(before[-1])}" if before else "there"
     is_before = token.kind == WORD or (token.kind == NUMBER and expected.isupper())
     return f"{'before' if is_before else 'instead of'} {_legible(token)}"
 

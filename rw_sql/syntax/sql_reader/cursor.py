@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rw_sql.errors import INVALID_EXPRESSION, TOO_COMPLEX, SqlError
 from rw_sql.syntax.lexing.identifiers import RESERVED
-from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, PUNCTUATION, QUOTED, STRING, WORD, Token
+from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, PUNCTUATION, QUOTED, STRING, WORD, Token, found
 from rw_sql.syntax.sql_reader.flink_windows import table_call
 from rw_sql.syntax.sql_reader.words import WITHOUT_COMMA, trailing_comma
 
@@ -193,8 +193,8 @@ class Cursor:
     def fail(self, expected: str) -> NoReturn:
         """Raises SqlError INVALID_EXPRESSION with the expected and the actual token."""
         token = self.peek()
-        met = "EOF" if token.kind == END else token.text.split("\n")[0][:40]
-        before = self.tokens[self.at - 1].text if self.at > 0 else ""
+        met = found(token)
+        before = found(self.tokens[self.at - 1]) if self.at > 0 else ""
         if before == "," and expected in ("an expression", "identifier") and (token.kind == END or met in (")", "]")):
             self.refuse_comma(self.tokens[self.at - 1], "" if token.kind == END else met)
         what = expected.removesuffix(" in the query body").partition(" after ")[0].removeprefix("one of ")

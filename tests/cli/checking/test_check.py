@@ -272,3 +272,44 @@ def test_only_the_kinds_of_statements_of_a_script_are_loaded(tmp_path: Path) -> 
     assert (errors, first) == ("[]", "[]")
     assert "rw_sql.plan.statements.move.undo" in second
     assert "rw_sql.plan.statements.show.objects" in second
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "properties.bootstrap.server = 'ann:hunter2@h:9092'",
+        "properties.bootstrap.server = 'sasl_ssl://u:hunter2@h:1'",
+        "properties.bootstrap.server = 'h:1?password=hunter2'",
+        "properties.bootstrap.server = 'h:1', kennwort = 'hunter2'",
+        "properties.bootstrap.server = 'h:1', properties.sasl.password = 'hunter2'",
+        "properties.bootstrap.server = 'h:1', properties.sasl.password - 'hunter2'",
+    ],
+)
+@pytest.mark.parametrize("output", ["text", "json", "github", "sarif", "junit"])
+def test_no_output_shows_a_password(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, output: str
+) -> None:
+    path = tmp_path / "a.sql"
+    path.write_text(
+        f"CREATE SOURCE s (a INT) WITH (connector = 'kafka', topic = 'x', {option}) FORMAT PLAIN ENCODE JSON;\n"
+        f"CREATE SOURCE b (a INT) WITH (connector = 'rabbitmq', url = 'amqp://h?password=hunter2', queue = 'q')\n"
+        "FORMAT PLAIN ENCODE JSON;\n",
+        encoding="utf-8",
+    )
+    assert run_check([str(path)], output=output) == 1
+    told = capsys.readouterr()
+    assert "hunter2" not in told.out + told.err
+    assert "RW" in told.out
+
+
+def test_no_output_shows_the_value_of_a_secret_variable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.sql"
+    path.write_text(
+        "CREATE SOURCE s (a INT) WITH (connector = 'kafka', topic = :'api_token',\n"
+        "  properties.bootstrap.server = 'h:1') FORMAT PLAIN ENCODE JSON;\nALTER SOURCE s SET :api_token;\n",
+        encoding="utf-8",
+    )
+    assert run_check([str(path)], variables=("api_token=hunter2 x",), output="json") == 1
+    told = capsys.readouterr()
+    assert "*****" in told.out
+    assert "hunter2" not in told.out + told.err

@@ -9,7 +9,7 @@ import pytest
 
 from rw_sql.cli.script.environments import environments_of
 from rw_sql.cli.script.loading import hiding, load_scripts, read_assignments
-from rw_sql.errors import SqlError
+from rw_sql.errors import UNDEFINED_COLUMN, SqlError
 from tests.cli.test_main import rw_sql
 
 if TYPE_CHECKING:
@@ -86,3 +86,24 @@ def test_what_cannot_be_run_has_status_2_before_spark_starts(
     assert done.returncode == 2
     assert told in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("value", ["hun\\ter2", "hun'ter2", "h\\un'ter2", 'hun"ter2', "hun`ter2", "hun\nter2"])
+def test_a_secret_is_hidden_in_any_quotes(tmp_path: Path, value: str) -> None:
+    file = tmp_path / "a.sql"
+    file.write_text(
+        "INSERT INTO t VALUES (:'api_token');\nSELECT :'api_token', :\"api_token\";\n"
+        "CREATE MATERIALIZED VIEW v AS SELECT * FROM s WHERE a = :'api_token';\n"
+        "ALTER SOURCE s SET (topic = :'api_token', :\"api_token\" = 'x');\n",
+        encoding="utf-8",
+    )
+    (script,), hide = load_scripts([str(file)], {"api_token": value})
+    for part in script.parts:
+        assert "ter2" in part.text
+        assert "ter2" not in hide(part.text)
+        assert "ter2" not in hide.statement(part.text)
+
+
+def test_an_error_is_free_of_the_values_of_secret_variables() -> None:
+    error = hiding(["hunter2"]).error(SqlError(UNDEFINED_COLUMN, "no hunter2", hint="omit hunter2", detail="hunter2"))
+    assert "hunter2" not in f"{error.render()} {error.args}"

@@ -5,19 +5,18 @@ from __future__ import annotations
 import time
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rw_sql import masking
 from rw_sql.cli.interface.error_report import error_as_json
 from rw_sql.cli.script.loading import hiding
 from rw_sql.cli.script.report import RunReport, StatementRun
 from rw_sql.cli.shell.prompt import StatementHistory
 from rw_sql.errors import INVALID_PROPERTY, UNDEFINED_COLUMN, Span, SqlError
-from rw_sql.masking import _SHOWN_KEYS, contains_password, masked, without_secrets_of
+from rw_sql.masking import contains_password, finding, masked, without_secrets_of
+from rw_sql.masking.finding import _SHOWN_KEYS
 from rw_sql.syntax import parse_statement, split_script
 
 
@@ -203,7 +202,8 @@ def test_a_value_with_an_apostrophe_is_no_password() -> None:
     assert contains_password("amqp://ann:hun/ter2@host")
     assert contains_password("http://host/d?access_token=hunter2")
     assert not contains_password("s3://bucket/token=x/*.parquet")
-    assert not contains_password("a:b@c")
+    assert contains_password("u:p@host")
+    assert not contains_password("u:p@host", is_address=False)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_a_message_does_not_show_a_key_in_place_of_its_file() -> None:
 def test_the_properties_that_messages_show_are_those_that_connectors_do_not_keep_secret() -> None:
     options = {
         key: option
-        for file in (Path(__file__).parents[1] / "sources").glob("*.toml")
+        for file in (Path(__file__).parents[2] / "sources").glob("*.toml")
         for key, option in tomllib.loads(file.read_text(encoding="utf-8"))["options"].items()
         if "*" in masked(f"{key.replace('*', 'a')} = 'x'") and option["doc"] != "Not supported."
     }
@@ -317,12 +317,12 @@ def test_the_properties_that_messages_show_are_those_that_connectors_do_not_keep
 def test_the_secrets_of_a_script_are_searched_once_for_all_its_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    class Counted(masking._Finder):
-        def __init__(self, text: str, plain: Any) -> None:
+    class Counted(finding.Finder):
+        def __init__(self, text: str) -> None:
             made.append(text)
-            super().__init__(text, plain)
+            super().__init__(text)
 
-    monkeypatch.setattr(masking, "_Finder", Counted)
+    monkeypatch.setattr(finding, "Finder", Counted)
     text = "CREATE SECRET counted AS 'hunter2';\n" * 50
     for line in range(1, 51):
         error = SqlError(UNDEFINED_COLUMN, "found: hunter2", hint="omit it", span=Span(0, 6, line, 1))

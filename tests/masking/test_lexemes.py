@@ -115,3 +115,53 @@ def test_a_path_or_a_name_has_no_parameters_and_no_login_without_a_scheme(value:
 @pytest.mark.parametrize("value", ["s3://a:hunter2@c/x", "nats://hunter2@h", "password='hunter2'"])
 def test_a_path_may_contain_a_password(value: str) -> None:
     assert contains_password(value, is_address=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE t USING jdbc OPTION (url 'jdbc:oracle:thin:u/hunter2@h')",
+        "CREATE SINK s FROM t (connector='nats', address 'ann:hunter2@h')",
+        "UPDATE SOURCE s SET server.url 'ann:hunter2@h'",
+        "SELECT * FROM jdbc(url => 'ann:hunter2@h')",
+        "SELECT * FROM jdbc('jdbc:oracle:thin:u/hunter2@//h:1521/x')",
+        "INSERT INTO t VALUES ('u:hunter2@h')",
+        "ALTER SOURCE s SET (url = 'amqp://ann:correct hunter2@h')",
+        "ALTER SOURCE s SET (url = 'https://h/x?sig=hunter2')",
+        "ALTER SOURCE s SET (url = 'https://h/x?a=b&pass=hunter2')",
+        "ALTER SOURCE s SET (url = 'https://h/x?passphrase=hunter2')",
+        "ALTER SOURCE s SET (url = 'https://h/x?X-Amz-Signature=hunter2')",
+        "ALTER SOURCE s SET (url = 'Endpoint=sb://x/;SharedAccessKeyName=R;SharedAccessKey=hunter2')",
+        "ALTER SOURCE s SET (headers = 'Bearer hunter2')",
+        "ALTER SOURCE s SET (headers = 'Authorization: Basic hunter2')",
+        "SET fs.azure.sas.key = 'hunter2'",
+        "SET my.pass = 'hunter2'",
+    ],
+)
+def test_a_login_outside_a_query_is_masked(text: str) -> None:
+    assert "hunter2" not in masked(text)
+    assert "hunter2" not in without_secrets_of(text, f"refused: {text}")
+
+
+@pytest.mark.parametrize(
+    "name", ["TIMESTAMP_NTZ", "LONG", "SHORT", "INTERVAL", "TEXT", "UUID", "CHARACTER VARYING", "TEXTT"]
+)
+def test_a_type_after_a_field_that_suggests_a_secret_stays_legible(name: str) -> None:
+    text = f"CREATE SOURCE s (a STRUCT<token: {name}, b: ARRAY<STRUCT<secret: {name}>>>) WITH (topic = 'o')"
+    assert masked(text) == text
+    assert masked(text, plain=()) == text
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["ann:hunter2@h:9092", "u:p@host", "//u:p@h", "amqp://u:a b@h", "https://h/x?sig=x", "https://h/x?pass=x"],
+)
+def test_a_login_at_the_beginning_of_an_address_is_a_password(value: str) -> None:
+    assert contains_password(value)
+
+
+@pytest.mark.parametrize(
+    "value", ["h:9092,g:9092", "[::1]:9092", "10:30@utc", "jdbc:sqlite:/data/x@y.db", "https://h/x@y", "mailto:a@b"]
+)
+def test_an_address_without_a_login_contains_no_password(value: str) -> None:
+    assert not contains_password(value)

@@ -1,5 +1,4 @@
-"""The lexemes of statements whose secrets are masked: comments, strings, names, words and signs; and the regular
-expressions that find secrets and logins in any text.
+"""The lexemes of statements whose secrets are masked: comments, strings, names, words and signs.
 
 Any text has lexemes, also prose and statements with typing errors.
 """
@@ -48,71 +47,24 @@ STARTS = frozenset({
 rendered errors."""
 
 _AFTER_LINE = re.compile(r"[^\S\n]*+(?:--[^\n]*+)?\n")
-_NEXT_STATEMENT = (
+NEXT_STATEMENT = (
     r";[^\S\n]*+(?:--[^\n]{0,200}+)?\n(?:\s*+--[^\n]{0,200}+\n){0,5}+\s*+"
     rf"(?:{'|'.join(sorted(STARTS - {'^'}))})\b"
 )
-_STATEMENT_IN_STRING = re.compile(_NEXT_STATEMENT, re.IGNORECASE)
+_STATEMENT_IN_STRING = re.compile(NEXT_STATEMENT, re.IGNORECASE)
 """Matches the place between two statements. A string that contains it probably begins with the closing quote of another
 string."""
 
-SECRET_WORDS = "passw|pwd|secret|token|credential|jaas|jwt|nkey|key[._]pem|(?:private|client|account|api)[._]?key"
-"""A pattern for words in the names of properties and variables whose values may be secret."""
-
-LITERAL = (
-    r"(?:\$(?P<tag>\w*)\$.*?(?:\$(?P=tag)\$|\Z)"
-    r"|[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\"[^\"]*(?:\"|\Z))"
-)
-_STATEMENT = re.compile(r"\b(?:CREATE|ALTER)\s+SECRET\b", re.IGNORECASE)
-_CONTENT = re.compile(
-    rf"{_STATEMENT.pattern}(?:'(?:[^']|'')*+'|(?!{_STATEMENT.pattern})[^;'])*?\bAS\b\s*(?P<value>{LITERAL}|[^\s;]+)",
-    re.IGNORECASE | re.DOTALL,
-)
-TELLING = re.compile(
-    rf"(?<![\w.])(?:(?=[\w.]*(?:{SECRET_WORDS}))[\w.]++|seed)[\\\"'`]*+\s*[=:]*+\s*\\?(?P<value>{LITERAL})",
-    re.IGNORECASE | re.DOTALL,
-)
-_SPLIT_WORDS = "|".join(r"[\s'\"`$*/-]{0,3}".join(word) for word in ("secret", "passw", "token"))
-TAIL = re.compile(
-    rf"(?:{SECRET_WORDS}|{_SPLIT_WORDS})[\w.]*+(?:\s+(?:IF\s+NOT\s+EXISTS\s+)?[\w.]++(?=\s+(?:WITH|AS)\b))?+"
-    rf"(.*?)(?={_NEXT_STATEMENT}|\Z)",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Matches the part of a statement after a word that suggests a secret, and after the name in CREATE SECRET."""
-
-RUN = re.compile(r"[\w.]++(?=[\"'`]?\s*=)|'(?:meta|env|file)'|(?P<run>[^\s,()=;]++)", re.IGNORECASE)
-QUOTED_RUN = re.compile(r"(?<![^\s,()=;])(?P<run>(?=[eE]?['\"$])[^\s,()=;]++|[^\s,()=;]*['\"$](?!\w))")
 TYPOGRAPHIC = frozenset("‘’‚“”„´«»")
 PREFIXES = frozenset({"N", "X", "B", "R"})
 """The words that are part of the literal that follows them."""
 
 TYPES = frozenset({
-    "ARRAY", "BIGINT", "BINARY", "BOOLEAN", "BYTEA", "CHAR", "DATE", "DECIMAL", "DOUBLE", "FLOAT", "INT", "INTEGER",
-    "JSONB", "MAP", "NUMERIC", "REAL", "SMALLINT", "STRING", "STRUCT", "TIMESTAMP", "TINYINT", "VARCHAR", "VARIANT",
+    "ARRAY", "BIGINT", "BINARY", "BOOLEAN", "BYTE", "BYTEA", "BYTES", "CHAR", "CHARACTER", "DATE", "DECIMAL", "DOUBLE",
+    "FLOAT", "INT", "INTEGER", "INTERVAL", "JSON", "JSONB", "LONG", "MAP", "NUMERIC", "PRECISION", "REAL", "SHORT",
+    "SMALLINT", "STRING", "STRUCT", "TEXT", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ",
+    "TINYINT", "UUID", "VARCHAR", "VARIANT", "VARYING", "ZONE",
 })  # fmt: skip
-_RUN_OF_SIGNS = re.compile(r"(?:[^\s'\"]|['\"](?![\s,;)]|\Z))+")
-_PORT = r"\d{1,5}(?:,[\w.-]{1,99}+:\d{1,5}){0,9}+(?:/|[?;]\w[\w.]*+=)"
-"""Matches the port in an address without a login, and what follows it: other hosts, and a path or a parameter."""
-
-_NO_PASSWORD = rf"//|\[secret\]|{_PORT}"
-_NO_LOGIN = r"(?:mailto|serviceAccount|sips?|acct|xmpp|urn|arn):|:|\d{1,2}:\d\d(?::[\d.]++)?@"
-"""Matches what resembles a login without ``//``: an address of another kind, or a time of day."""
-
-_EDGE = r"[=,'\"`$‘’‚“”„«»]"
-_LOGIN = re.compile(
-    rf"(?://(?P<login>[^\s/'\":\[]{{0,2000}}:(?!{_NO_PASSWORD})(?P<password>.+))"
-    rf"|\b(?:nats|tls|wss?)://(?P<token>[^/:@]+)"
-    rf"|(?:(?<={_EDGE})|(?<={_EDGE}\s))(?!{_NO_LOGIN})(?P<bare_login>[^\s/'\":\[]{{0,99}}"
-    rf":(?!:|{_NO_PASSWORD}|\d{{1,5}},[^\s,@/:]*+:)(?P<bare_password>(?:(?!//).){{1,500}})))@",
-    re.IGNORECASE,
-)
-"""Matches a user and a password, or a token, in an address, which may have no scheme."""
-
-_DOUBTFUL_LOGIN = re.compile(r"//(?P<login>(?=[^\s/'@:]*+:(?!\[secret\]))[^\s/'@]*+)@")
-_HOST_WITH_PORT = re.compile(r"@(?:[\w.-]+|\[[^\]\s]*\]):\d")
-_LONGEST_HOST = 260
-_SERVER = re.compile(r"(?:\A|[._])(?:servers?|registry|brokers?|url|uri|hostname|host|endpoint|address(?:es)?)\Z")
-
 _BLANK = r"(?:[\s\ufeff]++|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)"
 _OF_SPARK = re.compile(
     rf"""{_BLANK}*+(?:(?:SELECT|WITH|INSERT|UPDATE|DELETE|MERGE|VALUES|FROM|CACHE|ADD|LIST|CALL|DECLARE|EXECUTE)\b
@@ -152,8 +104,13 @@ class Lexeme:
 END = Lexeme(0, 0, "end", "", "", "")
 
 
+def is_of_spark(text: str, position: int) -> bool:
+    """True if the quoting rules of Spark apply to the statement that begins at the position."""
+    return _OF_SPARK.match(text, position) is not None
+
+
 def _pattern_at(text: str, position: int) -> re.Pattern[str]:
-    return _SPARKS if _OF_SPARK.match(text, position) else _OURS
+    return _SPARKS if is_of_spark(text, position) else _OURS
 
 
 def _end_of_comment(text: str, start: int) -> int:
@@ -195,6 +152,17 @@ def lexemes_of(text: str) -> Iterator[Lexeme]:
         position = end
 
 
+def key_at(lexemes: Sequence[Lexeme], at: int) -> str:
+    """The dotted name that ends with the lexeme ``at``, without quotes; empty if there is no such lexeme."""
+    if not 0 <= at < len(lexemes):
+        return ""
+    parts = [lexemes[at].text]
+    while at > 1 and lexemes[at - 1].text == "." and lexemes[at - 2].kind in ("word", "string", "name"):
+        parts[:0] = [lexemes[at - 2].text, "."]
+        at -= 2
+    return re.sub("[\"'`]", "", "".join(parts))
+
+
 def is_stray(before: Lexeme, lexeme: Lexeme) -> bool:
     """True for a name in backquotes that may be a typing error, and for the end of a comment without a beginning."""
     if lexeme.kind == "name":
@@ -226,41 +194,6 @@ def unsure_spans(lexemes: Sequence[Lexeme]) -> list[tuple[int, int]]:
     return [(spans[0][0], lexemes[-1].end)] if spans and lexemes[-1].is_open else spans
 
 
-def told_values(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The literals after words that suggest a secret, and the contents of the statements with SECRET, in a part of a
-    text."""
-    for match in TELLING.finditer(text, start, end):
-        yield match.span("value")
-    done = start
-    for begun in _STATEMENT.finditer(text, start, end):
-        content = _CONTENT.match(text, begun.start(), end) if begun.start() >= done else None
-        if content is not None:
-            yield content.span("value")
-            done = content.end()
-
-
-def names_server(key: str) -> bool:
-    """True for the name of a property, in lower case, whose value contains the address of a server."""
-    return _SERVER.search(key) is not None
-
-
-def _runs(text: str) -> Iterator[tuple[int, int]]:
-    """The spans without blanks, each up to its last ``@``."""
-    return ((run.start(), text.rfind("@", *run.span()) + 1) for run in _RUN_OF_SIGNS.finditer(text))
-
-
-def logins(text: str) -> Iterator[re.Match[str]]:
-    """The users and passwords in the addresses in a text, whatever the quotes."""
-    found = (login for run in _runs(text) for login in _LOGIN.finditer(text, *run))
-    return (login for login in found if not (login["bare_login"] and text.startswith("sha256:", login.end())))
-
-
-def doubtful_logins(text: str) -> Iterator[re.Match[str]]:
-    """What stands between ``//`` and ``@``, without ``/`` and with a colon. It is a login, or hosts with ports, and
-    parameters."""
-    return (login for run in _runs(text) for login in _DOUBTFUL_LOGIN.finditer(text, *run))
-
-
 def quoted_spans(lexemes: Sequence[Lexeme]) -> list[tuple[int, int]]:
     """The spans of the comments, strings and names in backquotes. Comments of adjacent lines are one span."""
     spans: list[tuple[int, int]] = []
@@ -276,16 +209,6 @@ def quoted_spans(lexemes: Sequence[Lexeme]) -> list[tuple[int, int]]:
 def is_near(word: str, known: tuple[str, ...]) -> bool:
     """True for a word that may be one of the known words with a typing error."""
     return bool(get_close_matches(word, known, n=1, cutoff=0.75))
-
-
-def is_login_in_query(login: re.Match[str], literal: Lexeme) -> bool:
-    """True for what resembles a login in a query's literal if the literal contains a URL, or a port follows."""
-    start, end = login.span("bare_login")
-    is_inside = end < literal.end
-    return is_inside and (
-        _HOST_WITH_PORT.search(login.string, start, min(literal.end, end + _LONGEST_HOST)) is not None
-        or login.string.rfind("://", max(literal.start, start - _LONGEST_HOST), start) >= 0
-    )
 
 
 def without_comment_signs(text: str, comments: Sequence[Lexeme], start: int, end: int) -> str:

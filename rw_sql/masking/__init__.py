@@ -1,0 +1,16 @@
+"""Replaces the secrets in the text of statements, and in messages about them, with asterisks.
+
+Any text is read as lexemes, also prose and statements with typing errors. ``finding`` finds the secrets of any text,
+``refused`` what the line of a refused statement must not show, and ``addresses`` the logins in addresses.
+
+Imports: nothing of ``rw_sql``. Begin with ``finding``.
+"""
+
+from __future__ import annotations
+
+from rw_sql.masking.addresses import contains_password
+from rw_sql.masking.finding import masked
+from rw_sql.masking.messages import without_secrets_of
+from rw_sql.masking.telling import SECRET_WORDS, names_server
+
+__all__ = ["SECRET_WORDS", "contains_password", "masked", "names_server", "without_secrets_of"]
