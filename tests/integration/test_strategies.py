@@ -20,6 +20,7 @@ from rw_sql.model.relations import schema_columns
 from rw_sql.plan.lower import lower
 from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.jobs import inputs
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.positions.high_water import last_data_version
 from rw_sql.runtime.positions.progress import committed_versions
@@ -204,7 +205,7 @@ class Below:
             for id_ in record.inputs:
                 path = warehouse.data(id_, 1)
                 table_id = str(DeltaTable(path).metadata().id)
-                reached = committed_versions(warehouse, checkpoint, feeds={table_id}).get(table_id, -1)
+                reached = committed_versions(warehouse, checkpoint, feeds={table_id: path}).get(table_id, -1)
                 if reached <= last_data_version(self.context, path, is_feed=True):
                     return False
             return True
@@ -298,3 +299,18 @@ def follow(below: Below, queries: dict[str, tuple[str, str]]) -> None:
             below.wait(name)
         for name, (_, query) in queries.items():
             assert below.rows(name) == below.expected(query), f"{name} after commit {number}"
+
+
+def test_an_overwrite_that_is_read_in_parts_leaves_no_row_out(below: Below, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "_BATCH_BYTES_PER_CORE", 1)
+    below.write([(f"i{number}", 2, number, True) for number in range(40)])
+    names = ("filtered", "combined", "signed", "lowest")
+    for name in names:
+        assert below.create(name, QUERIES[name][1]).maintenance.strategy == QUERIES[name][0]
+        below.wait(name)
+    rows = below.spark.range(10, 50).selectExpr("concat('i', id) AS item", "id % 5 * 2 AS n", "id * 100 AS total")
+    rows.repartition(4).write.format("delta").mode("overwrite").save(below.output.path)
+    for name in names:
+        below.wait(name)
+        assert below.rows(name) == below.expected(QUERIES[name][1]), name
+    assert len(below.rows("filtered")) == 40

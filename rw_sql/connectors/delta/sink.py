@@ -5,6 +5,10 @@ the sink's identity, has the value ``run × 2³² + batch + 1`` and fences earli
 identity and the generation, has the batch's number. Delta keeps both transactions for the lifetime of the table,
 regardless of log cleanup and other writers, unless a table property limits the retention of transactions. The sink
 refuses tables with that property.
+
+``CREATE OR REPLACE TABLE`` keeps all transactions, but not the rows. A fence therefore has two more transactions: one
+is named by the sink's identity and the table's id, and the other shows that fences have the first. In the table of an
+older version of rw_sql, both are missing.
 """
 
 from __future__ import annotations
@@ -200,6 +204,8 @@ class DeltaSink:
             if table.transaction_version(identity) is None:
                 return None
             batch = table.transaction_version(_batches_of(identity, generation))
+            if batch is not None and _was_replaced(table, identity):
+                return None
             return -1 if batch is None else batch
         except exceptions.TableNotFoundError:
             return None
@@ -210,6 +216,23 @@ class DeltaSink:
 def _batches_of(identity: str, generation: int) -> str:
     """The name of the application transactions that store the batch numbers of a sink's generation."""
     return f"{identity}/{generation}"
+
+
+def _named_by_id(identity: str, table: deltalake.DeltaTable) -> str:
+    """The name of the application transaction that shows that a sink has written to the table with the table's id."""
+    return f"{identity}/table/{table.metadata().id}"
+
+
+def _with_ids(identity: str) -> str:
+    """The name of the application transaction that shows that a sink's fences have a transaction with the table's
+    id."""
+    return f"{identity}/tables"
+
+
+def _was_replaced(table: deltalake.DeltaTable, identity: str) -> bool:
+    """True if the sink has written to another table, which this table replaces."""
+    has_ids = table.transaction_version(_with_ids(identity)) is not None
+    return has_ids and table.transaction_version(_named_by_id(identity, table)) is None
 
 
 def _made(uri: str, schema: deltalake.Schema, storage: dict[str, str]) -> deltalake.DeltaTable:
@@ -249,7 +272,13 @@ class DeltaWriter:
             if (seen := self._version(self._identity)) >> _RUN_SHIFT > run:
                 raise TakenOverError(seen >> _RUN_SHIFT, run)
             done = self._version(self._batches)
-            marks = [deltalake.Transaction(self._identity, run << _RUN_SHIFT)]
+            if done >= 0 and _was_replaced(self._table, self._identity):
+                raise TargetUnfitError(f"the table at {self._table.table_uri} was replaced by another table")
+            marks = [
+                deltalake.Transaction(self._identity, run << _RUN_SHIFT),
+                deltalake.Transaction(_named_by_id(self._identity, self._table), run),
+                deltalake.Transaction(_with_ids(self._identity), run),
+            ]
             if done >= 0:
                 marks.append(deltalake.Transaction(self._batches, done))
             deltalake.write_deltalake(self._table, empty, mode="append", commit_properties=_properties(marks))
@@ -261,9 +290,24 @@ class DeltaWriter:
 
     def write(self, rows: pa.Table, batch: int) -> None:
         """Commits the rows and the batch's number in one commit."""
+        marks = [
+            deltalake.Transaction(self._identity, (self._run << _RUN_SHIFT) + batch + 1),
+            deltalake.Transaction(self._batches, batch),
+        ]
+        self._write_or_refuse(rows, batch, marks)
+        self._done = batch
+
+    def write_part(self, rows: pa.Table, batch: int) -> None:
+        """Commits the rows without the batch's number; see
+        :class:`rw_sql.runtime.sinks.part_writer.PartWriter`."""
+        # Both this commit and a fence have a transaction with this name. Delta therefore rejects the later one of two
+        # concurrent commits.
+        marks = [deltalake.Transaction(self._identity, (self._run << _RUN_SHIFT) + self._done + 1)]
+        self._write_or_refuse(rows, batch, marks)
+
+    def _write_or_refuse(self, rows: pa.Table, batch: int, marks: list[deltalake.Transaction]) -> None:
         try:
-            self._write(rows, batch)
-            self._done = batch
+            self._write(rows, batch, marks)
         except SinkError as error:
             if _VIOLATED not in str(error):
                 raise
@@ -277,12 +321,8 @@ class DeltaWriter:
         fitted = changed.select([*self._schema.names, _INDEX]).cast(self._schema.append(pa.field(_INDEX, pa.int64())))
         return refused_by_constraints(self._table, fitted, _INDEX)
 
-    def _write(self, rows: pa.Table, batch: int) -> None:
+    def _write(self, rows: pa.Table, batch: int, marks: list[deltalake.Transaction]) -> None:
         changed, gone = split_by_op(last_per_key(rows, self._shape.keys), DELETE)
-        marks = [
-            deltalake.Transaction(self._identity, (self._run << _RUN_SHIFT) + batch + 1),
-            deltalake.Transaction(self._batches, batch),
-        ]
         if self._shape.type == UPSERT:
             changed = changed.append_column("_rw_gone", pa.array([False] * changed.num_rows, pa.bool_()))
             gone = gone.append_column("_rw_gone", pa.array([True] * gone.num_rows, pa.bool_()))
@@ -340,6 +380,7 @@ class DeltaWriter:
             try:
                 self._table = self._log.same_table(self._table)
                 self._table.update_incremental()
+                self._log.require_id(self._table)
                 act()
                 self._log.see(self._table)
             except exceptions.CommitFailedError as error:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
 BY_AGE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
@@ -21,13 +24,28 @@ def table_at(spark: SparkSession, path: str, version: int) -> DataFrame:
 
     Files are opened lazily, when an action runs; they may have been deleted in the meantime.
     """
+    with _at_any_age(spark):
+        return spark.read.format("delta").option("versionAsOf", str(version)).load(path)
+
+
+def changes_at(spark: SparkSession, path: str, version: int) -> DataFrame:
+    """The rows that the commit ``version`` adds to the change feed of the table. Files are opened lazily, as for
+    :func:`table_at`."""
+    reader = spark.read.format("delta").option("readChangeFeed", "true")
+    with _at_any_age(spark):
+        return reader.option("startingVersion", str(version)).option("endingVersion", str(version)).load(path)
+
+
+@contextmanager
+def _at_any_age(spark: SparkSession) -> Iterator[None]:
+    """A context manager inside which Delta reads versions of any age. Delta reads the setting while a DataFrame is
+    created."""
     before = spark.conf.get(BY_AGE, "true")
     try:
         if before == "true":
-            # The session may be the user's own, so the setting is restored afterwards. Delta reads the setting while
-            # the DataFrame is created.
+            # The session may be the user's own, so the setting is restored afterwards.
             spark.conf.set(BY_AGE, "false")
-        return spark.read.format("delta").option("versionAsOf", str(version)).load(path)
+        yield
     finally:
         if before == "true":
             spark.conf.unset(BY_AGE)

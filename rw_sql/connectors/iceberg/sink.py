@@ -170,6 +170,15 @@ class IcebergWriter:
 
     def write(self, rows: pa.Table, batch: int) -> None:
         """Commits the rows and the batch's number in one commit."""
+        self._write(rows, batch)
+        self._newest = batch
+
+    def write_part(self, rows: pa.Table, batch: int) -> None:
+        """Commits the rows without the batch's number; see
+        :class:`rw_sql.runtime.sinks.part_writer.PartWriter`."""
+        self._write(rows, batch, is_part=True)
+
+    def _write(self, rows: pa.Table, batch: int, *, is_part: bool = False) -> None:
         self._require_values(rows)
         changed, gone = split_by_op(last_per_key(rows, self._shape.keys), DELETE)
         self._unbounded = frozenset(name for name in changed.column_names if not _is_readable(changed.column(name)))
@@ -187,7 +196,7 @@ class IcebergWriter:
                 raise TargetUnfitError("the table was replaced by an older copy of it")
             if newest >= batch:
                 raise SinkError(f"batch {batch} is already in the table")
-            return {"run": self._run, "generation": self._generation, "batch": batch}
+            return {"run": self._run, "generation": self._generation, "batch": newest if is_part else batch}
 
         def act(transaction: Transaction, summary: dict[str, str]) -> None:
             if keys is not None and keys.num_rows:
@@ -195,7 +204,6 @@ class IcebergWriter:
             transaction.append(appended, summary)
 
         self._commit(marks, act)
-        self._newest = batch
 
     def _commit(self, marks: Any, act: Any) -> None:
         """Commits on top of the table's newest snapshot; retries if another writer commits in between.

@@ -100,6 +100,10 @@ class JdbcWriter:
         with self._writing:
             self._write(rows)
 
+    def write_part(self, rows: pa.Table, batch: int) -> None:
+        """See :class:`rw_sql.runtime.sinks.part_writer.PartWriter`."""
+        self.write(rows, batch)
+
     def _write(self, rows: pa.Table) -> None:
         import psycopg
 

@@ -56,6 +56,9 @@ _CLIENT_LIMIT_DEFAULT, _CLIENT_LIMIT_MOST = 1_000_000, 1_000_000_000
 _TOGETHER_DEFAULT = 1_000_000
 """librdkafka's default of ``batch.size``, the maximum size in bytes of records that are sent together."""
 
+_TOGETHER_MOST = "batch.num.messages"
+"""The property with the maximum number of records that are sent together."""
+
 _FRAME_BYTES = 200
 """An upper bound for the number of bytes of a request besides its records."""
 
@@ -200,6 +203,9 @@ def numbered_records(
     ``without_old`` are the indexes of rows whose Debezium records omit the old row: an update becomes a create event,
     and a delete event has only the key.
     """
+    if shape.type == DEBEZIUM:
+        yield from _debezium(shape, rows, now_ms, without_old)
+        return
     columns = list(shape.columns)
     operations = rows.column(OP).to_pylist()
     keys: Iterator[bytes | None]
@@ -207,9 +213,6 @@ def numbered_records(
         keys = iter(plain_keys(rows, shape.keys[0]))
     else:
         keys = (to_json(key) if shape.keys else None for key in json_rows(rows, shape.keys))
-    if shape.type == DEBEZIUM:
-        yield from _debezium(shape, rows, now_ms, without_old)
-        return
     values = json_rows(without_deleted_values(rows, shape.keys), columns)
     for index, (operation, key, value) in enumerate(zip(operations, keys, values, strict=True)):
         if operation == UPDATE_BEFORE or (operation == DELETE and shape.type == APPEND_ONLY):
@@ -281,17 +284,21 @@ class KafkaWriter:
             "log_level": 0,
             "error_cb": self._note,
         }
-        if most_bytes is not None:
-            most = min(int(self._properties.get("batch.size", _TOGETHER_DEFAULT)), most_bytes - _FRAME_BYTES)
-            self._properties["batch.size"] = max(1, most)
         self._producer: Any = self._opened()
 
-    def _opened(self) -> Any:
+    def _opened(self, *, is_each_alone: bool = False) -> Any:
+        """A producer. If ``is_each_alone`` is true, it sends each record in a request of its own."""
         from confluent_kafka import KafkaException, Producer
 
         made: Any = Producer
+        properties = dict(self._properties)
+        if self._most_bytes is not None:
+            most = min(int(properties.get("batch.size", _TOGETHER_DEFAULT)), self._most_bytes - _FRAME_BYTES)
+            properties["batch.size"] = max(1, most)
+        if is_each_alone:
+            properties[_TOGETHER_MOST] = 1
         try:
-            return made(self._properties, logger=kafka_admin.QUIET)
+            return made(properties, logger=kafka_admin.QUIET)
         except (KafkaException, ValueError, TypeError) as error:
             raise SinkError(kafka_admin.fault_text(error)) from error
 
@@ -324,6 +331,10 @@ class KafkaWriter:
             ]
             raise RefusedRowsError(told, is_rest_written=True)
 
+    def write_part(self, rows: pa.Table, batch: int) -> None:
+        """See :class:`rw_sql.runtime.sinks.part_writer.PartWriter`."""
+        self.write(rows, batch)
+
     def _made(self, rows: pa.Table, now_ms: int, *, without_old: Collection[int] = ()) -> list[tuple[int, _Record]]:
         """The records of a batch. See :func:`numbered_records`."""
         if self._registered is not None:
@@ -336,14 +347,17 @@ class KafkaWriter:
         if self._were_refused_together(made):
             # Sends all records again. If only the refused records were sent, the records of a key would not stay in
             # order.
-            self._properties["batch.num.messages"] = 1
-            self._producer = self._opened()
+            self._producer = self._opened(is_each_alone=True)
             self._send(made)
+            # The next batches are sent together again, because they may have no such record. The limit may have
+            # changed since the writer was opened.
+            self._most_bytes = _most_bytes(self._spec, self._options)
+            self._producer = self._opened()
 
     def _were_refused_together(self, made: list[tuple[int, _Record]]) -> bool:
         """True if some records may have been refused only because they were sent together with a record that is too
         large or invalid. In this case, brokers refuse all records that were sent together."""
-        if not (self._refused or self._unsent) or self._properties.get("batch.num.messages") == 1:
+        if not (self._refused or self._unsent) or str(self._properties.get(_TOGETHER_MOST)) == "1":
             return False
         limit = self._most_bytes
         return bool(self._unsent) or any(

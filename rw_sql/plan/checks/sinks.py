@@ -218,6 +218,13 @@ def _check_encode(clause: FormatEncode) -> None:
             span=clause.span,
             hint=f"omit KEY ENCODE: keys are written as {clause.encode}; or write KEY ENCODE {' or '.join(_KEY_TYPES)}",
         )
+    if clause.format == "DEBEZIUM" and clause.key_encode in _KEY_TYPES:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"KEY ENCODE {clause.key_encode} contradicts FORMAT DEBEZIUM, whose keys are {clause.encode}",
+            span=clause.span,
+            hint=f"omit KEY ENCODE, or write FORMAT UPSERT … KEY ENCODE {clause.key_encode}",
+        )
     for option in clause.options:
         if is_registered and is_of_schema(option.key):
             continue
@@ -270,7 +277,7 @@ def _check_key(statement: CreateSink, keys: tuple[str, ...], columns: Mapping[st
     if encode is None or clause is None:
         return
     if len(keys) != 1:
-        told = f"KEY ENCODE {encode} needs a primary key of one column, but got {', '.join(keys)}"
+        told = f"KEY ENCODE {encode} needs a primary key of one column, but got {', '.join(keys) or 'none'}"
     elif columns[keys[0]] not in _KEY_TYPES[encode]:
         told = f'KEY ENCODE {encode} does not fit column "{keys[0]}", whose type is {columns[keys[0]]}'
     else:

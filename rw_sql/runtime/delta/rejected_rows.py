@@ -1,9 +1,15 @@
 """The rows that a sink's target refuses: messages that identify a row, and the table of refused rows (``on_error =
-'skip'``)."""
+'skip'``).
+
+Each batch with a refused row adds a file and a commit to this table. The job therefore merges small files, and deletes
+files and commits that are no longer needed. It does so before it adds the rows of a batch, because
+:func:`discard_from` expects the newest rows in the last commit.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -12,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, Field, Schema, write_deltalake
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.schema import PrimitiveType
 
 from rw_sql.connectors.sink import OP
@@ -23,15 +29,29 @@ from rw_sql.runtime.delta.table_settings import STATISTICS
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rw_sql.connectors.sink import Refusal, SinkShape
     from rw_sql.runtime.support.warehouse import Warehouse
+
+logger = logging.getLogger(__name__)
 
 BATCH = "_rw_batch"
 _TOLD = ((OP, "string"), ("_rw_column", "string"), ("_rw_reason", "string"), ("_rw_at", "timestamp"), (BATCH, "long"))
 """The columns of the table of rejected rows that follow the row's own columns: the operation, the refused column, the
 reason, the time, and the sink's batch."""
+
+_UPKEEP_EVERY = 50
+"""The number of batches with refused rows after which small files are merged."""
+
+_SMALL_BYTES = 4 * 2**20
+"""The size in bytes from which a file is not merged with others any more."""
+
+_KEPT_HOURS = 24
+"""The time in hours for which replaced files are kept, because a query may be reading them."""
+
+_LOG_RETENTION = {"delta.logRetentionDuration": "interval 1 days"}
+"""The setting with the time for which old commits are kept."""
 
 _MOST_CHARACTERS = 60
 _MOST_COLUMNS = 4
@@ -97,6 +117,11 @@ class RejectedRows:
     shape: SinkShape
     total: int = 0
     _pending: list[pa.Table] = field(default_factory=list)
+    _newest: tuple[int, int] = (-1, 0)
+    """The last batch with refused rows in this run, and the number of its rows in the table."""
+
+    _batches: int = 0
+    """The number of batches with refused rows in this run."""
 
     @staticmethod
     def open(path: str, shape: SinkShape) -> RejectedRows:
@@ -114,11 +139,31 @@ class RejectedRows:
         taken = rows.take(pa.array(indexes, pa.int64()))
         self._pending.append(self._told(taken, refusals, batch))
         kept = pa.concat_tables(self._pending)
+        self._begin_batch(batch)
         write_deltalake(self.path, kept, mode="overwrite", predicate=f"{BATCH} = {batch}")
-        self.total = rejected_count(self.path)
+        if self._batches == 1:
+            # An earlier run may have added other rows of this batch.
+            self.total = rejected_count(self.path)
+        else:
+            self.total += kept.num_rows - self._newest[1]
+        self._newest = batch, kept.num_rows
         is_left = np.ones(rows.num_rows, dtype=bool)
         is_left[indexes] = False
         return rows.filter(pa.array(is_left))
+
+    def _begin_batch(self, batch: int) -> None:
+        """Runs upkeep if it is due before the first rows of a batch are added. Failures of upkeep do not stop the
+        job."""
+        if self._newest[0] == batch:
+            return
+        self._newest = batch, 0
+        if self._batches % _UPKEEP_EVERY == 0:
+            try:
+                _merge_small_files(self.path, batch)
+            except (DeltaError, OSError, ValueError, pa.ArrowException) as error:
+                # The table's rows do not depend on upkeep.
+                logger.warning("upkeep of %s: %s", self.path, error)
+        self._batches += 1
 
     def _told(self, rows: pa.Table, refusals: Iterable[Refusal], batch: int) -> pa.Table:
         told = list(refusals)
@@ -137,6 +182,51 @@ def make_rejected(path: str, shape: SinkShape) -> None:
     """Creates the table of a sink's rejected rows, unless it exists."""
     # Only BATCH has statistics, because delta-rs may be unable to read the statistics of a refused value.
     create_table(path, rejected_schema(shape), {STATISTICS: BATCH})
+
+
+def _merge_small_files(path: str, batch: int) -> None:
+    """Merges the newest small files with rows of batches before ``batch`` into one file, and deletes old replaced files
+    and old commits. Does nothing if there are few files."""
+    table = DeltaTable(path)
+    files = pa.table(table.get_add_actions(flatten=True))
+    if files.num_rows < _UPKEEP_EVERY:
+        return
+    sizes = dict(zip(files.column("path").to_pylist(), files.column("size_bytes").to_pylist(), strict=True))
+    found = (_Part.of(part, sizes) for part in table.to_pyarrow_dataset().get_fragments())
+    parts = [part for part in found if part is not None]
+    # A predicate over batches selects the files to be replaced, so the merged files are all files from a batch on.
+    after = max((part.last for part in parts if part.size >= _SMALL_BYTES), default=-1)
+    small = [part for part in parts if part.first > after and part.last < batch]
+    if len(small) >= _UPKEEP_EVERY:
+        schema = pa.schema(table.schema().to_arrow())
+        # pyarrow reads the rows, because delta-rs cannot read text that is not UTF-8.
+        rows = pa.concat_tables([part.fragment.to_table(schema=schema) for part in small])
+        bounds = f"{BATCH} >= {min(part.first for part in small)} AND {BATCH} <= {max(part.last for part in small)}"
+        write_deltalake(table, rows, mode="overwrite", predicate=bounds)
+    if not _LOG_RETENTION.items() <= table.metadata().configuration.items():
+        table.alter.set_table_properties(_LOG_RETENTION)
+    table.vacuum(retention_hours=_KEPT_HOURS, dry_run=False, enforce_retention_duration=False)
+    table.create_checkpoint()
+    table.cleanup_metadata()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A file of the table of rejected rows, with its size in bytes and the first and last batch of its rows."""
+
+    fragment: Any
+    size: int
+    first: int
+    last: int
+
+    @staticmethod
+    def of(fragment: Any, sizes: Mapping[str, int]) -> _Part | None:
+        """A file of the table; None if it has no rows. ``sizes`` are the sizes of all files, by path."""
+        bounds = pc.min_max(fragment.to_table(columns=[BATCH]).column(BATCH)).as_py()
+        if bounds["min"] is None:
+            return None
+        size = sizes.get(fragment.path.removeprefix("/"), _SMALL_BYTES)
+        return _Part(fragment=fragment, size=size, first=bounds["min"], last=bounds["max"])
 
 
 def discard_from(warehouse: Warehouse, path: str, batch: int) -> None:

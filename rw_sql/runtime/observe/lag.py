@@ -257,7 +257,7 @@ def _behind_tables(
         # The user's own table does not exist, or this process looks for it in another store.
         return Lag()
     fed = fed_by(snapshot, reader)
-    feeds = {reading.id_of(table) for id_, table in tables.items() if id_ in fed and reading.newest(table) >= 0}
+    feeds = {reading.id_of(table): table for id_, table in tables.items() if id_ in fed and reading.newest(table) >= 0}
     reached = committed_versions(context.warehouse, checkpoint, feeds=feeds)
     upstream = captured_table(reader)
     return _sum([_rows_after(reading, table, reached, upstream, is_feed=id_ in fed) for id_, table in tables.items()])

@@ -14,6 +14,8 @@ from rw_sql.runtime.jobs.table_paths import require_table, table_path, users_tab
 from rw_sql.runtime.positions.progress import committed_versions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
     from rw_sql.runtime.jobs.context import Context
@@ -29,12 +31,12 @@ class HighWater:
     """For each input of a view or sink, the newest version that had rows for the view or sink at one moment. The key is
     the Delta table id of the input.
 
-    ``feeds`` are the inputs that the view or sink reads through their change feed. A source that is not shared has no
-    log and is left out.
+    ``feeds`` are the paths of the inputs that the view or sink reads through their change feed, by Delta table id. A
+    source that is not shared has no log and is left out.
     """
 
     versions: dict[str, int]
-    feeds: frozenset[str]
+    feeds: Mapping[str, str]
 
     @staticmethod
     def of(context: Context, snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> HighWater:
@@ -43,7 +45,7 @@ class HighWater:
         Raises SqlError UPSTREAM_UNREACHABLE for a table of the user that cannot be read.
         """
         versions: dict[str, int] = {}
-        fed, feeds = fed_by(snapshot, reader), set()
+        fed, feeds = fed_by(snapshot, reader), {}
         for input_id in reader.inputs:
             record = snapshot.get(input_id)
             if isinstance(record, SourceRecord) and not record.is_shared:
@@ -57,8 +59,8 @@ class HighWater:
             if last >= 0:
                 versions[known] = last
                 if input_id in fed:
-                    feeds.add(known)
-        return HighWater(versions=versions, feeds=frozenset(feeds))
+                    feeds[known] = table
+        return HighWater(versions=versions, feeds=feeds)
 
     def are_reached(self, context: Context, checkpoint: str) -> bool:
         """True if the reader with the checkpoint ``checkpoint`` has committed all versions in ``versions``."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.runtime.delta.delta_log import read_actions
+from rw_sql.runtime.delta.feed_files import is_read_in_part
+
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Mapping
 
     from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -25,13 +29,15 @@ def _delta_offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[di
     return [offset for offset in found if "reservoirId" in offset]
 
 
-def committed_versions(warehouse: Warehouse, checkpoint: str, *, feeds: Collection[str] = ()) -> dict[str, int]:
+def committed_versions(
+    warehouse: Warehouse, checkpoint: str, *, feeds: Mapping[str, str] | None = None
+) -> dict[str, int]:
     """Maps each input table, by its Delta table id, to the first version that is not completely in the view. The result
     is empty before the first batch.
 
     If the initial snapshot of a table is read in several batches, no version counts as read until the last of these
-    batches. ``feeds`` are the tables read through their change feed, where a batch consists of whole commits even
-    though its offset refers to a file.
+    batches. ``feeds`` are the paths, by Delta table id, of the tables that are read through their change feed. In a
+    change feed, an offset may refer to a file of a commit that the batch reads as a whole.
     """
     committed = batches_in(warehouse, f"{checkpoint}/commits")
     if not committed:
@@ -39,11 +45,29 @@ def committed_versions(warehouse: Warehouse, checkpoint: str, *, feeds: Collecti
     reached: dict[str, int] = {}
     for offset in _delta_offsets(warehouse, checkpoint, committed[-1]):
         table = offset["reservoirId"]
-        version = 0 if offset.get("isStartingVersion") else offset["reservoirVersion"]
-        if table in feeds and version and offset["index"] >= 0:
-            version += 1
+        is_first, index = bool(offset.get("isStartingVersion")), offset["index"]
+        version = 0 if is_first else offset["reservoirVersion"]
+        path = (feeds or {}).get(table)
+        if path is not None and not is_first and index >= 0:
+            version += not _is_in_part(warehouse, path, table, version, index)
         reached[table] = min(reached.get(table, version), version)
     return reached
+
+
+def _is_in_part(warehouse: Warehouse, path: str, table: str, version: int, index: int) -> bool:
+    """True if a batch of a change feed that ends at this file has read a part of the commit. If the commit was cleaned
+    up, the batch counts as having read the commit, because the next batch could not read the rest."""
+    try:
+        return _is_commit_in_part(warehouse, path, table, version, index)
+    except FileNotFoundError:
+        return False
+
+
+@lru_cache(maxsize=1024)
+def _is_commit_in_part(warehouse: Warehouse, path: str, table: str, version: int, index: int) -> bool:
+    # The table's id is a parameter only because another table may replace the table at this path.
+    del table
+    return is_read_in_part(read_actions(warehouse, path, version), index)
 
 
 def newest_planned(warehouse: Warehouse, checkpoint: str) -> int:

@@ -320,7 +320,7 @@ def _reads(context: Context, snapshot: Snapshot, stand: Stand) -> Stand:
         table = context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1))
         try:
             table_id = str(DeltaTable(table).metadata().id)
-            feeds = {table_id} if id_ in fed else set()
+            feeds = {table_id: table} if id_ in fed else {}
             reached = committed_versions(context.warehouse, stand.checkpoint, feeds=feeds)
             reads.append((id_, reached.get(table_id, 0)))
         except TableNotFoundError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import sink_connector
 from rw_sql.connectors.sink import (
+    APPEND_ONLY,
     ON_ERROR,
     SKIP,
     MarkingSink,
@@ -34,12 +35,14 @@ from rw_sql.runtime.jobs.startable import require_usable
 from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
 from rw_sql.runtime.jobs.table_paths import with_remedy
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
+from rw_sql.runtime.positions.feed_keys import FeedByKey
 from rw_sql.runtime.positions.leftovers import remove_leftovers
 from rw_sql.runtime.positions.ordered_log import LOG_ORDER, OrderedLog
 from rw_sql.runtime.positions.planned_rows import planned_rows
 from rw_sql.runtime.positions.progress import newest_completed, newest_planned
 from rw_sql.runtime.positions.table_consumers import require_versions
 from rw_sql.runtime.sinks.batches import FEED_COLUMNS, arranged
+from rw_sql.runtime.sinks.part_writer import PartWriter
 from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.event_log import log_event
@@ -49,7 +52,7 @@ from rw_sql.runtime.upkeep.table_upkeep import Upkeep
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark, sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
     from deltalake import DeltaTable
@@ -167,6 +170,10 @@ class Sink:
     session: SparkSession | None = None
     log: OrderedLog | None = None
     """The log of the source whose rows the sink writes; None if the sink reads anything else."""
+
+    feed: FeedByKey | None = None
+    """The change feed of the table whose rows the sink replaces and deletes in the target; None if the sink reads
+    anything else, or only appends rows."""
 
     @staticmethod
     def start(context: Context, spec: SinkSpec) -> Sink:
@@ -288,7 +295,19 @@ class Sink:
             # After its first batch, a query continues at its checkpoint, and upkeep may remove the version ``after``.
             if after >= 0 and newest_planned(self.context.warehouse, self.checkpoint) <= 0:
                 reader = reader.option("startingVersion", str(feed_begin(self.context.warehouse, path, after)))
-            return reader.load(path).where(f"{VERSION} > {after}").selectExpr(*columns, *FEED_COLUMNS), "append"
+
+            def select(rows: DataFrame) -> DataFrame:
+                return rows.where(f"{VERSION} > {after}").selectExpr(*columns, *FEED_COLUMNS)
+
+            if self.spec.shape.type != APPEND_ONLY:
+                self.feed = FeedByKey(
+                    warehouse=self.context.warehouse,
+                    path=path,
+                    checkpoint=self.checkpoint,
+                    keys=self.spec.shape.keys,
+                    select=select,
+                )
+            return select(reader.load(path)), "append"
         # In a log, only retention deletes rows.
         frame = (reader if given.path else reader.option("ignoreDeletes", "true")).load(path)
         if given.kind == "source":
@@ -305,7 +324,10 @@ class Sink:
         return log.where("_rw_error IS NULL").selectExpr(*columns, *order)
 
     def _in_order(self, frame: DataFrame, batch: int) -> DataFrame:
-        """The rows of a batch. For a sink of a source, no row of a split comes in a later batch than its successors."""
+        """The rows of a batch. For a sink of a source, no row of a split comes in a later batch than its successors.
+        For a sink of a change feed, all changes of a key in a commit come in one batch."""
+        if self.feed is not None:
+            return self.feed.rows(frame, batch)
         log = None if self.log is None else self.log.rows(frame.sparkSession, batch)
         return frame if log is None else self._rows_of_log(log)
 
@@ -323,28 +345,48 @@ class Sink:
             return
         with self.streaming.batch():
             fault("sink.in_batch")
-            found = all_rows(self._in_order(frame, batch))
+            if self.rejected is not None:
+                self.rejected.begin()
+            *parts, frame = self._parts(self._in_order(frame, batch), batch)
+            for part in parts:
+                self._write_part(self._arranged(all_rows(part)), batch)
+            found = all_rows(frame)
             self._expected(batch).require(RowCount(written=found.num_rows))
-            rows = arranged(found, self.spec.shape, keys_move=any(given.has_feed for given in self.spec.inputs))
+            rows = self._arranged(found)
             with self.streaming.turn():
                 self.progress.require_turn(batch)
-                if rows.num_rows and self._has_written(rows, batch):
+                if rows.num_rows and self._has_written(rows, batch, self.writer.write):
                     self.progress.sent = batch
                 fault("sink.after_write")
                 self.progress.mark(batch)
                 self.upkeep.run_if_due()
             fault("sink.after_batch")
 
-    def _has_written(self, rows: pa.Table, batch: int) -> bool:
-        """Writes a batch. With ``on_error = 'skip'``, leaves out the rows that the target refuses. Returns False if the
-        target refuses all rows."""
+    def _arranged(self, rows: pa.Table) -> pa.Table:
+        return arranged(rows, self.spec.shape, keys_move=any(given.has_feed for given in self.spec.inputs))
+
+    def _parts(self, frame: DataFrame, batch: int) -> list[DataFrame]:
+        """The parts in which a batch is held in memory. There are several only if a commit of a change feed is larger
+        than a batch should be, and the writer writes parts."""
+        if self.feed is None or not isinstance(self.writer, PartWriter):
+            return [frame]
+        return self.feed.parts(frame, batch, BATCH_BYTES)
+
+    def _write_part(self, rows: pa.Table, batch: int) -> None:
+        """Writes a part of a batch, except its last part."""
+        if rows.num_rows and isinstance(self.writer, PartWriter):
+            with self.streaming.turn():
+                self.progress.require_turn(batch)
+                self._has_written(rows, batch, self.writer.write_part)
+
+    def _has_written(self, rows: pa.Table, batch: int, write: Callable[[pa.Table, int], None]) -> bool:
+        """Writes a batch, or a part of it, with ``write``. With ``on_error = 'skip'``, leaves out the rows that the
+        target refuses. Returns False if the target refuses all rows."""
         left = rows
-        if self.rejected is not None:
-            self.rejected.begin()
         try:
             while left.num_rows:
                 try:
-                    self.writer.write(left, batch)
+                    write(left, batch)
                 except RefusedRowsError as error:
                     if self.rejected is None:
                         self.streaming.stall = StalledError(

@@ -15,7 +15,8 @@ from rw_sql.metastore.records import CHANGES, KEYS
 from rw_sql.runtime.delta.delta_log import table_id
 from rw_sql.runtime.delta.held_rows import may_hold
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
-from rw_sql.runtime.jobs.inputs import CHANGE, VERSION, feed_frame, frame_at, path_of, touched_frame
+from rw_sql.runtime.jobs.inputs import CHANGE, VERSION, feed_columns, feed_frame, frame_at, path_of, touched_frame
+from rw_sql.runtime.positions.feed_keys import FeedByKey
 from rw_sql.runtime.positions.planned_rows import Planned, planned_changes
 from rw_sql.runtime.positions.progress import end_versions
 from rw_sql.runtime.spark.sessions import register_view
@@ -82,8 +83,7 @@ class Changed:
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The changes of the view's rows, deletes included."""
         (given,) = self.run.spec.inputs
-        frame = feed_frame(self.run.context, spark, given)
-        return frame.where(f"{CHANGE} <> 'update_preimage'"), "append"
+        return _without_old(feed_frame(self.run.context, spark, given)), "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Applies the last change of each key. A row that does not pass the query any more is deleted."""
@@ -94,6 +94,13 @@ class Changed:
         self.last = planned_changes(self.run.context.warehouse, table, checkpoint, batch)
         keys = list(given.keys)
         spark = frame.sparkSession
+        frame = FeedByKey(
+            warehouse=self.run.context.warehouse,
+            path=table,
+            checkpoint=checkpoint,
+            keys=keys,
+            select=lambda rows: _without_old(rows.selectExpr(*feed_columns(given), CHANGE, VERSION)),
+        ).rows(frame, batch)
         order = [functions.col(VERSION).desc(), (functions.col(CHANGE) == "delete").asc()]
         newest = functions.row_number().over(Window.partitionBy(*(f"`{key}`" for key in keys)).orderBy(*order))
         last = frame.withColumn("_rw_age", newest).where("_rw_age = 1").drop("_rw_age").persist()
@@ -107,6 +114,11 @@ class Changed:
             write_changes(self.run, fresh.unionByName(gone, allowMissingColumns=True), batch, own)
         finally:
             last.unpersist()
+
+
+def _without_old(changes: DataFrame) -> DataFrame:
+    """The changes without the old rows of updates."""
+    return changes.where(f"{CHANGE} <> 'update_preimage'")
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
     def has_read(id_: int) -> bool:
         given = table_path(warehouse, then, id_)
         table = table_id(warehouse, given)
-        feeds, feeds_before = ({table} if id_ in those else set() for those in (fed, fed_before))
+        feeds, feeds_before = ({table: given} if id_ in those else {} for those in (fed, fed_before))
         old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds_before)
         new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation), feeds=feeds)
         # If the old query does not read a table, the new query must have read the rows that the table had at the first

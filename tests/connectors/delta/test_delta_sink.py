@@ -6,15 +6,17 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field, Schema, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from rw_sql.connectors.delta.sink import _UNWRITABLE, DeltaSink
 from rw_sql.connectors.sink import DELETE, OP, UPDATE, SinkError, SinkShape, TargetUnfitError
+from rw_sql.runtime.sinks.part_writer import PartWriter
 from tests.support.s3_store import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Store
 from tests.support.sink_batches import ARROW, batch, shape
 
@@ -97,6 +99,59 @@ def test_a_table_that_was_made_anew_is_not_written(tmp_path: Path, commits: int 
         assert rows(tmp_path / "t") == [(9, "theirs")] * (commits + 1)
 
 
+def _in_place(path: Path) -> None:
+    """What CREATE OR REPLACE TABLE does: the log continues, with an empty table of another id."""
+    schema = DeltaTable(str(path)).schema()
+    DeltaTable.create(str(path), schema, mode="overwrite")
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_table_that_was_replaced_in_place_is_not_written(tmp_path: Path, is_running: bool) -> None:
+    sink, options = DeltaSink(), {"location": str(tmp_path / "t")}
+    writer, _ = opened(tmp_path / "t", shape(), 1)
+    writer.write(batch((1, "a")), 0)
+    writer, _ = opened(tmp_path / "t", shape(), 2)
+    writer.write(batch((2, "b")), 1)
+    assert sink.marked_batch(options, "me", 1) == 1
+    _in_place(tmp_path / "t")
+    assert DeltaTable(str(tmp_path / "t")).transaction_version("me/1") == 1
+    assert sink.marked_batch(options, "me", 1) is None
+    act = partial(writer.write, batch((3, "c")), 2) if is_running else partial(opened, tmp_path / "t", shape(), 3)
+    with pytest.raises(TargetUnfitError, match="was replaced by another table"):
+        act()
+    assert rows(tmp_path / "t") == []
+    # Another sink, such as the same one created again, may write the table.
+    again, _ = opened(tmp_path / "t", shape(), 1, identity="again")
+    again.write(batch((1, "a")), 0)
+    assert sink.marked_batch(options, "again", 1) == 0
+
+
+def test_a_table_that_was_replaced_before_the_first_batch_is_written(tmp_path: Path) -> None:
+    opened(tmp_path / "t", shape(), 1)
+    _in_place(tmp_path / "t")
+    writer, _ = opened(tmp_path / "t", shape(), 2)
+    writer.write(batch((1, "a")), 0)
+    assert rows(tmp_path / "t") == [(1, "a")]
+    assert DeltaSink().marked_batch({"location": str(tmp_path / "t")}, "me", 1) == 0
+
+
+def test_a_table_that_an_older_version_has_written_is_the_same(tmp_path: Path) -> None:
+    DeltaTable.create(str(tmp_path / "t"), Schema.from_arrow(WORDS))
+    marks = [Transaction("me", (1 << 32) + 8), Transaction("me/1", 7)]
+    write_deltalake(
+        str(tmp_path / "t"),
+        batch((1, "a")).select(["id", "word"]),
+        mode="append",
+        commit_properties=CommitProperties(app_transactions=marks),
+    )
+    assert DeltaSink().marked_batch({"location": str(tmp_path / "t")}, "me", 1) == 7
+    writer, done = opened(tmp_path / "t", shape(), 2)
+    assert done == 7
+    writer.write(batch((2, "b")), 8)
+    _in_place(tmp_path / "t")
+    assert DeltaSink().marked_batch({"location": str(tmp_path / "t")}, "me", 1) is None
+
+
 @pytest.mark.parametrize("runs", [(1,), (1, 2)], ids=["of this run", "of an earlier run"])
 def test_an_older_copy_of_the_table_is_not_written(tmp_path: Path, runs: tuple[int, ...]) -> None:
     sink, options = DeltaSink(), {"location": str(tmp_path / "t")}
@@ -157,6 +212,26 @@ def test_a_table_whose_commits_were_cleaned_up_is_the_same(tmp_path: Path) -> No
         commit.unlink()
     writer.write(batch((2, "b")), 1)
     assert rows(tmp_path / "t") == [(1, "a"), (2, "b"), *[(9, "theirs")] * 3]
+
+
+def test_a_part_of_a_batch_does_not_count_as_the_batch(tmp_path: Path) -> None:
+    writer, _ = opened(tmp_path / "t", shape("upsert", "id"), 1)
+    assert isinstance(writer, PartWriter)
+    writer.write(batch((1, "a"), (2, "b")), 0)
+    writer.write_part(batch((1, "a", DELETE), (3, "c")), 1)
+    assert rows(tmp_path / "t") == [(2, "b"), (3, "c")]
+    # A kill follows, and the next run divides the batch in another way.
+    again, done = opened(tmp_path / "t", shape("upsert", "id"), 2)
+    assert done == 0
+    assert isinstance(again, PartWriter)
+    with pytest.raises(SinkError, match="run 2 has taken over"):
+        writer.write_part(batch((4, "late")), 1)
+    again.write_part(batch((1, "a", DELETE)), 1)
+    again.write_part(batch((2, "e", UPDATE)), 1)
+    again.write(batch((3, "c")), 1)
+    assert rows(tmp_path / "t") == [(2, "e"), (3, "c")]
+    assert DeltaSink().marked_batch({"location": str(tmp_path / "t")}, "me", 1) == 1
+    assert opened(tmp_path / "t", shape("upsert", "id"), 3)[1] == 1
 
 
 def test_a_commit_of_somebody_else_in_between_is_no_obstacle(tmp_path: Path) -> None:

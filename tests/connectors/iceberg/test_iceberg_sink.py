@@ -71,6 +71,23 @@ def test_a_later_run_knows_what_is_there_and_an_earlier_one_is_kept_out(lake: La
     assert (summary["rw_sql.sink"], summary["rw_sql.run"], summary["rw_sql.batch"]) == ("me", "2", "4")
 
 
+def test_a_part_of_a_batch_does_not_count_as_the_batch(lake: Lake) -> None:
+    writer, _ = opened(lake, shape("upsert", "id"), 1)
+    writer.write(batch((1, "a"), (2, "b")), 0)
+    writer.write_part(batch((1, "a", DELETE), (3, "c")), 1)
+    assert lake.rows() == [(2, "b"), (3, "c")]
+    # A kill follows, and the next run divides the batch in another way.
+    again, done = opened(lake, shape("upsert", "id"), 2)
+    assert done == 0
+    with pytest.raises(SinkError, match="run 2 has taken over"):
+        writer.write_part(batch((4, "late")), 1)
+    again.write_part(batch((1, "a", DELETE)), 1)
+    again.write_part(batch((2, "e", UPDATE)), 1)
+    again.write(batch((3, "c")), 1)
+    assert lake.rows() == [(2, "e"), (3, "c")]
+    assert opened(lake, shape("upsert", "id"), 3)[1] == 1
+
+
 def test_a_table_that_was_made_anew_is_not_written(lake: Lake) -> None:
     sink, options = IcebergSink(), {**lake.options, **MADE}
     assert sink.marked_batch(options, "me", 1) is None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from rw_sql.connectors.sink import Refusal, SinkShape
+from rw_sql.runtime.delta import rejected_rows
 from rw_sql.runtime.delta.rejected_rows import (
     RejectedRows,
     carry_over,
@@ -20,9 +22,6 @@ from rw_sql.runtime.delta.rejected_rows import (
 )
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.support.sink_batches import batch, shape
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_batch_that_is_written_again_replaces_what_it_had(tmp_path: Path) -> None:
@@ -77,6 +76,71 @@ def test_rows_of_an_unfinished_batch_are_removed_before_it_is_written_again(tmp_
     assert reject(path, 7).total == rejected_count(path) == 2
 
 
+def small_upkeep(monkeypatch: pytest.MonkeyPatch, *, every: int = 5, small_bytes: int = 2**20) -> None:
+    """Merges files after a few batches, and deletes replaced files at once."""
+    monkeypatch.setattr(rejected_rows, "_UPKEEP_EVERY", every)
+    monkeypatch.setattr(rejected_rows, "_SMALL_BYTES", small_bytes)
+    monkeypatch.setattr(rejected_rows, "_KEPT_HOURS", 0)
+
+
+def test_the_number_of_files_does_not_grow_with_the_number_of_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_upkeep(monkeypatch)
+    path = str(tmp_path / "rejected")
+    for first in (0, 14):  # two runs
+        kept = reject(path, *range(first, first + 14))
+        assert kept.total == rejected_count(path) == first + 14
+    assert ids(path) == list(range(28))
+    assert len(DeltaTable(path).file_uris()) < 10
+    assert len(list(Path(path).glob("*.parquet"))) < 20
+    assert DeltaTable(path).metadata().configuration["delta.logRetentionDuration"] == "interval 1 days"
+
+
+def test_a_large_file_is_not_merged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_upkeep(monkeypatch, small_bytes=3_000)
+    path = str(tmp_path / "rejected")
+    kept = reject(path, *range(5))
+    rows = batch(*((100 + number, f"{number:x}" * 50) for number in range(200)))
+    kept.begin()
+    kept.put(rows, [Refusal(index=index, reason="no") for index in range(200)], 5)
+    large = max(Path(path).glob("*.parquet"), key=lambda file: file.stat().st_size)
+    assert large.stat().st_size > 3_000
+    kept = reject(path, *range(6, 13))
+    assert large.name in {uri.rpartition("/")[2] for uri in DeltaTable(path).file_uris()}
+    assert ids(path) == [*range(5), *range(6, 13), *range(100, 300)]
+    assert kept.total == 212
+
+
+def test_rows_of_an_unfinished_batch_are_removed_after_files_were_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_upkeep(monkeypatch)
+    warehouse, path = Warehouse.at(str(tmp_path)), str(tmp_path / "rejected")
+    reject(path, *range(10))
+    rejected_rows._merge_small_files(path, 10)  # A kill follows, before the rows of the batch are added.
+    assert len(DeltaTable(path).file_uris()) == 1
+    discard_from(warehouse, path, 10)
+    assert ids(path) == list(range(10))
+    reject(path, 10)
+    discard_from(warehouse, path, 10)
+    assert ids(path) == list(range(10))
+    # A batch of several attempts has the rows of the last attempt.
+    kept = reject(path, 10, 10, 11)
+    assert kept.total == rejected_count(path) == 12
+
+
+def test_failed_upkeep_does_not_prevent_a_rejection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(path: str, batch: int) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(rejected_rows, "_merge_small_files", fail)
+    assert reject(str(tmp_path / "rejected"), 0).total == 1
+    assert "disk full" in caplog.text
+
+
 def test_a_new_generation_has_the_rows_of_the_batches_that_are_not_read_again(tmp_path: Path) -> None:
     warehouse = Warehouse.at(str(tmp_path))
     old, new = str(tmp_path / "rejected-1"), str(tmp_path / "rejected-2")
@@ -128,7 +192,7 @@ def test_a_reason_names_the_row_and_what_to_type() -> None:
     assert reason_of(rows, [elsewhere], shape("upsert", "id")).endswith(f": large: {skip}; or a larger limit there")
 
 
-def test_values_that_python_does_not_have_are_named_and_kept(tmp_path: Path) -> None:
+def test_values_that_python_does_not_have_are_named_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse = Warehouse.at(str(tmp_path))
     days = pa.array([10_000_000, 0], pa.int32()).cast(pa.date32())
     words = pa.array([b"a\xff", b"good"]).view(pa.string())
@@ -174,3 +238,11 @@ def test_values_that_python_does_not_have_are_named_and_kept(tmp_path: Path) -> 
             carry_over(warehouse, kept.path, copy, 0)
         assert rejected_count(kept.path) == rejected_count(copy) == 1
         assert DeltaTable(copy).to_pyarrow_table()[name].equals(pa.chunked_array([values.slice(0, 1)]))
+        with monkeypatch.context() as patch:
+            small_upkeep(patch, every=2)
+            kept.begin()
+            kept.put(rows, far, 2)
+            rejected_rows._merge_small_files(kept.path, 3)
+        assert len(DeltaTable(kept.path).file_uris()) == 1
+        both_rows = pa.chunked_array([values.take(pa.array([0, 0]))])
+        assert DeltaTable(kept.path).to_pyarrow_table()[name].equals(both_rows)

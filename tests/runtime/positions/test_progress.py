@@ -76,15 +76,38 @@ def test_of_a_table_that_is_read_twice_a_batch_names_no_versions(tmp_path: Path)
     assert planned_stretch(Warehouse.at(str(tmp_path)), str(tmp_path), 1) is None
 
 
-def test_of_a_change_feed_a_batch_takes_whole_commits(tmp_path: Path) -> None:
-    warehouse = Warehouse.at(str(tmp_path))
+def commit(warehouse: Warehouse, version: int, *kinds: str) -> None:
+    """A commit of the table ``t`` with a file of each kind."""
+    actions = [json.dumps({kind: {"path": f"{at}.parquet", "size": 1}}) for at, kind in enumerate(kinds)]
+    warehouse.write_text(f"{warehouse.uri}/t/_delta_log/{version:020d}.json", "\n".join(actions))
+
+
+def test_of_a_change_feed_a_commit_with_change_files_is_read_as_a_whole(tmp_path: Path) -> None:
+    warehouse, feeds = Warehouse.at(str(tmp_path)), {"t": f"{tmp_path}/t"}
+    commit(warehouse, 9, "add", "remove", "cdc", "cdc")
     write(tmp_path, 0, offset("t", 7, index=3, is_first_read=True))
-    assert committed_versions(warehouse, str(tmp_path), feeds={"t"}) == {"t": 0}
+    assert committed_versions(warehouse, str(tmp_path), feeds=feeds) == {"t": 0}
     write(tmp_path, 1, offset("t", 8))
-    assert committed_versions(warehouse, str(tmp_path), feeds={"t"}) == {"t": 8}
+    assert committed_versions(warehouse, str(tmp_path), feeds=feeds) == {"t": 8}
     write(tmp_path, 2, offset("t", 9, index=1))
-    assert committed_versions(warehouse, str(tmp_path), feeds={"t"}) == {"t": 10}
+    assert committed_versions(warehouse, str(tmp_path), feeds=feeds) == {"t": 10}
     assert committed_versions(warehouse, str(tmp_path)) == {"t": 9}
+
+
+def test_of_a_change_feed_a_commit_without_change_files_may_be_read_in_part(tmp_path: Path) -> None:
+    warehouse, feeds = Warehouse.at(str(tmp_path)), {"t": f"{tmp_path}/t"}
+    commit(warehouse, 9, "add", "add", "remove")
+    for batch in range(2):
+        write(tmp_path, batch, offset("t", 9, index=batch))
+        assert committed_versions(warehouse, str(tmp_path), feeds=feeds) == {"t": 9}
+    write(tmp_path, 2, offset("t", 10))
+    assert committed_versions(warehouse, str(tmp_path), feeds=feeds) == {"t": 10}
+
+
+def test_of_a_change_feed_a_commit_that_was_cleaned_up_counts_as_read(tmp_path: Path) -> None:
+    warehouse = Warehouse.at(str(tmp_path))
+    write(tmp_path, 0, offset("t", 9, index=1))
+    assert committed_versions(warehouse, str(tmp_path), feeds={"t": f"{tmp_path}/t"}) == {"t": 10}
 
 
 def test_a_batch_begins_where_the_batch_before_it_ended(tmp_path: Path) -> None:

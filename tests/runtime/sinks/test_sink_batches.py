@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,7 +15,7 @@ from rw_sql.connectors.delta.sink import DeltaSink
 from rw_sql.connectors.sink import OP, RefusedRowsError
 from rw_sql.runtime.delta.rejected_rows import RejectedRows
 from rw_sql.runtime.sinks.batches import _without_equal, arranged
-from tests.support.sink_batches import batch, shape
+from tests.support.sink_batches import SCHEMA, batch, shape
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -190,6 +192,54 @@ def test_the_keys_zero_and_minus_zero_differ(kind: pa.DataType) -> None:
         ("-0.0", "a", "insert"),
         ("nan", "c", "update"),
     ]
+
+
+KEYS_OF_ZERO = [
+    pytest.param(pa.float64(), "double", (0.0, -0.0), id="double"),
+    pytest.param(pa.float32(), "float", (0.0, -0.0), id="float"),
+    pytest.param(
+        pa.struct([("a", pa.list_(pa.float64()))]),
+        {
+            "type": "struct",
+            "fields": [
+                {
+                    "name": "a",
+                    "type": {"type": "array", "elementType": "double", "containsNull": True},
+                    "nullable": True,
+                    "metadata": {},
+                }
+            ],
+        },
+        ({"a": [0.0]}, {"a": [-0.0]}),
+        id="nested",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arrow", "kind", "zeros"), KEYS_OF_ZERO)
+@pytest.mark.parametrize("type_", ["upsert", "debezium"])
+def test_an_update_of_a_keyed_table_from_zero_to_minus_zero_deletes_the_old_key(
+    arrow: pa.DataType, kind: object, zeros: tuple[object, object], type_: str
+) -> None:
+    zero, minus_zero = zeros
+    names = ("k", "word", "_change_type", "_commit_version")
+    changes = [
+        (zero, "a", "update_preimage", 5),
+        (minus_zero, "a", "update_postimage", 5),
+        (minus_zero, "a", "update_preimage", 6),
+        (minus_zero, "b", "update_postimage", 6),
+    ]
+    rows = pa.table(
+        [pa.array(column, of) for column, of in zip(zip(*changes, strict=True), (arrow, *FEED.types[1:]), strict=True)],
+        names,
+    )
+    fields = [{"name": "k", "type": kind, "nullable": True, "metadata": {}}, {**json.loads(SCHEMA)["fields"][1]}]
+    of = replace(shape(type_, "k"), schema=json.dumps({"type": "struct", "fields": fields}))
+    found = [(repr(row["k"]), row["word"], row[OP]) for row in arranged(rows, of).to_pylist()]
+    old, new = repr(zero), repr(minus_zero)
+    moved = [(old, "a", "delete"), (new, "a", "update" if type_ == "upsert" else "insert")]
+    before = [] if type_ == "upsert" else [(new, "a", "update_before")]
+    assert found == [*moved, *before, (new, "b", "update")]
 
 
 def test_an_update_that_the_target_refuses_leaves_its_row(tmp_path: Path) -> None:

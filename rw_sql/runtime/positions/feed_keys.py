@@ -1,0 +1,174 @@
+"""Reads a change feed so that all changes of a key in a commit come in one batch.
+
+Delta's stream may end a batch within a commit (:mod:`rw_sql.runtime.delta.feed_files`). A later batch may then have the
+old row of a key whose new row was in an earlier batch. A reader that applies the changes of a batch would delete the
+new row.
+
+For such a batch, this module replaces the rows of the commit. It divides the commit by the hashes of the keys, in
+proportion to the sizes of the files that Delta has planned for each batch: a batch that reads the first tenth of the
+files gets the keys with the first tenth of the hashes. The offsets of the batches therefore determine the keys, a
+repeated batch has the same rows, and the size of a batch is about the size that Delta has planned.
+
+A commit with change files is one batch, whatever its size. A reader that holds a batch in memory can divide such a
+batch by keys too.
+
+If an older version of rw_sql has read the first part of a commit as Delta divides it, the next batch reads this
+commit's keys from the first hash on. The file ``feed_keys`` in the checkpoint contains the number of the first batch
+that ended within a commit and was read by keys.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.delta.versions import changes_at
+from rw_sql.runtime.delta.delta_log import read_actions
+from rw_sql.runtime.delta.feed_files import divided_files, is_read_in_part, undivided_bytes
+from rw_sql.runtime.jobs.inputs import VERSION
+from rw_sql.runtime.positions.progress import batch_ends
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.runtime.positions.progress import TableEnd
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+HASHES = 2**20
+"""The number of different hashes of keys."""
+
+_MARK = "feed_keys"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRange:
+    """A part of the changes of the commit ``version``: those of the keys with hashes from ``low`` to ``high``
+    (exclusive)."""
+
+    version: int
+    low: int
+    high: int
+
+
+def hash_after(sizes: Sequence[int], index: int) -> int:
+    """The first hash that does not belong to the files up to ``index`` (-1: none) of a commit whose files have these
+    sizes in bytes."""
+    # The 1 makes the number of files count if their sizes are unknown.
+    weights = [size + 1 for size in sizes]
+    return sum(weights[: index + 1]) * HASHES // max(1, sum(weights))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedByKey:
+    """The change feed of the table at ``path``, as the query with ``checkpoint`` reads it.
+
+    ``select`` converts rows of the feed to rows of the query's stream, which have ``keys`` and the feed's column
+    VERSION.
+    """
+
+    warehouse: Warehouse
+    path: str
+    checkpoint: str
+    keys: Sequence[str]
+    select: Callable[[DataFrame], DataFrame]
+
+    def rows(self, frame: DataFrame, batch: int) -> DataFrame:
+        """The rows of a planned batch, of which Delta's stream has read ``frame``.
+
+        The caller must read each batch that writes rows by this method. Each evaluation of the result reads the files
+        again.
+        """
+        ranges, has_others = self.divided(batch)
+        if not ranges:
+            return frame
+        frames = [self._changes(frame.sparkSession, part) for part in ranges if part.low < part.high]
+        if has_others or not frames:
+            frames.append(frame.where(f"{VERSION} NOT IN ({', '.join(str(part.version) for part in ranges)})"))
+        return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def parts(self, rows: DataFrame, batch: int, most_bytes: int) -> list[DataFrame]:
+        """Divides the rows of a planned batch into parts of about ``most_bytes`` bytes of the feed's files. All changes
+        of a key are in one part."""
+        count = -(-self._undivided_bytes(batch) // most_bytes)
+        if count <= 1:
+            return [rows]
+        bounds = [HASHES * number // count for number in range(count + 1)]
+        return [self._of_keys(rows, low, high) for low, high in pairwise(bounds)]
+
+    def _undivided_bytes(self, batch: int) -> int:
+        """The size in bytes of the large commit that a planned batch reads as a whole. Any other batch is small, and
+        the result is the size of some of its commits.
+
+        Delta's stream reads a commit that exceeds the limit of a batch only as the first commit of the batch, and ends
+        the batch after this commit.
+        """
+        ends = batch_ends(self.warehouse, self.checkpoint, batch)
+        if ends is None:
+            return 0
+        begin, end = ends
+        last = end.version if end.is_within else end.version - 1
+        first = max(last - 1, 0 if begin is None else begin.version + begin.is_within)
+        size = 0
+        for version in range(first, last + 1):
+            with suppress(FileNotFoundError):
+                size += undivided_bytes(read_actions(self.warehouse, self.path, version))
+        return size
+
+    def divided(self, batch: int) -> tuple[list[KeyRange], bool]:
+        """The parts of commits that a planned batch reads, and whether the batch reads anything else. Stores that the
+        batch was read by keys."""
+        ends = batch_ends(self.warehouse, self.checkpoint, batch)
+        if ends is None:
+            return [], True
+        begin, end = ends
+        of_begin = None if begin is None else self._sizes_within(begin)
+        of_end = self._sizes_within(end)
+        low = 0
+        if begin is not None and of_begin is not None and self._is_by_key(batch - 1):
+            low = hash_after(of_begin, begin.index)
+        if of_end is not None and not self._is_by_key(batch):
+            self.warehouse.write_text(f"{self.checkpoint}/{_MARK}", str(batch), is_durable=True)
+        found = []
+        others_from = None
+        if begin is not None and of_begin is not None:
+            is_same = begin.version == end.version
+            high = hash_after(of_begin, end.index) if is_same else HASHES
+            found.append(KeyRange(version=begin.version, low=low, high=high))
+            if is_same:
+                return found, False
+            others_from = begin.version + 1
+        if of_end is not None:
+            found.append(KeyRange(version=end.version, low=0, high=hash_after(of_end, end.index)))
+        is_end_whole = end.is_within and of_end is None
+        return found, others_from is None or others_from < end.version or is_end_whole
+
+    def _sizes_within(self, end: TableEnd) -> tuple[int, ...] | None:
+        """The sizes of the files of the commit in which a batch ends; None if the batch does not end within a
+        commit."""
+        if not end.is_within or end.is_snapshot:
+            return None
+        actions = read_actions(self.warehouse, self.path, end.version)
+        return divided_files(actions) if is_read_in_part(actions, end.index) else None
+
+    def _is_by_key(self, batch: int) -> bool:
+        """True if a batch that ended within a commit was read by keys."""
+        try:
+            return int(self.warehouse.read_text(f"{self.checkpoint}/{_MARK}")) <= batch
+        except FileNotFoundError:
+            return False
+
+    def _changes(self, spark: SparkSession, part: KeyRange) -> DataFrame:
+        return self._of_keys(self.select(changes_at(spark, self.path, part.version)), part.low, part.high)
+
+    def _of_keys(self, rows: DataFrame, low: int, high: int) -> DataFrame:
+        """The rows of the keys with hashes from ``low`` to ``high`` (exclusive)."""
+        from pyspark.sql import functions as f
+
+        number = f.pmod(f.xxhash64(*(f.col(quoted_for_spark(key)) for key in self.keys)), f.lit(HASHES))
+        return rows.where((number >= low) & (number < high))

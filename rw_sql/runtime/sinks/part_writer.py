@@ -1,0 +1,21 @@
+"""The interface of sink writers that can write a batch in several parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@runtime_checkable
+class PartWriter(Protocol):
+    """A :class:`rw_sql.connectors.sink.SinkWriter` that writes a batch that is too large for the memory."""
+
+    def write_part(self, rows: pa.Table, batch: int) -> None:
+        """Writes a part of a batch; the batch counts as written only after ``write`` has written the last part.
+
+        No other part of the batch has rows with the same keys. After a crash, all parts are written again, and
+        perhaps divided in another way. Raises the same errors as ``write``.
+        """
+        ...

@@ -1,0 +1,153 @@
+"""A batch that is too large for the memory is written in parts."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from rw_sql.connectors.sink import Refusal, RefusedRowsError
+from rw_sql.runtime.delta.rejected_rows import RejectedRows, rejected_count
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.sinks.job import Sink
+from rw_sql.runtime.support.warehouse import Warehouse
+from tests.support.sink_batches import shape, sink_spec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Frame:
+    """The rows of a part, with the columns of a change feed."""
+
+    def __init__(self, *ids: int) -> None:
+        self.ids = ids
+
+    def toArrow(self) -> pa.Table:  # noqa: N802
+        rows = [{"id": id_, "word": "a", "_change_type": "insert", "_commit_version": 3} for id_ in self.ids]
+        columns = [("id", pa.int32()), ("word", pa.string())]
+        return pa.Table.from_pylist(
+            rows, pa.schema([*columns, ("_change_type", pa.string()), ("_commit_version", pa.int64())])
+        )
+
+
+class Feed:
+    """A change feed whose batch has these parts."""
+
+    def __init__(self, *parts: Frame) -> None:
+        self.all = list(parts)
+
+    def rows(self, frame: Any, batch: int) -> Any:
+        return frame
+
+    def parts(self, rows: Any, batch: int, most_bytes: int) -> Any:
+        return self.all
+
+
+class WholeWriter:
+    """A writer that refuses negative ids."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, list[int]]] = []
+
+    def write(self, rows: pa.Table, batch: int) -> None:
+        self.note("batch", rows)
+
+    def note(self, what: str, rows: pa.Table) -> None:
+        ids = rows["id"].to_pylist()
+        if refused := [Refusal(index=at, reason="negative") for at, id_ in enumerate(ids) if id_ < 0]:
+            raise RefusedRowsError(refused)
+        self.written.append((what, ids))
+
+
+class Writer(WholeWriter):
+    """The same, which also writes parts."""
+
+    def write_part(self, rows: pa.Table, batch: int) -> None:
+        self.note("part", rows)
+
+
+class Progress:
+    def __init__(self) -> None:
+        self.sent: int | None = None
+        self.marked: list[int] = []
+        self.checked = 0
+
+    def require_turn(self, batch: int) -> None:
+        self.checked += 1
+
+    def mark(self, batch: int) -> None:
+        self.marked.append(batch)
+
+
+class Streaming:
+    stall = None
+
+    def batch(self) -> nullcontext[None]:
+        return nullcontext()
+
+    turn = batch
+
+
+class Upkeep:
+    def run_if_due(self) -> None:
+        pass
+
+
+def sink(tmp_path: Path, writer: WholeWriter, *parts: Frame) -> Any:
+    unused: Any = None
+    fakes: Any = {"progress": Progress(), "streaming": Streaming(), "upkeep": Upkeep(), "writer": writer}
+    feed: Any = Feed(*parts)
+    warehouse = Warehouse.at(str(tmp_path / "w"))
+    return Sink(
+        context=Context(warehouse=warehouse, metastore=unused, sessions=unused, owner="me"),
+        spec=sink_spec(shape("upsert", "id")),
+        run=1,
+        checkpoint="",
+        done=-1,
+        feed=feed,
+        **fakes,
+    )
+
+
+def test_only_the_last_part_counts_as_the_batch(tmp_path: Path) -> None:
+    writer = Writer()
+    job = sink(tmp_path, writer, Frame(1, 2), Frame(), Frame(3), Frame(4))
+    job._on_batch(Frame(1, 2, 3, 4), 5)
+    assert writer.written == [("part", [1, 2]), ("part", [3]), ("batch", [4])]
+    assert (job.progress.marked, job.progress.sent, job.progress.checked) == ([5], 5, 3)
+
+
+def test_a_batch_whose_last_part_is_empty_leaves_no_mark_in_the_target(tmp_path: Path) -> None:
+    writer = Writer()
+    job = sink(tmp_path, writer, Frame(1, 2), Frame())
+    job._on_batch(Frame(1, 2), 5)
+    assert writer.written == [("part", [1, 2])]
+    assert (job.progress.marked, job.progress.sent) == ([5], None)
+
+
+def test_a_writer_of_whole_batches_gets_the_whole_batch(tmp_path: Path) -> None:
+    writer = WholeWriter()
+    job = sink(tmp_path, writer, Frame(1), Frame(2))
+    job._on_batch(Frame(1, 2), 5)
+    assert writer.written == [("batch", [1, 2])]
+
+
+def test_the_rejected_rows_of_all_parts_are_kept(tmp_path: Path) -> None:
+    writer = Writer()
+    job = sink(tmp_path, writer, Frame(1, -2), Frame(-3), Frame(-4, 5))
+    job.rejected = RejectedRows.open(str(tmp_path / "rejected"), job.spec.shape)
+    job._on_batch(Frame(), 0)
+    assert writer.written == [("part", [1]), ("batch", [5])]
+    assert job.rejected.total == rejected_count(job.rejected.path) == 3
+
+
+def test_a_part_that_the_target_refuses_stops_the_sink(tmp_path: Path) -> None:
+    writer = Writer()
+    job = sink(tmp_path, writer, Frame(-1), Frame(2))
+    with pytest.raises(RefusedRowsError):
+        job._on_batch(Frame(), 0)
+    assert "REFUSED row (id = -1): negative" in job.streaming.stall.reason
+    assert (writer.written, job.progress.marked) == ([], [])
