@@ -98,7 +98,9 @@ class TableProgress:
     is the ``identity`` at the end of that snapshot. The reader must then return all changes after its position, because
     a snapshot contains no deletes. If neither ``identity`` nor ``continues`` is set, the reader may omit the changes
     that the snapshot contains. ``kept_for`` names the tables that keep these rows, in the form of a snapshot's name.
-    ``has_live_tables``: a table of rw_sql reads only changes; the reader must not omit changes for this reason either.
+    ``has_live_tables``: a table of rw_sql reads only changes; the reader must not omit changes for this reason either,
+    except for the changes up to the position ``live_from``, which was the end of the server's log when the first such
+    table was created; 0 if this end is not known.
     ``is_repeated``: markers enclose the rows of the snapshot in the source's log; None if rw_sql 0.1.0 stored the
     progress.
     """
@@ -118,6 +120,7 @@ class TableProgress:
     is_repeated: bool | None = None
     kept_for: str = ""
     has_live_tables: bool = False
+    live_from: int = 0
 
     @property
     def key_order(self) -> str | None:

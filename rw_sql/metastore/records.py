@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rw_sql.metastore.refresh_records import RefreshRecord
 
@@ -140,6 +141,20 @@ OVERWRITE, IGNORE, IF_NOT_NULL = "overwrite", "ignore", "if_not_null"
 new row is ignored. IF_NOT_NULL: only those new values that are not null replace the old ones."""
 
 
+class LivePosition(NamedTuple):
+    """The place in a source's log after which a table of a change data capture source reads changes.
+
+    ``since`` is the epoch of the statement that had last set the source's position when the table was created.
+    ``offset`` is the source's position at that time or, for a table without a snapshot, the end of the server's log.
+    ``hour`` is the first hour (since 1970) of the log that can contain later changes. ``split`` is the source's split,
+    if known."""
+
+    since: int
+    offset: int
+    hour: int
+    split: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecord(MaterializedViewRecord):
     """A table with a connector. The table consists of a source and of rows that are made from the source's records.
@@ -156,8 +171,7 @@ class TableRecord(MaterializedViewRecord):
     ``dropped_fields`` are fields that remain only in the source's log. ``stored_names`` has a pair (name, name in the
     files) for each renamed column, because renaming does not rewrite files. A table of a change data capture source
     (``FROM source TABLE 'name'``) has no ``source_id``; its only input is that source. The table ignores changes before
-    ``live_from``, the source's position at the table's creation. ``live_from`` consists of the epoch of the statement
-    that set the position, the position, and the first hour (since 1970) of the log that can contain later changes.
+    ``live_from``.
     """
 
     source_id: int | None = None
@@ -169,7 +183,7 @@ class TableRecord(MaterializedViewRecord):
     dropped_columns: tuple[str, ...] = ()
     stored_names: tuple[tuple[str, str], ...] = ()
     dropped_fields: tuple[str, ...] = ()
-    live_from: tuple[int, int, int] | None = None
+    live_from: LivePosition | None = None
     kind: str = field(default="table", init=False)
 
 

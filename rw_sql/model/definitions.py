@@ -375,6 +375,11 @@ def unchanged_path(names: Sequence[str]) -> str:
     return ".".join(name if "." not in name and "`" not in name else quoted_for_spark(name) for name in names)
 
 
+KEPT_TIME = ".timestamp"
+"""The path of the column INCLUDE timestamp in a row of another snapshot of a captured table. A table that has the row
+already keeps the row's time, which the snapshot does not contain. No other path begins with a dot."""
+
+
 def key_encode(statement: CreateSource | CreateTable) -> str:
     """The encoding of the records' keys, from KEY ENCODE."""
     return (statement.format.key_encode if statement.format else None) or "JSON"

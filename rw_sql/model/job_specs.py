@@ -23,9 +23,11 @@ from rw_sql.metastore.records import (
     TableRecord,
 )
 from rw_sql.model.definitions import (
+    KEPT_TIME,
     field_of,
     has_snapshot,
     has_unchanged,
+    include_name,
     option_text,
     reader_definition,
     table_definition,
@@ -47,7 +49,7 @@ from rw_sql.model.relations import (
     table_schema,
 )
 from rw_sql.model.sink_shape import shape_of
-from rw_sql.model.source_readers import TableRead, is_read
+from rw_sql.model.source_readers import CdcTableSpec, TableRead, is_read
 from rw_sql.model.view_inputs import keyed_query, view_inputs
 from rw_sql.syntax.query.signed_aggregates import SIGN
 
@@ -56,44 +58,8 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.sink import SinkShape
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.metastore.records import LivePosition, ObjectRecord
     from rw_sql.model.view_inputs import ViewInput
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CdcTableSpec:
-    """The settings with which the reader of a change data capture source reads one upstream table.
-
-    ``reads`` are the tables that read the upstream table, ``columns`` the columns that they read. A snapshot reads the
-    rows in the order of ``key_columns``, at most ``rate`` rows per second; None means no limit.
-    """
-
-    upstream: str
-    reads: tuple[TableRead, ...]
-    columns: tuple[str, ...]
-    key_columns: tuple[str, ...]
-    chunk_rows: int | None = None
-    rate: int | None = None
-
-    @property
-    def snapshot(self) -> str:
-        """The name of a snapshot that covers all tables, as it is stored with the snapshot's progress."""
-        return ",".join(map(str, self.reads))
-
-    @property
-    def tables(self) -> tuple[int, ...]:
-        """The ids of the tables."""
-        return tuple(read.table for read in self.reads)
-
-    @property
-    def has_snapshot(self) -> bool:
-        """True if a table needs the existing rows of the upstream table."""
-        return any(read.has_snapshot for read in self.reads)
-
-    @property
-    def repeats(self) -> bool:
-        """True if a table that needs the existing rows already has rows, for example from an earlier snapshot."""
-        return any(read.is_repeated for read in self.reads if read.has_snapshot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,8 +277,8 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, ...]:
     """The upstream tables of a change data capture source, sorted; empty for another source.
 
-    If several tables read one upstream table, the newest of them that has a snapshot determines the snapshot's size of
-    chunks and rate, and the oldest of them determines the key columns.
+    If several tables read one upstream table, they share its snapshot. The lowest limit and the smallest size of chunks
+    of the tables with a snapshot apply, and the oldest of these tables determines the key columns.
     """
     found: dict[str, CdcTableSpec] = {}
     for table in snapshot.users_of(source.id):
@@ -325,15 +291,24 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
         key = tuple(fields.get(name, name) for name in table.primary_key)
         columns = {field_of(column) for column in written.columns if column.generated is None}
         read = _table_read(source, table, has_snapshot(written))
-        chunk_rows = int(given[SNAPSHOT_BATCH_SIZE]) if SNAPSHOT_BATCH_SIZE in given else None
-        rate = table.backfill_rate_limit
+        chunk_rows, rate, live_from = None, None, 0
+        if read.has_snapshot:
+            chunk_rows = int(given[SNAPSHOT_BATCH_SIZE]) if SNAPSHOT_BATCH_SIZE in given else None
+            rate = table.backfill_rate_limit
+        else:
+            live_from = _live_from(snapshot, source, table.live_from)
         reads: tuple[TableRead, ...] = (read,)
         before = found.get(upstream)
         if before is not None:
+            has_live_tables = any(not each.has_snapshot for each in before.reads)
             columns, reads = columns | {*before.columns}, (*before.reads, read)
-            key = before.key_columns if set(before.key_columns) != set(key) else key
-            if not read.has_snapshot:
-                key, chunk_rows, rate = before.key_columns, before.chunk_rows, before.rate
+            if not read.has_snapshot or set(before.key_columns) != set(key):
+                key = before.key_columns
+            chunk_rows, rate = _least(before.chunk_rows, chunk_rows), _least(before.rate, rate)
+            if read.has_snapshot:
+                live_from = before.live_from
+            elif has_live_tables:
+                live_from = min(before.live_from, live_from)
         found[upstream] = CdcTableSpec(
             upstream=upstream,
             reads=reads,
@@ -341,12 +316,25 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
             key_columns=key,
             chunk_rows=chunk_rows,
             rate=rate,
+            live_from=live_from,
         )
     return tuple(found[name] for name in sorted(found))
 
 
+def _live_from(snapshot: Snapshot, source: SourceRecord, place: LivePosition) -> int:
+    """The position up to which a table without a snapshot needs no changes; 0 if a statement has set the source's
+    position since the table's creation."""
+    row = snapshot.states(ingest_fragment(source.id)).get(place.split)
+    is_same = row is not None and row.epoch == place.since and named_splits(snapshot, source, (place.split,))
+    return place.offset if is_same else 0
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def _table_read(source: SourceRecord, table: TableRecord, needs_rows: bool) -> TableRead:
-    reset = source.snapshot if table.live_from is not None and source.snapshot > table.live_from[0] else 0
+    reset = source.snapshot if table.live_from is not None and source.snapshot > table.live_from.since else 0
     if not table.added_columns:
         return TableRead(table=table.id, reset=reset, has_snapshot=needs_rows, last_id=table.id)
     # The upstream may have filled a new column of existing rows with the column's default, so the rows need a new
@@ -407,16 +395,20 @@ def _keyed(view: MaterializedViewRecord) -> KeyedRows | None:
     if not isinstance(view, TableRecord) or not view.primary_key:
         return None
     written = table_definition(view.definition)
+    paths = [
+        (stored_name(view, column.name), unchanged_path([field_of(column)]))
+        for column in (written.columns if has_unchanged(written) else ())
+        if column.generated is None
+    ]
+    if written.cdc_table is not None:
+        times = (include_name("", column) for column in written.include if column.kind == "timestamp")
+        paths += [(stored_name(view, name), KEPT_TIME) for name in times]
     return KeyedRows(
         primary_key=_stored_names(view, view.primary_key),
         conflict=view.conflict,
         version_columns=_stored_names(view, view.version_columns),
         is_append_only=view.is_append_only,
-        paths=tuple(
-            (stored_name(view, column.name), unchanged_path([field_of(column)]))
-            for column in (written.columns if has_unchanged(written) else ())
-            if column.generated is None
-        ),
+        paths=tuple(paths),
         is_computed=has_unchanged(written) and any(column.generated is not None for column in written.columns),
     )
 

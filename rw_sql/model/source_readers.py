@@ -152,3 +152,41 @@ class TableRead:
     def __str__(self) -> str:
         columns = f".{self.columns}" if self.columns else ""
         return f"{self.table}.{self.reset}{columns}{'' if self.has_snapshot else '-'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CdcTableSpec:
+    """The settings with which the reader of a change data capture source reads one upstream table.
+
+    ``reads`` are the tables that read the upstream table, ``columns`` the columns that they read. A snapshot reads the
+    rows in the order of ``key_columns``, at most ``rate`` rows per second; None means no limit. Tables without a
+    snapshot need no changes up to the position ``live_from``.
+    """
+
+    upstream: str
+    reads: tuple[TableRead, ...]
+    columns: tuple[str, ...]
+    key_columns: tuple[str, ...]
+    chunk_rows: int | None = None
+    rate: int | None = None
+    live_from: int = 0
+
+    @property
+    def snapshot(self) -> str:
+        """The name of a snapshot that covers all tables, as it is stored with the snapshot's progress."""
+        return ",".join(map(str, self.reads))
+
+    @property
+    def tables(self) -> tuple[int, ...]:
+        """The ids of the tables."""
+        return tuple(read.table for read in self.reads)
+
+    @property
+    def has_snapshot(self) -> bool:
+        """True if a table needs the existing rows of the upstream table."""
+        return any(read.has_snapshot for read in self.reads)
+
+    @property
+    def repeats(self) -> bool:
+        """True if a table that needs the existing rows already has rows, for example from an earlier snapshot."""
+        return any(read.is_repeated for read in self.reads if read.has_snapshot)

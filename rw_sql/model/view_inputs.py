@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import (
     DeltaTableRecord,
+    LivePosition,
     MaterializedViewRecord,
     SinkRecord,
     SourceRecord,
@@ -70,7 +71,7 @@ class ViewInput:
     has_feed: bool = False
     aliases: tuple[tuple[str, str], ...] = ()
     decoded_by: str = ""
-    live_from: tuple[int, int, int] | None = None
+    live_from: LivePosition | None = None
 
     @property
     def selected(self) -> tuple[str, ...]:

@@ -113,6 +113,31 @@ def test_tables_of_one_upstream_table_get_the_rows_that_each_needs(database: Dat
     assert session.rows_of("pg", "op").count(("r",)) == read
 
 
+def test_rows_that_are_read_again_keep_their_times_and_stay_if_they_do_not_fit(database: Database) -> None:
+    session = database.session
+    database.run("CREATE TABLE {s}.t (id INT PRIMARY KEY, word TEXT)")
+    database.run("INSERT INTO {s}.t SELECT g, 'w' || g FROM generate_series(1, 5) g")
+    database.create_source()
+    upstream = f"FROM pg TABLE '{database.schema}.t'"
+    session.run(f"CREATE TABLE t (*) INCLUDE timestamp AS at {upstream}")
+    database.wait_equal("t", "id, word")
+    database.run(
+        "ALTER TABLE {s}.t ADD COLUMN valid_to DATE NOT NULL DEFAULT 'infinity'",
+        "UPDATE {s}.t SET valid_to = '2024-02-29', word = 'new' WHERE id = 2",
+        "DELETE FROM {s}.t WHERE id = 3",
+    )
+    wait_until(lambda: ("new",) in session.rows_of("t", "word"), "the update")
+    session.run("ALTER TABLE t ADD COLUMN valid_to DATE")
+    wait_until(lambda: ("s",) in session.rows_of("pg", "op"), "the end of the repeated snapshot")
+    wait_until(lambda: len(session.rows_of("`t$errors`", "reason")) == 3, "the rows that do not fit")
+    expected = [(1, "w1", "", 1970), (2, "new", "2024-02-29", 2020), (4, "w4", "", 1970), (5, "w5", "", 1970)]
+    shown = "id, word, coalesce(string(valid_to), ''), CASE WHEN year(at) > 2020 THEN 2020 ELSE year(at) END"
+    assert session.flushed_rows_of("t", shown) == expected
+    session.run(f"CREATE TABLE u (id INT PRIMARY KEY) {upstream}")
+    database.wait_equal("u", "id", "t")
+    assert session.flushed_rows_of("t", shown) == expected
+
+
 def test_a_value_that_does_not_fit_is_an_error_that_names_the_column(database: Database) -> None:
     session = database.session
     database.run(

@@ -106,6 +106,26 @@ def test_changes_of_every_kind_arrive(database: Database) -> None:
     assert split.position.startswith("0000")
 
 
+def test_a_table_without_a_snapshot_begins_after_what_its_upstream_table_was(database: Database) -> None:
+    session = database.session
+    database.run("CREATE TABLE {d}.t (id INT PRIMARY KEY)", "CREATE TABLE {d}.ev (id INT PRIMARY KEY, word TEXT)")
+    database.create_source()
+    session.run(f"CREATE TABLE t (*) FROM my TABLE '{database.name}.t'", "PAUSE SOURCE my")
+    database.run(
+        "INSERT INTO {d}.ev VALUES (1, 'older')",
+        "DROP TABLE {d}.ev",
+        "CREATE TABLE {d}.ev (id INT PRIMARY KEY, word TEXT)",
+        "INSERT INTO {d}.ev VALUES (2, 'before')",
+        "INSERT INTO {d}.t VALUES (1)",
+    )
+    session.run(f"CREATE TABLE ev (*) WITH (snapshot = 'false') FROM my TABLE '{database.name}.ev'")
+    database.run("INSERT INTO {d}.ev VALUES (3, 'after')")
+    session.run("RESUME SOURCE my")
+    wait_until(lambda: session.rows_of("ev") == [(3, "after")], "the table to have only what is new")
+    database.wait_equal("t")
+    assert session.job("my").state != "STALLED"
+
+
 def test_what_a_purge_removed_stalls_until_the_tables_are_read_again(session: AttachedSession) -> None:
     with server_of(MARIADB) as server:
         database = Database(session, server.info)

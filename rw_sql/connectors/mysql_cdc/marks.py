@@ -57,6 +57,8 @@ class Mark:
     def of(cls, progress: TableProgress, position: int, end: int, *, has_names: bool = True) -> Mark:
         """The mark of a table whose reader continues at ``position``, while the log ends at ``end``. ``has_names``: the
         log contains the names of columns."""
+        # Up to this position, the log may contain rows and the end of an older table of this name.
+        live_from = max(progress.live_from, position)
         if progress.identity is not None:
             mark = cls.from_json(progress.identity)
         elif progress.continues is not None:
@@ -67,5 +69,5 @@ class Mark:
             mark = replace(mark, columns_from=max(end, position)) if progress.ignores_columns else mark
         else:
             # The snapshot contains the table's present rows. Earlier events of this name may belong to an older table.
-            mark = cls(begin=position if progress.is_done else max(end, position))
-        return replace(mark, begin=min(mark.begin, position)) if progress.has_live_tables else mark
+            mark = cls(begin=live_from if progress.is_done else max(end, position))
+        return replace(mark, begin=min(mark.begin, live_from)) if progress.has_live_tables else mark

@@ -85,9 +85,8 @@ def followed(
     except psycopg.errors.LockNotAvailable:
         if not progress.traits or progress.identity is None:
             raise
-        if progress.has_live_tables:
-            progress = after_begin(progress)
-        return progress, None  # Maintenance of one table must not stop the others; the next check compares again.
+        # Maintenance of one table must not stop the others; the next check compares again.
+        return with_begin(progress), None
 
 
 def _followed(
@@ -103,8 +102,8 @@ def _followed(
     traits = _publication_traits(connection, table, progress, publication)
     if progress.key_order is not None and not progress.is_done:
         traits[KEY_ORDER] = progress.key_order
-    positions = (COLUMNS_FROM,) if progress.has_live_tables else (BEGIN, COLUMNS_FROM)
-    traits |= {name: progress.traits[name] for name in positions if name in progress.traits}
+    kept = with_begin(progress).traits
+    traits |= {name: kept[name] for name in (BEGIN, COLUMNS_FROM) if name in kept}
     is_parted = table.kind == PARTITIONED
     partitions: Sequence[Partition] = ()
     if is_parted:
@@ -147,6 +146,16 @@ def ignored_to(
     if position > begin or (len(found) == 1 and is_present(connection, relation, name, found[0])):
         return -1
     return begin
+
+
+def with_begin(progress: TableProgress, position: int | None = None) -> TableProgress:
+    """The progress with the highest BEGIN at which no table loses a change: ``position`` (by default the stored BEGIN)
+    or, if tables read only changes, at most the end of the log when the first of them was created."""
+    begin = int(progress.traits.get(BEGIN, 0)) if position is None else position
+    if progress.has_live_tables:
+        begin = min(begin, progress.live_from)
+    made = after_begin(progress)
+    return replace(made, traits={**made.traits, BEGIN: str(begin)}) if begin else made
 
 
 def after_begin(progress: TableProgress) -> TableProgress:

@@ -28,12 +28,12 @@ from rw_sql.connectors.postgres_cdc import pgoutput
 from rw_sql.connectors.postgres_cdc.connection import connect, lsn_number, lsn_text, unreachable
 from rw_sql.connectors.postgres_cdc.decoder import Decoded, Decoder, KnownTable, convert_cells, json_of, make_batch
 from rw_sql.connectors.postgres_cdc.followed import (
-    BEGIN,
     COLUMNS_FROM,
     after_begin,
     followed,
     ignored_to,
     require_same_relation,
+    with_begin,
 )
 from rw_sql.connectors.postgres_cdc.server import AGAIN, check_position, read_facts
 from rw_sql.connectors.postgres_cdc.snapshot import SnapshotThread
@@ -245,11 +245,11 @@ class PostgresReader:
         found, change = followed(connection, progress, self._options["publication.name"], self._position)
         if change is not None:
             self._changes.append(change)
-        is_fresh = progress.continues is None and not (progress.is_done or progress.has_live_tables)
-        if progress.identity is None and (is_fresh or progress.ignores_columns):
+        is_new = progress.continues is None and (progress.has_live_tables or not progress.is_done)
+        if progress.identity is None and (is_new or progress.ignores_columns):
             row = connection.execute(b"SELECT pg_catalog.pg_current_wal_insert_lsn()::text").fetchone()
-            at = {BEGIN if is_fresh else COLUMNS_FROM: str(lsn_number(row[0]) if row else 0)}
-            found = replace(found, traits={**found.traits, **at})
+            at = lsn_number(row[0]) if row else 0
+            found = with_begin(found, at) if is_new else replace(found, traits={**found.traits, COLUMNS_FROM: str(at)})
         return replace(found, continues=None)
 
     def _check(self) -> None:

@@ -49,9 +49,11 @@ def add_columns(context: Context, source_id: int, table: str, known: Collection[
         options = source_options(snapshot, source)
         upstream = inspector.upstreams.describe_table(source.connector, options, table, is_needed=True)
         types = {column.name: column.canonical for column in upstream.columns} if upstream is not None else {}
-        names = tuple(_tables(snapshot, source, table, types.keys() & set(known)))
-        for name in names:
+        fields = dict(_tables(snapshot, source, table, types.keys() & set(known)))
+        for name in fields:
             for column in added:
+                if column in fields[name]:
+                    continue
                 if types.get(column) is None:
                     logger.warning(
                         "source %s: the type of column %s of table %s is not supported", source.name, column, table
@@ -70,7 +72,7 @@ def add_columns(context: Context, source_id: int, table: str, known: Collection[
         operation = Operation(
             kind="ADD COLUMN",
             statement="; ".join(statements),
-            objects=names,
+            objects=tuple(fields),
             changes=tuple(changes),
             actor=context.owner,
         )
@@ -83,10 +85,13 @@ def add_columns(context: Context, source_id: int, table: str, known: Collection[
     return True
 
 
-def _tables(snapshot: Snapshot, source: SourceRecord, table: str, known: Collection[str]) -> Iterator[str]:
+def _tables(
+    snapshot: Snapshot, source: SourceRecord, table: str, known: Collection[str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """The source's tables that read all columns ``known`` of an upstream table, each with the columns that it reads."""
     for user in snapshot.users_of(source.id):
         if isinstance(user, TableRecord) and user.live_from is not None:
             written = table_definition(user.definition)
-            fields = {field_of(column) for column in written.columns}
+            fields = frozenset(field_of(column) for column in written.columns)
             if written.cdc_table is not None and written.cdc_table.table == table and fields.issuperset(known):
-                yield user.name
+                yield user.name, fields

@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from rw_sql.connectors.support.table_names import two_parts
 from rw_sql.model.definitions import (
     INDEX_COLUMN,
+    KEPT_TIME,
     UNCHANGED_COLUMN,
     has_snapshot,
     include_name,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
+    from rw_sql.metastore.records import LivePosition
     from rw_sql.syntax.statements import CreateSource, IncludeColumn
 
 TRUNCATE, SWEEP = -2, -3
@@ -63,20 +65,19 @@ _MAP = "MAP<STRING, STRING>"
 
 
 def cdc_frame(
-    log: DataFrame, statement: CreateSource, live_from: tuple[int, int, int], *, is_numbered: bool = False
+    log: DataFrame, statement: CreateSource, live_from: LivePosition, *, is_numbered: bool = False
 ) -> DataFrame:
     """The rows of a table, decoded from the log. The rows have the table's columns, the columns that order the rows,
     ``_rw_op``, ``_rw_unchanged`` and ``_rw_error``.
 
-    ``statement`` defines the form of the rows (:func:`rw_sql.model.definitions.cdc_rows`). ``live_from`` is the
-    source's position when the table was created, as (epoch of the position, position, hour). If ``is_numbered`` is
-    true, ``log`` is the result of :func:`numbered`, and each row is computed from one row of ``log``.
+    ``statement`` defines the form of the rows (:func:`rw_sql.model.definitions.cdc_rows`). The rows up to ``live_from``
+    are left out. If ``is_numbered`` is true, ``log`` is the result of :func:`numbered`, and each row is computed from
+    one row of ``log``.
     """
     if statement.cdc_table is None:
         raise TypeError("the statement names no upstream table")
-    since, offset, hour = live_from
-    own = log.where(f.col("table_name") == statement.cdc_table.table).where(f.col(BUCKET) >= hour)
-    own = own.where((f.col(SINCE) > since) | (f.col(OFFSET) > offset))
+    own = log.where(f.col("table_name") == statement.cdc_table.table).where(f.col(BUCKET) >= live_from.hour)
+    own = own.where(_is_after(live_from))
     if not has_snapshot(statement):
         own = own.where(~f.col("op").isin(*_OF_SNAPSHOT))  # The rows of another table's snapshot.
     key = primary_key(statement)
@@ -114,6 +115,15 @@ def numbered(log: pa.Table, table: str) -> pa.Table:
     return pa.concat_tables(parts)
 
 
+def _is_after(live_from: LivePosition) -> Column:
+    """True for a row of the log that was read after ``live_from``."""
+    # Positions of different epochs are not comparable: a statement may have set the source's position back, or to
+    # another server. Only a split that was read earlier continues with an older epoch when it is read again.
+    is_comparable = f.col(SINCE) == live_from.since
+    is_comparable = is_comparable | (f.col(SPLIT) != live_from.split) if live_from.split else f.lit(True)
+    return (f.col(SINCE) > live_from.since) | (is_comparable & (f.col(OFFSET) > live_from.offset))
+
+
 def _members(column: str) -> Column:
     return f.when(f.col(column).isNotNull(), last_of_each(f.from_json(f.col(column), _MAP, LONG_STRINGS)))
 
@@ -138,10 +148,12 @@ def _changes() -> Column:
 def _unchanged(statement: CreateSource) -> Column:
     """The paths of the table's columns that the upstream did not send, with MOVED if the row's key changed."""
     names = [column.name for column in statement.columns if column.name not in primary_key(statement)]
-    if not names:
-        return f.lit(None).cast("array<string>")
-    listed = f.filter(f.col(UNCHANGED), lambda name: name.isin(*names))
     paths = {name: unchanged_path([name]) for name in names}
+    if any(column.kind == "timestamp" for column in statement.include):
+        paths[KEPT_TIME] = KEPT_TIME
+    if not paths:
+        return f.lit(None).cast("array<string>")
+    listed = f.filter(f.col(UNCHANGED), lambda name: name.isin(*paths))
     if any(path != name for name, path in paths.items()):
         known = f.create_map(*(f.lit(text) for pair in paths.items() for text in pair))
         listed = f.transform(listed, lambda name: known[name])

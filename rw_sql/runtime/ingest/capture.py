@@ -22,7 +22,7 @@ from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, SPLIT
 from rw_sql.runtime.delta.delta_log import standing_commits
 from rw_sql.runtime.ingest.change_feed import MOST_ROWS, ChangeFeed
-from rw_sql.runtime.ingest.table_snapshots import begins_anew, progress_of
+from rw_sql.runtime.ingest.table_snapshots import begins_anew, progress_of, unchanged_values
 from rw_sql.runtime.jobs.groups import groups_of_jobs, unapplied
 from rw_sql.runtime.jobs.made_upstream import made_upstream, note_made
 from rw_sql.runtime.positions.requested import requested_position
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from rw_sql.connectors.changes import SchemaChange, Taken
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
-    from rw_sql.model.job_specs import CdcTableSpec, IngestSpec
+    from rw_sql.model.job_specs import IngestSpec
+    from rw_sql.model.source_readers import CdcTableSpec
     from rw_sql.plan.ports.positions import Positions
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.support.warehouse import Warehouse
@@ -194,7 +195,7 @@ class Capture:
             "timestamp": records["timestamp"],
             OFFSET: records[OFFSET],
             _INDEX: records[_INDEX],
-            _UNCHANGED: records["unchanged"],
+            _UNCHANGED: unchanged_values(records, self.tables),
         }
         rows = pa.table(columns)
         marks = self._marks(taken[-1])
@@ -230,7 +231,13 @@ class Capture:
             other = [name for name in change.retyped if name in read]
             if gone or other:
                 raise StalledError(self._changed_columns(change, gone, other), is_final=True)
-            added = {name: kind for name, kind in change.added.items() if name not in read}
+            tables = self._tables(change.table)
+            lacking = [record.name for record in tables if not change.added.keys() <= _fields(record)]
+            added = {
+                name: kind
+                for name, kind in change.added.items()
+                if any(name not in _fields(record) for record in tables)
+            }
             if not added:
                 continue
             log_event("columns_added", source=self.source.name, table=change.table, columns=sorted(added))
@@ -241,8 +248,7 @@ class Capture:
                 raise StalledError(f"COLUMNS were added to {change.table}: {listed}")
             logger.warning(
                 "source %s: table %s has new columns upstream: %s: ALTER TABLE %s ADD COLUMN … adds one",
-                self.source.name, change.table, listed,
-                ", ".join(sql_name(record.name) for record in self._tables(change.table)) or "…",
+                self.source.name, change.table, listed, ", ".join(map(sql_name, lacking)),
             )  # fmt: skip
 
     def _tables(self, table: str) -> list[TableRecord]:
@@ -351,6 +357,12 @@ def rows_by_table(rows: pa.Table) -> dict[str, int]:
     return {each["values"].as_py(): each["counts"].as_py() for each in rows["table_name"].value_counts()}
 
 
+def _fields(table: TableRecord) -> frozenset[str]:
+    """The upstream columns that a table reads."""
+    columns = table_definition(table.definition).columns
+    return frozenset(field_of(column) for column in columns if column.generated is None)
+
+
 def _least_bucket(snapshot: Snapshot, spec: IngestSpec) -> int:
     """The first hour of the log that all tables of the source read. A table reads no rows from before its creation.
 
@@ -359,7 +371,7 @@ def _least_bucket(snapshot: Snapshot, spec: IngestSpec) -> int:
     table.
     """
     found = (snapshot.get(id_) for table in spec.tables for id_ in table.tables)
-    return max((each.live_from[2] for each in found if isinstance(each, TableRecord) and each.live_from), default=0)
+    return max((each.live_from.hour for each in found if isinstance(each, TableRecord) and each.live_from), default=0)
 
 
 def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, positions: Positions) -> bool:

@@ -10,13 +10,16 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.changes import KEY_ORDER, TableProgress
+from rw_sql.connectors.changes import KEY_ORDER, SNAPSHOT, TableProgress
+from rw_sql.model.definitions import KEPT_TIME
 from rw_sql.model.source_readers import TableRead
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rw_sql.model.job_specs import CdcTableSpec
+    import pyarrow as pa
+
+    from rw_sql.model.source_readers import CdcTableSpec
 
 _PART = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?(-?)")
 
@@ -36,7 +39,7 @@ def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgre
     known = stored.get(table.upstream)
     has_live_tables = any(not read.has_snapshot for read in table.reads)
     if known is not None and not begins_anew(table, stored):
-        progress = replace(known[1], has_live_tables=has_live_tables)
+        progress = replace(known[1], has_live_tables=has_live_tables, live_from=table.live_from)
         if not table.has_snapshot:
             progress = replace(progress, next_key=None, again=(), is_done=True)
         return table.snapshot, progress
@@ -47,6 +50,7 @@ def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgre
         chunk_rows=table.chunk_rows,
         is_repeated=table.repeats,
         has_live_tables=has_live_tables,
+        live_from=table.live_from,
     )
     if known is None or not continues(known[0], table.reads):
         # The upstream table may be a different one with other columns.
@@ -84,6 +88,24 @@ def continues(name: str, reads: Sequence[TableRead]) -> bool:
     must not omit changes of the upstream table."""
     known = _parsed(name)
     return any(_was_read(read, known, reads) for read in reads)
+
+
+def unchanged_values(records: pa.Table, tables: Mapping[str, tuple[str, TableProgress]]) -> pa.ChunkedArray:
+    """The column ``unchanged`` of :attr:`Taken.records <rw_sql.connectors.changes.Taken.records>`, with the times that
+    tables keep. ``tables`` is as in :func:`begins_anew`.
+
+    A snapshot contains no times of changes. Tables that have been kept up to date since an earlier snapshot know the
+    time of each row's last change.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    unchanged = records["unchanged"]
+    kept = [table for table, (_, progress) in tables.items() if progress.kept_for]
+    if not kept:
+        return unchanged
+    is_read_again = pc.and_(pc.equal(records["op"], SNAPSHOT), pc.is_in(records["table"], pa.array(kept)))
+    return pc.if_else(is_read_again, pa.scalar([KEPT_TIME], unchanged.type), unchanged)
 
 
 def _is_unbound(progress: TableProgress, reads: Sequence[TableRead]) -> bool:

@@ -255,7 +255,7 @@ def _has_dropped_since(dropped: ReadRanges, given: ViewInput, began_ms: int) -> 
     if dropped.trimmed is None:
         return False
     if given.live_from is not None:
-        return dropped.trimmed >= given.live_from[2]
+        return dropped.trimmed >= given.live_from.hour
     if not began_ms:
         return False
     if dropped.trimmed_ms is None:

@@ -2,7 +2,8 @@
 snapshot.
 
 A repeated snapshot reads the upstream table again while the table keeps its existing rows. Rows whose keys have not
-arrived by the end of the snapshot no longer exist upstream and are deleted.
+arrived by the end of the snapshot no longer exist upstream and are deleted. A key also arrives with a row that has a
+value which its column cannot hold: such a row exists upstream, and the table keeps its previous values.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pyspark.sql import functions as f
 
 from rw_sql.model.definitions import source_definition
 from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, SWEEP, TRUNCATE, cdc_frame
+from rw_sql.runtime.decoding.change_formats.events import UPSERT
 from rw_sql.runtime.decoding.decoder import BATCH, RUN, SINCE
 from rw_sql.runtime.jobs.inputs import as_in_files, path_of
 from rw_sql.runtime.spark.sessions import register_view
@@ -106,10 +108,13 @@ def _seen(run: ViewRun, key: list[str], spark: SparkSession, end: Row) -> DataFr
         )
     # The log may contain a key only before the snapshot, because the row was deleted while its changes were not read.
     since = (f.col(SINCE) >= began["at"][SINCE]) & (_at() >= _at(began["at"]))
-    rows = cdc_frame(log.where(since), statement, given.live_from).where("_rw_error IS NULL")
+    rows = cdc_frame(log.where(since), statement, given.live_from)
+    # The kind of a change that is an error is NULL.
+    rows = rows.withColumn(OP, f.coalesce(f.col(OP), f.lit(UPSERT)))
     register_view(rows.selectExpr(*given.selected), given.name)
-    found = as_in_files(spark.sql(spec.query), spec).where(f.col(OP) >= DELETE)
-    return found.select(*key).distinct().withColumn(_IS_SEEN, f.lit(True))
+    found = as_in_files(spark.sql(spec.query), spec).where(f.col(OP) >= DELETE).select(*key)
+    # A key that does not fit its columns is NULL, and no row of the table has it.
+    return found.dropna().distinct().withColumn(_IS_SEEN, f.lit(True))
 
 
 def _at(batch: Row | None = None) -> Column:

@@ -2,7 +2,8 @@
 
 The log's column ``_rw_unchanged`` lists these values (see :mod:`rw_sql.runtime.decoding.change_formats.unchanged`),
 because NULL alone would be ambiguous. If no row with these values is known, the values become NULL, and the row's
-``_rw_unknown`` lists them until a record provides them. ``SELECT * FROM `t$errors` `` shows such rows.
+``_rw_unknown`` lists them until a record provides them. ``SELECT * FROM `t$errors` `` shows such rows. The included
+time of a row that another snapshot of a captured table reads again is filled in too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pyspark.sql.types import MapType, StringType, StructType
 
 from rw_sql.connectors.support.local_frames import keeping_active_session
 from rw_sql.metastore.records import IF_NOT_NULL
-from rw_sql.model.definitions import unchanged_path
+from rw_sql.model.definitions import KEPT_TIME, unchanged_path
 from rw_sql.runtime.decoding.change_formats.unchanged import MOVED
 from rw_sql.runtime.jobs.inputs import as_in_files
 from rw_sql.runtime.spark.sessions import register_view
@@ -86,7 +87,7 @@ def _merged(path: str, new: Column, old: Column, unchanged: Column, kind: DataTy
             for field in kind.fields
         ]
         told = f.when(new.isNotNull(), f.struct(*parts).cast(kind))
-    return f.when(is_unchanged, old).otherwise(told)
+    return f.when(is_unchanged, f.coalesce(old, new) if path == KEPT_TIME else old).otherwise(told)
 
 
 def _untold(given: Column, row: StructType, paths: dict[str, str]) -> Column:
@@ -103,7 +104,7 @@ def _unknown(known: Column, unchanged: Column, stays: Column) -> Column:
     """The paths of the unknown values. If no row is known, these are the paths of all omitted values; otherwise, the
     paths of the omitted values that were already unknown."""
     none = f.array().cast(_NONE)
-    marks = f.filter(unchanged, lambda path: path != MOVED)
+    marks = f.filter(unchanged, lambda path: ~path.isin(MOVED, KEPT_TIME))
     before = known.getField(UNKNOWN)
     inner = f.filter(before, lambda path: f.exists(f.coalesce(stays, none), lambda mark: _covers(mark, path)))
     outer = f.filter(marks, lambda mark: f.exists(before, lambda path: _covers(path, mark)))

@@ -10,9 +10,11 @@ import pytest
 
 from rw_sql.connectors.changes import TableProgress
 from rw_sql.connectors.mysql_cdc.marks import Mark
+from rw_sql.connectors.mysql_cdc.server import read_facts
+from tests.support.captured import reason
 from tests.support.column_changes import note_changes
 from tests.support.mysql import MARIADB, SERVERS, server_of
-from tests.support.mysql_changes import Replica, cdc_options
+from tests.support.mysql_changes import TIMEOUT, Replica, cdc_options
 
 if TYPE_CHECKING:
     from rw_sql.connectors.changes import SchemaChange
@@ -144,6 +146,36 @@ def test_the_mark_omits_no_change_that_a_table_without_a_snapshot_needs() -> Non
     assert Mark.of(stored, 1000, 9000).begin == 1000
     assert Mark.of(stored, 6000, 9000).begin == 5000
     assert Mark.of(replace(stored, has_live_tables=False), 1000, 9000).begin == 5000
+
+
+@pytest.mark.mysql
+def test_a_table_without_a_snapshot_ignores_the_table_before_it(mariadb: MysqlInfo) -> None:
+    replica = made(mariadb)
+    (table,) = replica.names
+    replica.catch_up()
+    replica.close()
+    mariadb.run(
+        f"DELETE FROM {table}", f"DROP TABLE {table}", f"CREATE TABLE {table} (id INT PRIMARY KEY, word VARCHAR(20))"
+    )
+    mariadb.run(f"INSERT INTO {table} VALUES (1, 'before')")
+    end = read_facts(replica.options, TIMEOUT).end
+    replica.rows[table] = {}
+    replica.progress[table] = TableProgress(table=table, is_done=True, has_live_tables=True, live_from=end)
+    mariadb.run(f"INSERT INTO {table} VALUES (2, 'after')")
+    replica.catch_up()
+    assert sorted(replica.rows[table]) == ['["2"]']
+    mariadb.run(f"DROP TABLE {table}", f"CREATE TABLE {table} (id INT PRIMARY KEY, word VARCHAR(20))")
+    assert "was dropped at" in reason(replica)
+
+
+def test_a_table_without_a_snapshot_needs_no_change_from_before_its_creation() -> None:
+    live = TableProgress(table="d.t", has_live_tables=True, live_from=3000)
+    assert Mark.of(replace(live, is_done=True), 1000, 5000).begin == 3000
+    assert Mark.of(replace(live, is_done=True), 4000, 5000).begin == 4000
+    assert Mark.of(live, 1000, 5000).begin == 3000
+    stored = replace(live, identity=Mark(begin=5000).to_json())
+    assert Mark.of(stored, 1000, 9000).begin == 3000
+    assert Mark.of(replace(stored, identity=Mark(begin=2000).to_json()), 1000, 9000).begin == 2000
 
 
 def test_the_mark_compares_the_columns_that_a_table_without_a_snapshot_reads() -> None:

@@ -11,7 +11,7 @@ import pytest
 from rw_sql.connectors.changes import CaptureError, TableProgress
 from rw_sql.connectors.postgres_cdc import followed as followed_module
 from rw_sql.connectors.postgres_cdc import reader as reader_module
-from rw_sql.connectors.postgres_cdc.followed import BEGIN, COLUMNS_FROM
+from rw_sql.connectors.postgres_cdc.followed import BEGIN, COLUMNS_FROM, with_begin
 from rw_sql.connectors.postgres_cdc.reader import PostgresReader
 from rw_sql.connectors.postgres_cdc.tables import CatalogTable
 
@@ -38,6 +38,17 @@ def test_no_change_is_ignored_that_a_table_without_a_snapshot_needs(monkeypatch:
     assert found(monkeypatch, replace(KEPT, has_live_tables=True)).traits == {}
     names_only = replace(KEPT, has_live_tables=True, columns={"id": ""})
     assert found(monkeypatch, names_only).traits == {COLUMNS_FROM: "16"}
+
+
+def test_a_table_without_a_snapshot_needs_no_change_from_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    live = replace(FRESH, has_live_tables=True, live_from=9)
+    assert found(monkeypatch, live).traits == {BEGIN: "9"}
+    assert found(monkeypatch, replace(live, is_done=True)).traits == {BEGIN: "9"}
+    assert found(monkeypatch, replace(live, live_from=20)).traits == {BEGIN: "16"}
+    begun = replace(FRESH, traits={BEGIN: "16", COLUMNS_FROM: "5"})
+    assert with_begin(begun) == begun
+    assert with_begin(replace(begun, has_live_tables=True, live_from=9)).traits == {BEGIN: "9", COLUMNS_FROM: "5"}
+    assert with_begin(replace(begun, has_live_tables=True)).traits == {COLUMNS_FROM: "5"}
 
 
 def test_the_rows_that_are_kept_belong_to_the_same_table() -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.connectors.changes import KEY_ORDER, CaptureError, TableProgress
+from rw_sql.connectors.postgres_cdc.server import read_facts
 from tests.support.column_changes import note_changes
-from tests.support.postgres_changes import Replica, cdc_options
+from tests.support.postgres_changes import TIMEOUT, Replica, cdc_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,6 +89,27 @@ def test_a_table_that_is_created_again_here_ignores_what_its_upstream_table_was(
     postgres.run(f"DELETE FROM {table} WHERE id = 8")
     replica.catch_up(postgres)
     assert replica.differences() == {}
+
+
+def test_a_table_without_a_snapshot_ignores_the_table_before_it(
+    postgres: PostgresInfo, table: str, replica: Replica
+) -> None:
+    postgres.run(f"UPDATE {table} SET word = 'unread'; DELETE FROM {table} WHERE id = 3")
+    postgres.run(f"DROP TABLE {table}")
+    postgres.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, word TEXT)")
+    postgres.run(f"ALTER PUBLICATION {replica.options['publication.name']} ADD TABLE {table}")
+    end = read_facts(replica.options, TIMEOUT).end
+    replica.rows[table] = {}
+    replica.progress[table] = TableProgress(table=table, is_done=True, has_live_tables=True, live_from=end)
+    postgres.run(f"INSERT INTO {table} VALUES (7, 'new')")
+    replica.catch_up(postgres)
+    assert replica.differences() == {}
+    replica.close()
+    postgres.run(f"DROP TABLE {table}")
+    postgres.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, word TEXT)")
+    postgres.run(f"ALTER PUBLICATION {replica.options['publication.name']} ADD TABLE {table}")
+    with pytest.raises(CaptureError, match="is not the table that was read"):
+        replica.catch_up(postgres)
 
 
 def test_changes_after_unread_changes_of_the_same_shape_arrive(

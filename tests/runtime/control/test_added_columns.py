@@ -83,3 +83,13 @@ def test_a_new_column_that_is_gone_again_is_not_added(monkeypatch: pytest.Monkey
     world = _world("CREATE TABLE whole (*) FROM pg TABLE 'public.t'")
     assert not _add(world, monkeypatch, {"id", "old", "same"}, "new")
     assert _columns(world, "whole") == ["id", "old", "same"]
+
+
+def test_a_new_column_comes_to_the_tables_that_lack_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = _world("CREATE TABLE whole (*) FROM pg TABLE 'public.t'")
+    world.upstream_tables = _upstream("id", "old", "same", "new")
+    world.run("CREATE TABLE named (id INT PRIMARY KEY, old INT, same INT, other INT FROM new) FROM pg TABLE 'public.t'")
+    assert _add(world, monkeypatch, {"id", "old", "same"}, "new")
+    assert _columns(world, "whole") == ["id", "old", "same", "new"]
+    assert _columns(world, "named") == ["id", "old", "same", "other"]
+    assert not _add(world, monkeypatch, {"id", "old", "same"}, "new")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as f
 
+from rw_sql.metastore.records import LivePosition
 from rw_sql.model.definitions import cdc_rows
 from rw_sql.runtime.decoding.cdc_rows import cdc_frame
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, SPLIT
@@ -42,7 +43,7 @@ def test_a_row_of_a_captured_table(spark: SparkSession) -> None:
         f.lit(None).cast("array<string>").alias("_rw_unchanged"),
         f.lit(None).cast("timestamp").alias("timestamp"),
     )
-    rows = cdc_frame(log, cdc_rows(statement), (0, 0, 0))
+    rows = cdc_frame(log, cdc_rows(statement), LivePosition(0, 0, 0))
     (found,) = rows.select("id", f.length("word"), f.length("digits"), "_rw_error").collect()
     assert tuple(found) == (7, LONG, 131_072, None)
 

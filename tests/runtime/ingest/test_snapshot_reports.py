@@ -6,8 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from rw_sql.connectors.changes import TableProgress
-from rw_sql.model.job_specs import CdcTableSpec
-from rw_sql.model.source_readers import TableRead
+from rw_sql.model.source_readers import CdcTableSpec, TableRead
 from rw_sql.runtime.ingest.capture import Capture
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from rw_sql.connectors.changes import KEY_ORDER, TableProgress
+import pyarrow as pa
+
+from rw_sql.connectors.changes import KEY_ORDER, TableProgress, records_schema
 from rw_sql.connectors.mysql_cdc.marks import Mark
-from rw_sql.model.job_specs import CdcTableSpec
-from rw_sql.runtime.ingest.table_snapshots import begins_anew, progress_of
+from rw_sql.model.definitions import KEPT_TIME
+from rw_sql.model.source_readers import CdcTableSpec
+from rw_sql.runtime.ingest.table_snapshots import begins_anew, progress_of, unchanged_values
 from tests.plan.canned import CannedWorld
 from tests.plan.statements.table.test_cdc_tables import cdc_world, ingest, table
 
@@ -133,7 +136,7 @@ def test_a_table_without_a_snapshot_gets_the_changes_that_another_tables_snapsho
     world = cdc_world(A.replace(" FROM pg", " WITH (snapshot = 'false') FROM pg"), B)
     _, progress = progress_of(orders(world), {})
     assert (progress.is_done, progress.has_live_tables) == (False, True)
-    assert Mark.of(progress, 1000, 5000).begin == 1000
+    assert Mark.of(progress, 0x5000, 0x9000).begin == 0x5000
     world = cdc_world(B)
     known = ended(world, is_done=False)
     assert not known[1].has_live_tables
@@ -176,3 +179,21 @@ def test_a_third_table_binds_no_snapshot_to_the_second_table_that_has_no_rows() 
     assert (third.continues, third.kept_for) == ("old", second.kept_for)
     _, fresh = after(world, (name, replace(third, identity="old", continues=None)), "DROP TABLE a")
     assert (fresh.identity, fresh.continues) == (None, None)
+
+
+def test_tables_that_kept_their_rows_keep_the_times_of_rows_that_are_read_again() -> None:
+    world = cdc_world(A)
+    fresh = {"public.orders": progress_of(orders(world), {})}
+    again = {"public.orders": after(world, ended(world), B)}
+    made = [
+        {"table": "public.orders", "op": "r"},
+        {"table": "public.orders", "op": "u", "unchanged": ["word"]},
+        {"table": "public.lines", "op": "r"},
+    ]
+    records = pa.Table.from_pylist(made, records_schema())
+    assert unchanged_values(records, fresh).to_pylist() == [None, ["word"], None]
+    assert unchanged_values(records, again).to_pylist() == [[KEPT_TIME], ["word"], None]
+    assert unchanged_values(records.slice(0, 0), again).to_pylist() == []
+    world.run(*RESET)
+    begun = {"public.orders": after(world, again["public.orders"])}
+    assert unchanged_values(records, begun).to_pylist() == [None, ["word"], None], "changes may have been skipped"

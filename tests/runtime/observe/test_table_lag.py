@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.metastore.records import MaterializedViewRecord, PutObject, SourceRecord, TableRecord
+from rw_sql.metastore.records import LivePosition, MaterializedViewRecord, PutObject, SourceRecord, TableRecord
 from rw_sql.runtime.delta.delta_log import JobCommit
 from rw_sql.runtime.observe import commit_numbers, lag
 from rw_sql.runtime.observe.lag import Lag, measure_lag
@@ -238,7 +238,7 @@ def test_commits_without_own_rows_are_read_once_even_if_none_is_kept(
         schema="",
         inputs=(2,),
         primary_key=("id",),
-        live_from=(0, 0, 0),
+        live_from=LivePosition(0, 0, 0),
     )
     written.commit(source, *splits, PutObject(record=table))
     behind = Behind(written, 2)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.connectors.sink import SinkShape
-from rw_sql.metastore.records import DIFF, KEYS, RebuildRecord, SinkRecord, TableRecord
+from rw_sql.metastore.records import DIFF, KEYS, LivePosition, RebuildRecord, SinkRecord, TableRecord
 from rw_sql.model.backfill_ranges import History
 from rw_sql.model.job_specs import SinkSpec, view_spec
 from rw_sql.model.view_inputs import view_inputs
@@ -121,8 +121,8 @@ def test_a_table_of_a_captured_database_needs_the_hours_since_its_creation(log: 
     spec = spec_of(log, log.view("t", created_at_ms=now_ms() - HOUR_MS))
     fill(log)
     drop_hours(log)
-    assert reason(log, with_input(spec, live_from=(0, 0, 1002))) is None
-    assert reason(log, with_input(spec, live_from=(0, 0, 1001))) is not None
+    assert reason(log, with_input(spec, live_from=LivePosition(0, 0, 1002))) is None
+    assert reason(log, with_input(spec, live_from=LivePosition(0, 0, 1001))) is not None
 
 
 def sink(log: MaintainedLog, name: str, created_at_ms: int, starts: tuple[tuple[int, int], ...] = ()) -> SinkSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -10,18 +11,22 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from rw_sql.model.definitions import definition_of, log_columns, source_definition
+from rw_sql.metastore.records import LivePosition
+from rw_sql.model.definitions import KEPT_TIME, definition_of, log_columns, source_definition
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
 from rw_sql.runtime.decoding.cdc_rows import cdc_frame
+from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.views.emptied import _seen
-from tests.plan.statements.table.test_cdc_tables import cdc_world, source, table
+from rw_sql.runtime.views.keyed import settled
+from rw_sql.runtime.views.unchanged import with_unknown
+from tests.plan.statements.table.test_cdc_tables import cdc_world, source
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -51,11 +56,21 @@ class LogOfRows:
         self.schema = pa.schema([(name, _KINDS[kind]) for name, kind in of_log])
         self.rows: list[dict[str, object]] = []
 
-    def add(self, op: str, id_: int | None, *, run: int, batch: int, offset: int) -> None:
-        row = None if id_ is None else json.dumps({"id": str(id_)})
+    def add(
+        self,
+        op: str,
+        id_: int | str | None,
+        *,
+        run: int = 1,
+        batch: int = 0,
+        offset: int = 0x6000,
+        fields: dict[str, str] | None = None,
+        **more: object,
+    ) -> None:
+        row = None if id_ is None else json.dumps({"id": str(id_)} | (fields or {}))
         made: dict[str, object] = {"table_name": "public.orders", "op": op, "row": row, "_rw_split": "shop"}
         made |= {"key": row if op == "d" else None, "_rw_offset": offset, "_rw_run": run, "_rw_batch": batch}
-        self.rows.append({**made, "_rw_since": 1, "_rw_index": len(self.rows), "_rw_bucket": HOUR})
+        self.rows.append({**made, "_rw_since": 1, "_rw_index": len(self.rows), "_rw_bucket": HOUR, **more})
 
     def write(self) -> None:
         write_deltalake(self.path, pa.Table.from_pylist(self.rows, self.schema))
@@ -63,6 +78,14 @@ class LogOfRows:
     def seen(self, spark: SparkSession, *, run: int, batch: int) -> list[int]:
         end: Any = {"_rw_run": run, "_rw_batch": batch}
         return sorted(row["id"] for row in _seen(self.run, ["`id`"], spark, end).collect())
+
+    def frame(self, spark: SparkSession, live_from: LivePosition | None = None) -> DataFrame:
+        """The rows of the table, in the order of the log."""
+        (given,) = self.spec.inputs
+        live_from = live_from or given.live_from
+        assert live_from is not None
+        log = spark.read.format("delta").load(self.path)
+        return cdc_frame(log, source_definition(given.decoded_by), live_from).orderBy("_rw_index")
 
 
 def test_keys_from_before_a_repeated_snapshot_are_not_seen_by_it(spark: SparkSession, tmp_path: Path) -> None:
@@ -89,8 +112,53 @@ def test_a_table_without_a_snapshot_reads_no_rows_of_another_table_s(spark: Spar
     for op, id_ in (("b", None), ("r", 1), ("c", 2), ("s", None), ("d", 3), ("t", None)):
         log.add(op, id_, run=1, batch=0, offset=0x6000)
     log.write()
+    assert [row["_rw_op"] for row in log.frame(spark).collect()] == [1, -1, -2]
+
+
+def test_a_row_with_a_value_that_does_not_fit_is_seen(spark: SparkSession, tmp_path: Path) -> None:
+    log = LogOfRows(tmp_path, columns="id INT PRIMARY KEY, amount NUMERIC(10, 2)")
+    log.add("b", None)
+    for id_, amount in ((1, "1.50"), (2, "NaN"), ("none", "2.50")):
+        log.add("r", id_, fields={"amount": amount})
+    log.add("s", None)
+    log.write()
+    assert [row["_rw_error"] is None for row in log.frame(spark).collect()] == [True, False, False, True]
+    assert log.seen(spark, run=1, batch=0) == [1, 2]
+
+
+def test_positions_of_other_epochs_are_not_compared(spark: SparkSession, tmp_path: Path) -> None:
+    log = LogOfRows(tmp_path)
+    log.add("c", 1, offset=0x9000, _rw_since=1)  # Read before the source's position was set to a lower one.
+    log.add("c", 2, offset=0x5000, _rw_since=7)
+    log.add("c", 3, offset=0x5001, _rw_since=7)
+    log.add("c", 4, offset=0x1000, _rw_since=9)
+    # A split that was read before the split "shop" is read once more.
+    log.add("c", 5, offset=0x9000, _rw_since=1, _rw_split="other")
+    log.add("c", 6, offset=0x1000, _rw_since=1, _rw_split="other")
+    log.write()
+    place = LivePosition(since=7, offset=0x5000, hour=HOUR, split="shop")
+    assert [row["id"] for row in log.frame(spark, place).collect()] == [3, 4, 5]
+    # A table of an earlier version of rw_sql.
+    assert [row["id"] for row in log.frame(spark, place._replace(split="")).collect()] == [1, 3, 4, 5]
+
+
+def test_rows_that_are_read_again_keep_their_times(spark: SparkSession, tmp_path: Path) -> None:
+    log = LogOfRows(tmp_path, "INCLUDE timestamp AS at", "id INT PRIMARY KEY, word VARCHAR")
+    none, then = (dt.datetime(year, 1, 1, tzinfo=dt.UTC) for year in (1970, 2024))
+    for id_, op, unchanged in ((1, "r", [KEPT_TIME]), (2, "r", [KEPT_TIME]), (3, "r", None), (4, "u", ["word"])):
+        time = none if op == "r" else then
+        log.add(op, id_, fields={"word": "new"}, timestamp=time, _rw_unchanged=unchanged)
+    log.write()
+    rows = log.frame(spark)
+    assert [row["_rw_unchanged"] for row in rows.collect()] == [[KEPT_TIME], [KEPT_TIME], None, ["word"]]
     (given,) = log.spec.inputs
-    live_from = table(log.world, "orders").live_from
-    assert live_from is not None
-    rows = cdc_frame(spark.read.format("delta").load(log.path), source_definition(given.decoded_by), live_from)
-    assert [row["_rw_op"] for row in rows.orderBy("_rw_index").collect()] == [1, -1, -2]
+    register_view(rows.selectExpr(*given.selected), given.name)
+    assert log.spec.keyed is not None
+    assert dict(log.spec.keyed.paths)["at"] == KEPT_TIME
+    own = spark.createDataFrame(
+        [(id_, "old", then, None) for id_ in (1, 3, 4)],
+        "id INT, word STRING, at TIMESTAMP, _rw_unknown ARRAY<STRING>",
+    )
+    changes = settled(with_unknown(spark.sql(log.spec.query)), own, log.spec.keyed)
+    found = changes.selectExpr("id", "word", "year(at) AS year", "_rw_unknown").orderBy("id").collect()
+    assert [tuple(row) for row in found] == [(1, "new", 2024, None), (2, "new", 1970, None), (3, "new", 1970, None)]

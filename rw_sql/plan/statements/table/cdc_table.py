@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import change_connector, connector
 from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, SqlError
-from rw_sql.metastore.records import Operation, PutObject, TableRecord
+from rw_sql.metastore.records import LivePosition, Operation, PutObject, TableRecord
 from rw_sql.model.definitions import (
     definition_of,
     field_of,
@@ -19,6 +19,7 @@ from rw_sql.model.definitions import (
     table_definition,
 )
 from rw_sql.model.job_ids import ingest_fragment
+from rw_sql.model.job_specs import named_splits
 from rw_sql.model.object_lookup import find_source, find_table, object_name, require_free
 from rw_sql.model.options import source_options
 from rw_sql.plan.checks.cdc_tables import (
@@ -76,19 +77,12 @@ def lower_create_cdc_table(
     lacks = inspector.upstreams.find_lacks(source.connector, options, {table: declared})
     place = statement.cdc_table.span if statement.cdc_table is not None else statement.name.span
     require_no_lack(lacks, name, place, source.name)
-    positions = inspector.positions.of(source.id)
-    fragment = ingest_fragment(source.id)
-    since = max((row.epoch for row in snapshot.states(fragment).values()), default=0)
-    offset = max((state.offset for state in positions.states.values()), default=0)
-    # ``live_from`` contains the hour before the current one. The clock of this process is precise enough for that,
-    # because the clocks of two processes differ by less than an hour.
-    hour = inspector.clock() // _MS_PER_HOUR
     record = replace(
         table_record(snapshot, inspector, source, stored, query_dialect),
         name=name,
         source_id=None,
         created_at_ms=inspector.clock(),
-        live_from=(since, offset, hour - 1),
+        live_from=_live_from(stored, snapshot, inspector, source),
         backfill_rate_limit=_rate_limit(stored),
     )
     changes = (PutObject(record=record),)
@@ -102,6 +96,27 @@ def lower_create_cdc_table(
         changes=(ResultRow(object=name, change="CREATED", detail=f"{begins} {table}; {record.maintenance.reason}"),),
         affected=(source.id, record.id),
     )
+
+
+def _live_from(statement: CreateTable, snapshot: Snapshot, inspector: Inspector, source: SourceRecord) -> LivePosition:
+    """The place in the source's log after which the new table reads changes.
+
+    The source may not have read the server's log up to its end, for example because the source is paused. A table
+    without a snapshot begins at the end of the server's log, if the server responds.
+    """
+    # The hour before the current one. The clock of this process is precise enough for that, because the clocks of two
+    # processes differ by less than an hour.
+    hour = inspector.clock() // _MS_PER_HOUR - 1
+    fragment, options = ingest_fragment(source.id), source_options(snapshot, source)
+    split = next(iter(named_splits(snapshot, source, snapshot.splits(fragment))), "")
+    row = snapshot.states(fragment).get(split)
+    state = inspector.positions.of(source.id).states.get(split)
+    offset = 0 if state is None else state.offset
+    if state is not None and not has_snapshot(statement):
+        end = inspector.upstreams.look_again(source.connector, options).splits.get(split)
+        if end is not None and end.cluster == state.cluster:
+            offset = max(offset, end.end)
+    return LivePosition(since=0 if row is None else row.epoch, offset=offset, hour=hour, split=split)
 
 
 def _rate_limit(statement: CreateTable) -> int | None:
@@ -142,6 +157,11 @@ def lower_alter_table_rate_limit(statement: AlterSet, snapshot: Snapshot) -> Pla
         changes=(ResultRow(object=table.name, change="ALTERED", detail=f"{RATE_LIMIT}: {old} -> {new}"),),
         affected=(*table.inputs, table.id),
     )
+
+
+def column_filled(statement: CreateTable) -> str:
+    """The event, as a clause, with which existing rows of a table get the values of a new column."""
+    return "the table has been read again" if has_snapshot(statement) else "they change upstream"
 
 
 def require_upstream_column(

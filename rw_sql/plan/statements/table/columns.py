@@ -37,7 +37,7 @@ from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import nothing, require_not_read_anew, source_record
 from rw_sql.plan.statements.source.refresh_schema import schema_rows
 from rw_sql.plan.statements.source.upstream_names import with_kept_names
-from rw_sql.plan.statements.table.cdc_table import require_upstream_column
+from rw_sql.plan.statements.table.cdc_table import column_filled, require_upstream_column
 from rw_sql.plan.statements.table.renamed_column import with_renamed_column
 from rw_sql.plan.statements.table.table import table_record
 from rw_sql.syntax import render
@@ -103,7 +103,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
     table = _with_stored_name(table, column.name)
     renews_source = column.generated is None and not is_captured
     changes = _redefined(snapshot, inspector, table, source, definition, renews_source=renews_source)
-    until = "the table has been read again" if is_captured else "records replace them"
+    until = column_filled(written) if is_captured else "records replace them"
     detail = f"column {column.name} added: NULL in existing rows until {until}"
     return _plan(statement, snapshot, table, "ADD COLUMN", changes, detail)
 

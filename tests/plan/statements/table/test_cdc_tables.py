@@ -8,7 +8,7 @@ import pytest
 
 from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamColumn, UpstreamTable
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import SourceRecord, TableRecord
+from rw_sql.metastore.records import LivePosition, SourceRecord, TableRecord
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import IngestSpec, ViewSpec, desired_jobs
 from tests.plan.canned import CannedWorld, refused
@@ -83,7 +83,8 @@ def test_the_star_becomes_the_columns_and_the_key() -> None:
         "FROM pg TABLE 'public.orders'"
     )
     assert (made.source_id, made.inputs, made.keys) == (None, (source(world).id,), ("id",))
-    assert made.live_from == (1, 0x5000, 1_700_000_000_000 // 3_600_000 - 1)
+    hour = 1_700_000_000_000 // 3_600_000
+    assert made.live_from == LivePosition(since=1, offset=0x5000, hour=hour - 1, split="shop")
     (job,) = [spec for spec in desired_jobs(world.snapshot).values() if isinstance(spec, ViewSpec)]
     assert job.query == (
         "SELECT `id`, `word`, `amount`, `_rw_run`, `_rw_batch`, `_rw_split`, `_rw_offset`, `_rw_index`, `_rw_op`, "
