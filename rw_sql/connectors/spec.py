@@ -73,10 +73,9 @@ class OptionSpec:
     connection, if the two names differ; the spec of the connection's type then defines the option. ``is_alterable``:
     ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option.)
     ``is_address``: the value is a URL, whose part before ``?`` names the target. A change of this part is unsafe, even
-    if the option is alterable. ``default_port`` is the port that applies if such a URL names no port. ``is_ignored``:
-    the option is accepted but has no effect. ``also`` are names of the option in other systems: they are not accepted,
-    but a hint suggests this option instead. ``instead`` are alternative options: only one of them may be set, and an
-    ALTER that sets this option removes the alternatives.
+    if the option is alterable. ``default_port`` is the port that applies if such a URL names no port. ``selects``: the
+    option selects records within a split. ``is_ignored``: the option is accepted but has no effect. ``also`` are names
+    of the option in other systems, for hints. ``instead`` are alternatives: only one may be set, so ALTER removes them.
     """
 
     key: str
@@ -88,6 +87,7 @@ class OptionSpec:
     is_alterable: bool = False
     is_address: bool = False
     default_port: int | None = None
+    selects: bool = False
     is_of_connection: bool = False
     connection_key: str | None = None
     is_ignored: bool = False
@@ -236,8 +236,7 @@ def find_option_errors(
 ) -> tuple[OptionError, ...]:
     """All errors of a WITH list (without ``connector``): unknown keys first, then missing keys, then invalid values.
 
-    ``spans`` and ``value_spans`` are the positions of the keys and values in the statement, for the caret of an
-    error.
+    ``spans`` and ``value_spans`` are the positions of the keys and values in the statement's text.
     """
     places = spans or {}
     return (
@@ -373,7 +372,7 @@ def parse_spec(text: str) -> ConnectorSpec:
 
 _OPTION_WORDS = frozenset({
     "doc", "type", "required", "default", "secret", "alterable", "connection", "connection_key", "ignored", "client",
-    "spark", "java", "choices", "minimum", "maximum", "also", "instead", "address", "default_port",
+    "spark", "java", "choices", "minimum", "maximum", "also", "instead", "address", "default_port", "selects",
 })  # fmt: skip
 
 
@@ -392,6 +391,7 @@ def _parse_option(key: str, table: dict[str, Any]) -> OptionSpec:
         is_alterable=table.get("alterable", False),
         is_address=table.get("address", False),
         default_port=table.get("default_port"),
+        selects=table.get("selects", False),
         is_of_connection=table.get("connection", False),
         connection_key=table.get("connection_key"),
         is_ignored=table.get("ignored", False),

@@ -452,8 +452,10 @@ Change = PutObject | DropObject | AssignSplits | UnassignSplits | PutSplitStates
 
 
 DISCOVERY, REWIND, INJECT_CHECKPOINT = "DISCOVER SPLITS", "REWIND SOURCE", "INJECT CHECKPOINT OFFSETS"
-"""The kinds of three operations to which the code refers by name. DISCOVERY: the owner found new splits. REWIND: a
-source was rewound. INJECT_CHECKPOINT: the checkpoint of a job that rw_sql does not run was rewritten."""
+UNDO = "UNDO OPERATION"
+"""The kinds of four operations to which the code refers by name. DISCOVERY: the owner found new splits. REWIND: a
+source was rewound. INJECT_CHECKPOINT: the checkpoint of a job that rw_sql does not run was rewritten. UNDO: an earlier
+operation was undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

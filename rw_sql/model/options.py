@@ -228,6 +228,12 @@ def visible(options: PlannedOptions) -> dict[str, str]:
     return {key: HIDDEN if isinstance(value, SecretReference) else value for key, value in options}
 
 
+def selection(spec: ConnectorSpec, options: Mapping[str, str]) -> Mapping[str, frozenset[str]]:
+    """The values of the options that select records within a split, each as the set of its items."""
+    selecting = (option.key for option in spec.options.values() if option.selects)
+    return {key: frozenset(map(str.strip, (spec.value(options, key) or "").split(","))) for key in selecting}
+
+
 def shown(options: PlannedOptions) -> dict[str, str]:
     """The options as a preview shows them: with the names of secrets in place of their values."""
     return {key: str(value) for key, value in options}

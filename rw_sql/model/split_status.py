@@ -42,6 +42,12 @@ def is_known_same(state: SplitState, upstream: UpstreamSplit | SplitState) -> bo
     )
 
 
+def is_emptied(upstream: UpstreamSplit) -> bool:
+    """True if no record of the split can be read again, because the upstream has removed all of them. A split that
+    exists but may hide its records, such as one between two leaders, reports no incarnation."""
+    return upstream.is_empty and (upstream.has_open_start or upstream.incarnation is not None)
+
+
 def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> str:
     """The status of a split, as shown by SHOW SOURCE SPLITS."""
     if upstream is None:

@@ -203,3 +203,28 @@ def test_tables_are_added_and_dropped_and_a_new_session_reads_on(
     session.run(f"CREATE TABLE c (*) FROM my TABLE '{database.name}.c'")
     database.wait_equal("c")
     session.run("DROP SOURCE my CASCADE")
+
+
+def test_undo_of_a_reset_ends_with_the_rows_that_are_upstream(database: Database) -> None:
+    session = database.session
+    session.allow_unsafe()
+    database.run(
+        "CREATE TABLE {d}.t (id INT PRIMARY KEY, word VARCHAR(20))",
+        "INSERT INTO {d}.t SELECT seq, CONCAT('w', seq) FROM {d}.seq_1_to_3",
+    )
+    database.create_source()
+    session.run(f"CREATE TABLE t (*) FROM my TABLE '{database.name}.t'")
+    database.wait_equal("t")
+    session.run("PAUSE SOURCE my", "RESET SOURCE SPLITS my ALLOW GAPS WITH (FORGET_OFFSETS = true)")
+    reset = session.epoch()
+    session.run("RESUME SOURCE my")
+    database.run("INSERT INTO {d}.t VALUES (4, 'after the reset')")
+    database.wait_equal("t")
+    session.run("PAUSE SOURCE my")
+    database.run("DELETE FROM {d}.t WHERE id = 2")
+    rows = session.sql(f"UNDO OPERATION {reset}")
+    assert any(f"{database.name}.t is read again" in row.detail for row in rows)
+    session.run("RESUME SOURCE my")
+    database.wait_equal("t")
+    database.run("INSERT INTO {d}.t VALUES (5, 'after the undo')")
+    database.wait_equal("t")

@@ -132,3 +132,29 @@ def test_a_server_that_is_away_stalls_the_source_until_it_is_back(session: Attac
         wait_until(lambda: "RECREATED S" in session.job("s").reason, "the other stream is noticed")
         assert session.rows_of("v") == [(1,)]
         session.run("DROP SOURCE s CASCADE")
+
+
+@pytest.mark.long
+def test_undo_of_other_subjects_reads_the_messages_of_the_former_ones(
+    session: AttachedSession, nats_server: NatsServer
+) -> None:
+    session.allow_unsafe()
+    nats_server.create("AB", "ab.>")
+    nats_server.publish("ab.a", [b'{"id": 1}'])
+    nats_server.publish("ab.b", [b'{"id": 2}'])
+    session.run(
+        f"CREATE SOURCE s (id INT) WITH (connector = 'nats', server_url = '{nats_server.url}', stream = 'AB', "
+        "subject = 'ab.a') FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM s",
+    )
+    assert session.flushed_rows_of("v") == [(1,)]
+    rows = session.sql("ALTER SOURCE s UNSAFE SET (subject = 'ab.b')")
+    assert any("TO EARLIEST" in row.detail for row in rows)
+    moved = session.epoch()
+    nats_server.publish("ab.a", [b'{"id": 3}'])
+    nats_server.publish("ab.b", [b'{"id": 4}'])
+    assert session.flushed_rows_of("v") == [(1,), (4,)]
+    session.sql(f"UNDO OPERATION {moved}")
+    assert session.flushed_rows_of("v") == [(1,), (3,), (4,)]
+    session.run("DROP SOURCE s CASCADE")
+    nats_server.delete("AB")

@@ -229,8 +229,9 @@ def rollback_command(
 
     from rw_sql.cli.terminal.output import console_for
     from rw_sql.metastore.codec import before_from_json
+    from rw_sql.metastore.records import UNDO
     from rw_sql.model.object_lookup import object_name, undefined
-    from rw_sql.plan.statements.move.undo import UNDO, History
+    from rw_sql.plan.statements.move.undo import History
     from rw_sql.plan.statements.view.rebuild import SWAP
     from rw_sql.session.sparkless import sparkless
     from rw_sql.syntax.statements import Name

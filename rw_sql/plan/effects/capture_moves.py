@@ -1,4 +1,5 @@
-"""The notices in the preview of UNSAFE SET about whether a change data capture source can continue at its position."""
+"""The notices about moves of a change data capture source: whether it can continue at its position, and which of its
+tables are read again."""
 
 from __future__ import annotations
 
@@ -10,11 +11,12 @@ from rw_sql.model.split_status import AHEAD, EXPIRED, split_status
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.options import PlannedOptions
+    from rw_sql.model.source_readers import CdcTableSpec
     from rw_sql.plan.ports.inspector import Inspector
 
 _PUBLICATION = "publication.name"
@@ -59,3 +61,14 @@ def notes_on_capture(
         yield (
             f"it is not known whether the other publication always contained the tables, so the source stalls: {again}"
         )
+
+
+def tables_read_again(tables: Iterable[CdcTableSpec]) -> Iterator[str]:
+    """The effect of a new snapshot on each table of a source."""
+    for table in tables:
+        does = (
+            "is read again; queries see the existing rows until then"
+            if table.has_snapshot
+            else "reads changes from that position on"
+        )
+        yield f"{table.upstream} {does}"

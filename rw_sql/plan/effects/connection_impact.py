@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from rw_sql.connectors.connection_types import connection_source, is_of_sources
 from rw_sql.model.definitions import definition_of
-from rw_sql.model.options import shown, source_options
+from rw_sql.model.options import selection, shown, source_options
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, ORPHAN, identity_status, is_known_same, split_order
 from rw_sql.plan.checks.columns import require_columns
@@ -90,6 +90,21 @@ def may_be_elsewhere(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptio
     """True if, with the new properties, the name of a split may refer to a split of another upstream. A change to
     ``topic`` alone does not count, because the name of a split includes its topic."""
     return may_move(spec, tuple(each for each in differences(old, new) if each[0] != "topic"))
+
+
+def selects_others(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions) -> bool:
+    """True if, with the new properties, the source selects other records within its splits."""
+    return selection(spec, shown(old)) != selection(spec, shown(new))
+
+
+def unselected_notice(source: SourceRecord) -> str:
+    """The notice about a source that selects other records than before, with the statements that read them."""
+    name = sql_name(source.name)
+    return (
+        "the records that only the new properties select are not read if they are before the source's positions; to "
+        f"read them: PAUSE SOURCE {name}; INJECT SOURCE OFFSETS {name} TO EARLIEST ALLOW DUPLICATES; RESUME SOURCE "
+        f"{name}"
+    )
 
 
 def effect_on(

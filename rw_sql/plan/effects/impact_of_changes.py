@@ -10,16 +10,23 @@ from rw_sql.errors import first_names
 from rw_sql.metastore.records import FORGOTTEN, ConnectionRecord, SourceRecord
 from rw_sql.model.definitions import definition_of, listed_options
 from rw_sql.model.job_ids import fragment_source
-from rw_sql.model.job_specs import named_splits
+from rw_sql.model.job_specs import cdc_tables, named_splits
 from rw_sql.model.object_lookup import spoken
 from rw_sql.model.options import connection_options, shown, source_options
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of, unread
 from rw_sql.model.split_status import OK, ORPHAN, continuing_status
-from rw_sql.plan.effects.connection_impact import may_be_elsewhere
+from rw_sql.plan.effects.capture_moves import tables_read_again
+from rw_sql.plan.effects.connection_impact import may_be_elsewhere, selects_others, unselected_notice
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.left_splits import stall_notice, unlisted, with_stored_ends
-from rw_sql.plan.effects.verdicts import preview_splits, shown_offset, with_cuts, without_identity
+from rw_sql.plan.effects.verdicts import (
+    preview_splits,
+    shown_offset,
+    with_cuts,
+    with_other_records,
+    without_identity,
+)
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.plan import Preview, ResultRow
 from rw_sql.plan.result.prediction import SourcePrediction, predicted, prediction_to_json
@@ -128,16 +135,25 @@ def states_after(
 
 
 def impacts_of(
-    snapshot: Snapshot, then: Snapshot, inspector: Inspector, source_ids: Iterable[int]
+    snapshot: Snapshot,
+    then: Snapshot,
+    inspector: Inspector,
+    source_ids: Iterable[int],
+    restored: Mapping[str, Collection[str]] | None = None,
 ) -> list[SourceImpact]:
-    """The effects of a change to the catalog, from ``snapshot`` to ``then``, on the readers of these sources."""
+    """The effects of a change to the catalog, from ``snapshot`` to ``then``, on the readers of these sources.
+
+    ``restored`` maps a fragment to the splits that get a position back together with the properties with which the
+    source had reached this position."""
+    given_back = restored or {}
     moves: list[SourceImpact] = []
     for source_id in source_ids:
         source, moved = snapshot.get(source_id), then.get(source_id)
         if not isinstance(source, SourceRecord) or not isinstance(moved, SourceRecord):
             raise LookupError(f"source {source_id} is not in the catalog")
         for reader in readers_of(snapshot, source) or (unread(source),):
-            moves.append(impact_of(snapshot, then, inspector, reader, moved))
+            splits = given_back.get(reader.fragment, ())
+            moves.append(impact_of(snapshot, then, inspector, reader, moved, restored=splits))
     return moves
 
 
@@ -154,10 +170,12 @@ def impact_of(
     moved: SourceRecord,
     *,
     is_taken_back: bool = False,
+    restored: Collection[str] = (),
 ) -> SourceImpact:
     """The effect of the change to the catalog on one reader. Looks at the old and the new upstream.
 
     ``is_taken_back`` is True if rows are restored together with the positions, so that nothing is repeated or skipped.
+    ``restored`` are the splits that get a position back, as in :func:`impacts_of`.
     """
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
@@ -192,9 +210,14 @@ def impact_of(
     rows = preview_splits(kind, upstream, positions, target, left=old_upstream)
     if may_be_elsewhere(kind.spec, old_options, options):
         rows = without_identity(rows, positions.states, target, upstream)
+    if selects_others(kind.spec, old_options, options) and not is_taken_back:
+        rows, has_others = with_other_records(rows, restored)
+        notices += [unselected_notice(source)] if has_others else []
     if is_taken_back:
         rows = tuple(replace(row, verdict="NONE", duplicates=0, gaps=0, is_exact=True) for row in rows)
     else:
+        if moved.snapshot != source.snapshot:
+            notices += tables_read_again(cdc_tables(then, moved))
         notices += effects_on_dependents(snapshot, inspector, reader, rows)
     preview = Preview(
         title=reader.label,

@@ -14,6 +14,7 @@ from rw_sql.model.split_status import (
     OTHER_CLUSTER,
     RECREATED,
     identity_status,
+    is_emptied,
     is_known_same,
     split_order,
 )
@@ -36,6 +37,9 @@ OTHER_CLUSTER_SPLIT = "UNKNOWN (other cluster)"
 RECREATED_SPLIT = "UNKNOWN (topic was re-created)"
 UNTOLD_SPLIT = "UNKNOWN (the brokers report no cluster id)"
 """The verdicts for a split whose offsets before and after the move cannot be compared."""
+
+OTHER_RECORDS = "UNKNOWN (other records)"
+"""The verdict for a split of which the source selects other records than before."""
 
 UNCERTAIN_READS = "the upstream did not always report the split's identity"
 """The reason why counts are upper limits if the source may have read some of the records from another incarnation of
@@ -137,6 +141,7 @@ def verdict(
     topic = kind.split_topic(split)
     why = upstream.sparse.get(topic, "")
     why = why or ("some offsets of the split have no record" if split in positions.sparse else "")
+    has_records = seen is None or not is_emptied(seen)
     reads = reads_of(positions.lives.get(split, ()), *_identity(seen, new, old))
     if reads is not None:
         duplicates = covered(reads.spans, new.offset)
@@ -153,11 +158,11 @@ def verdict(
             duplicates += unknown
             if unknown or gaps:
                 why = why or "some of the log's commits were removed"
-        return counted(duplicates, gaps, is_exact=not why, why=why)
+        return counted(duplicates if has_records else 0, gaps, is_exact=not why, why=why)
     if old is not None:
         moved = new.offset - old.offset
         # If another incarnation of the split was read, nothing was read from this one.
-        is_read = split in positions.read_splits and not positions.lives.get(split)
+        is_read = split in positions.read_splits and not positions.lives.get(split) and has_records
         return counted(-moved if is_read else 0, moved, is_exact=not why, why=why)
     if not positions.read_splits:
         return Verdict(text="NONE")
@@ -249,6 +254,28 @@ def without_identity(
         else row
         for row in rows
     )
+
+
+def with_other_records(
+    rows: Iterable[SplitPreview], restored: Collection[str] = ()
+) -> tuple[tuple[SplitPreview, ...], bool]:
+    """The rows of a preview, corrected for new properties that select other records of the splits; and whether a row
+    has changed.
+
+    The records that only the new properties select are not read if they are before a split's position. Their number is
+    not known. For the splits ``restored``, the same properties selected the records before the position.
+    """
+    found = tuple(
+        replace(row, verdict=OTHER_RECORDS, is_exact=False)
+        if row.old is not None
+        and row.new is not None
+        and row.split not in restored
+        and (row.start is None or row.new > row.start)
+        and not row.verdict.startswith("UNKNOWN")
+        else row
+        for row in rows
+    )
+    return found, any(row.verdict == OTHER_RECORDS for row in found)
 
 
 def shown_offset(kind: Connector, offset: int) -> str:

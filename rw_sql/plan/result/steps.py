@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.errors import first_names
@@ -28,6 +28,8 @@ from rw_sql.model.job_ids import fragment_object, fragment_source
 from rw_sql.model.job_specs import desired_jobs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, ObjectRecord
 
@@ -111,6 +113,29 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
         if isinstance(source, SourceRecord) and not source.is_shared:
             ids.update(reader.id for reader in snapshot.readers_of(id_))
     return ids
+
+
+def in_one_commit(snapshot: Snapshot, changes: Iterable[Change]) -> tuple[Change, ...]:
+    """The changes of several statements, as one commit on the catalog ``snapshot``. Each statement was planned as if
+    the statements before it were already committed, so its records may contain a later epoch than that commit's."""
+    epoch = snapshot.epoch + 1
+    return tuple(
+        PutObject(record=_not_after(change.record, epoch)) if isinstance(change, PutObject) else change
+        for change in changes
+    )
+
+
+def _not_after(record: ObjectRecord, epoch: int) -> ObjectRecord:
+    match record:
+        case SourceRecord():
+            since, again = min(record.group_since, epoch), min(record.snapshot, epoch)
+            return replace(record, group_since=since, snapshot=again)
+        case MaterializedViewRecord() | SinkRecord():
+            return replace(record, group_since=min(record.group_since, epoch))
+        case RebuildRecord(view=MaterializedViewRecord() as view):
+            return replace(record, view=replace(view, group_since=min(view.group_since, epoch)))
+        case _:
+            return record
 
 
 def after(snapshot: Snapshot, changes: tuple[Change, ...]) -> Snapshot:

@@ -31,6 +31,7 @@ from rw_sql.model.job_ids import reader_fragment
 from rw_sql.model.object_lookup import spoken
 from rw_sql.model.options import sink_options, source_options, uses_of, visible
 from rw_sql.model.rebuilds import rebuilt
+from rw_sql.model.refresh_states import refresh_of
 from rw_sql.model.relations import changes_rows
 from rw_sql.model.resource_groups import in_group
 from rw_sql.model.sink_shape import shape_of
@@ -267,17 +268,19 @@ def take_up_for(
     return tuple(changes), (f"{len(new)} new split{'s' if len(new) != 1 else ''}: {listed}",)
 
 
-def require_movable(source: SourceRecord, span: Span) -> None:
-    """Raises SqlError NOT_SUPPORTED if the positions of a source cannot be moved."""
+def require_movable(snapshot: Snapshot, source: SourceRecord, span: Span) -> None:
+    """Raises SqlError NOT_SUPPORTED if the positions of a source cannot be moved, or if the source has none."""
+    name = sql_name(source.name)
     reason = getattr(connector(source.connector), "immovable", None)
+    kind = "source"
+    hint = f"to stop the source for a time without losing records: PAUSE SOURCE {name}, later RESUME SOURCE {name}"
+    table = snapshot.table_of(source.id)
+    if table is not None and refresh_of(snapshot, table.id) is not None:
+        kind, reason = "table", "each refresh reads the whole upstream"
+        hint = f"to read the upstream again: REFRESH TABLE {name}"
     if reason is not None:
-        raise SqlError(
-            NOT_SUPPORTED,
-            f'the positions of source "{source.name}" cannot be moved: {reason}',
-            span=span,
-            hint=f"to stop the source for a time without losing records: PAUSE SOURCE {sql_name(source.name)}, later "
-            f"RESUME SOURCE {sql_name(source.name)}",
-        )
+        message = f'the positions of {kind} "{source.name}" cannot be moved: {reason}'
+        raise SqlError(NOT_SUPPORTED, message, span=span, hint=hint)
 
 
 def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span) -> None:

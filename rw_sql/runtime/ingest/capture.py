@@ -3,7 +3,6 @@ rows of batches."""
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from dataclasses import dataclass, field, replace
@@ -15,13 +14,13 @@ import pyarrow as pa
 from rw_sql.connectors.changes import CaptureError, ChangeConnector, TableProgress
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.facts import BackfillProgress
-from rw_sql.metastore.records import FORGOTTEN, TableRecord
+from rw_sql.metastore.records import FORGOTTEN, UNDO, TableRecord
 from rw_sql.model.definitions import field_of, table_definition
 from rw_sql.model.job_ids import ingest_fragment, view_job
 from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, SPLIT
-from rw_sql.runtime.delta.delta_log import standing_commits
 from rw_sql.runtime.ingest.change_feed import MOST_ROWS, ChangeFeed
+from rw_sql.runtime.ingest.noted_progress import stored_progress, written_progress
 from rw_sql.runtime.ingest.table_snapshots import begins_anew, progress_of, unchanged_values
 from rw_sql.runtime.jobs.groups import groups_of_jobs, unapplied
 from rw_sql.runtime.jobs.made_upstream import made_upstream, note_made
@@ -40,10 +39,10 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.job_specs import IngestSpec
+    from rw_sql.model.options import PlannedOptions
     from rw_sql.model.source_readers import CdcTableSpec
     from rw_sql.plan.ports.positions import Positions
     from rw_sql.runtime.jobs.context import Context
-    from rw_sql.runtime.support.warehouse import Warehouse
 
 logger = logging.getLogger(__name__)
 
@@ -61,57 +60,6 @@ _LAST = 2**62
 """An index that is higher than the index of any other row with the same offset."""
 
 _INDEX, _UNCHANGED = "_rw_index", "_rw_unchanged"
-_NOTE = "tables.json"
-
-
-def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tuple[str, TableProgress]]:
-    """For each upstream table, the name and the progress of its snapshot. They come from the last commit of the log. If
-    this commit does not contain them, they come from the stored note."""
-    noted_at, noted = _note(warehouse, source)
-    for version, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
-        if version <= noted_at:
-            break
-        if commit.tables:
-            return _read(commit.tables)
-    return _read(noted)
-
-
-def note_progress(warehouse: Warehouse, source: SourceRecord, version: int) -> None:
-    """Stores the progress as of ``version``. Must be called before the commits up to that version are cleaned up,
-    because the progress may be stored only in these commits.
-
-    The progress of later commits is left out, because a REWIND may revert them but cannot revert the stored progress.
-    """
-    noted_at, noted = _note(warehouse, source)
-    if version <= noted_at:
-        return
-    table = warehouse.data(source.id, source.generation)
-    standing = standing_commits(warehouse, table, down_to=noted_at + 1)
-    found = next((commit.tables for at, commit in standing if at <= version and commit.tables), noted)
-    if found:
-        body = {"version": version, "tables": dict(found)}
-        warehouse.write_text(_path(warehouse, source), json.dumps(body), is_durable=True)
-
-
-def written_progress(tables: Mapping[str, tuple[str, TableProgress]]) -> dict[str, list[str]]:
-    """The progress in the form stored in a commit."""
-    return {table: [snapshot, progress.to_json()] for table, (snapshot, progress) in tables.items()}
-
-
-def _read(tables: Mapping[str, list[str]]) -> dict[str, tuple[str, TableProgress]]:
-    return {table: (snapshot, TableProgress.from_json(text)) for table, (snapshot, text) in tables.items()}
-
-
-def _path(warehouse: Warehouse, source: SourceRecord) -> str:
-    return f"{warehouse.read_ranges(source.id, source.generation)}.{_NOTE}"
-
-
-def _note(warehouse: Warehouse, source: SourceRecord) -> tuple[int, dict[str, list[str]]]:
-    try:
-        body = json.loads(warehouse.read_text(_path(warehouse, source)))
-    except FileNotFoundError:
-        return -1, {}
-    return int(body["version"]), dict(body["tables"])
 
 
 @dataclass(slots=True)
@@ -160,7 +108,9 @@ class Capture:
         reader = kind.change_reader(options)
         try:
             with _stalling(source):
-                made = begin_upstream(context, kind, source, options, state, tuple(tables), is_new=is_new)
+                made = begin_upstream(
+                    context, kind, source, options, state, tuple(tables), is_new=is_new, planned=spec.options
+                )
                 reader.open(made, {table: progress for table, (_, progress) in tables.items()})
         except BaseException:
             reader.close()
@@ -387,9 +337,16 @@ def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, 
         if state is None or row.state == FORGOTTEN or state.offset != kind.decode_state(split, row.state).offset:
             return False
         is_unread = split not in positions.read_splits and not stored_progress(context.warehouse, source)
-        if not is_unread and source.snapshot != row.epoch:
+        if not is_unread and (source.snapshot != row.epoch or _is_restored(context, row.epoch)):
             return False
     return True
+
+
+def _is_restored(context: Context, epoch: int) -> bool:
+    """True if the statement with this epoch gave a source a position back that the source had before. The slot must
+    then have the changes from there on, because tables without a snapshot need them."""
+    operation = context.metastore.operation(epoch)
+    return operation is not None and operation.kind == UNDO
 
 
 def _await_columns(
@@ -432,9 +389,12 @@ def begin_upstream(
     tables: tuple[str, ...],
     *,
     is_new: bool,
+    planned: PlannedOptions = (),
 ) -> SplitState:
     """Creates the slot and the publication if they are missing and nothing has been read. Adds tables to the
     publication.
+
+    ``planned`` are the effective options of the reader, with references to secrets.
 
     Returns the position from which to read. This position is after the stored position only if the slot is new and was
     created for this source.
@@ -448,21 +408,21 @@ def begin_upstream(
     if slot is None:
         if not is_new:
             return state  # The reader then reports the missing object. A new slot would silently skip changes.
-        note_made(context.warehouse, source, slot=True)
+        note_made(context.warehouse, source, planned, slot=True)
         fault("ingest.before_slot")
     # An earlier attempt may have created the publication and then failed, or may have failed before somebody else
     # created the publication.
     is_own = kind.owns_publication(options)
     known = made_upstream(context.warehouse, source)
     if is_own is None:
-        note_made(context.warehouse, source, publication=True, is_marked=True)
+        note_made(context.warehouse, source, planned, publication=True, is_marked=True)
     else:
         is_others = known.get("is_marked") and not is_own
-        note_made(context.warehouse, source, **({"publication": False} if is_others else {}))
+        note_made(context.warehouse, source, planned, **({"publication": False} if is_others else {}))
     may_be_younger = is_new and bool(known.get("publication"))
     prepared = kind.prepare(options, tables, awaits_publication=may_be_younger)
     if is_own is None and not prepared.made_publication:
-        note_made(context.warehouse, source, publication=False)
+        note_made(context.warehouse, source, planned, publication=False)
     fault("ingest.after_slot")
     made = made_upstream(context.warehouse, source)
     if is_new and made.get("slot") and prepared.state.offset > state.offset:

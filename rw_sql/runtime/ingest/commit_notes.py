@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import captures_changes
-from rw_sql.runtime.ingest.capture import note_progress
+from rw_sql.runtime.ingest.noted_progress import note_progress
 from rw_sql.runtime.positions.commit_history import note_stretches
 from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges
 from rw_sql.runtime.positions.notes import note_positions

@@ -183,7 +183,7 @@ class Ingest:
         if isinstance(kind, ChangeConnector):
             capture = Capture.open(context, snapshot, kind, source, spec, options, known, pace.batch_records)
         elif isinstance(kind, HoldingConnector):
-            note_made(context.warehouse, source, slot=True)
+            note_made(context.warehouse, source, spec.options, slot=True)
         output.lives = {split: (states[split].cluster, states[split].incarnation) for split in spec.splits}
         output.terms = terms.known if terms is not None else {}
         fault("ingest.after_position")

@@ -54,7 +54,8 @@ def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgre
     )
     if known is None or not continues(known[0], table.reads):
         # The upstream table may be a different one with other columns.
-        return table.snapshot, fresh
+        is_repeated = table.repeats or (known is not None and _have_rows(known[0], table.reads))
+        return table.snapshot, replace(fresh, is_repeated=is_repeated)
     if _is_unbound(known[1], table.reads):
         # The tables may have rows from changes that the log contained before this snapshot.
         return table.snapshot, replace(fresh, is_repeated=table.has_snapshot)
@@ -106,6 +107,17 @@ def unchanged_values(records: pa.Table, tables: Mapping[str, tuple[str, TablePro
         return unchanged
     is_read_again = pc.and_(pc.equal(records["op"], SNAPSHOT), pc.is_in(records["table"], pa.array(kept)))
     return pc.if_else(is_read_again, pa.scalar([KEPT_TIME], unchanged.type), unchanged)
+
+
+def _have_rows(name: str, reads: Sequence[TableRead]) -> bool:
+    """True if a table in ``reads`` that needs the existing rows may have rows of the snapshot ``name``."""
+    known = _parsed(name)
+    newest = _only(known)
+    return any(
+        read.has_snapshot
+        and (any(each.table == read.table for each in known) or (newest is not None and read.table < newest.table))
+        for read in reads
+    )
 
 
 def _is_unbound(progress: TableProgress, reads: Sequence[TableRead]) -> bool:

@@ -1,8 +1,9 @@
 """Records which objects the runs of a source have created upstream: a slot or subscription, and a publication.
 
-The record is a file beside the checkpoints. The record includes the source's definition, so that the objects can be
-dropped after the source was dropped. The record is written before an object is created, so that an attempt that fails,
-or a killed process, never leaves an unrecorded object.
+The record is a file beside the checkpoints. The record includes the source's definition and the place of the objects,
+so that the objects can be dropped after the source was dropped, wherever its connection then leads. The record is
+written before an object is created, so that an attempt that fails, or a killed process, never leaves an unrecorded
+object.
 
 Another source may use the objects of a dropped source, for example because a source was created again under the same
 names before its slot could be dropped. Such a source inherits the objects. They are then dropped after this source is
@@ -18,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import HoldingConnector
 from rw_sql.connectors.changes import CaptureError, ChangeConnector
-from rw_sql.connectors.registry import captures_changes, connector
+from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.model.definitions import connector_of, option_text, source_definition
-from rw_sql.model.options import plan_options, shown, source_options
+from rw_sql.model.options import SecretReference, effective_options, plan_options, shown, source_options
 from rw_sql.runtime.support.event_log import log_event
 
 if TYPE_CHECKING:
@@ -39,15 +40,16 @@ logger = logging.getLogger(__name__)
 
 _NAME = "upstream.json"
 _OBJECTS = {"slot": "slot.name", "publication": "publication.name"}
-_PLACE = ("hostname", "port", "database.name", *_OBJECTS.values())
-"""The options that determine where the objects of a captured database are."""
-
 _SERVER = ("hostname", "port")
 
 _OF_DATABASE = (*_SERVER, "database.name")
+_OF_SUBSCRIPTION = ("service.url", "topic", "subscription.name")
+_PLACE = (*_OF_DATABASE, *_OBJECTS.values(), *_OF_SUBSCRIPTION)
+"""The options that determine where the objects are."""
+
 _NAMED_BY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "postgres-cdc": {"slot": (*_OF_DATABASE, "slot.name"), "publication": (*_OF_DATABASE, "publication.name")},
-    "pulsar": {"slot": ("service.url", "topic", "subscription.name")},
+    "pulsar": {"slot": _OF_SUBSCRIPTION},
 }
 """For each connector, the options that determine each object. Two sources of a connector that is not listed here have
 the same objects if all their options are equal."""
@@ -73,30 +75,38 @@ def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
     return _read(warehouse, source.id)
 
 
-def note_made(warehouse: Warehouse, source: SourceRecord, **made: bool) -> None:
-    """Records that a run creates a slot or a publication, and the source's current definition.
+def note_made(warehouse: Warehouse, source: SourceRecord, options: PlannedOptions = (), **made: bool) -> None:
+    """Records that a run creates a slot or a publication, the source's current definition, and the place that its
+    effective ``options`` name.
 
-    Definitions that read another upstream are kept, because the objects that their runs created still exist there. If
-    the current definition names another slot or publication, the runs of earlier definitions have not created it.
+    Former places are kept, because the objects that runs have created there still exist. If the present options name
+    another slot or publication, the earlier runs have not created it.
     """
-    _note(warehouse, source, made)
+    _note(warehouse, source, options, made)
 
 
 def _note(
-    warehouse: Warehouse, source: SourceRecord, made: Mapping[str, bool], inherited: Collection[str] = ()
+    warehouse: Warehouse,
+    source: SourceRecord,
+    options: PlannedOptions,
+    made: Mapping[str, bool],
+    inherited: Collection[str] = (),
 ) -> None:
     """Like :func:`note_made`. ``inherited`` are objects of a dropped source that this source uses."""
-    known = _read(warehouse, source.id)
-    told = {**known, **made, "definition": source.definition}
+    known, place = _read(warehouse, source.id), _place_of(options)
+    told = {**known, **made, "definition": source.definition, **({"place": place} if place else {})}
     kept = set(known.get("inherited", ()))
     before, former = known.get("definition"), list(known.get("former", []))
-    if before not in (None, source.definition):
-        if not captures_changes(source.connector):
-            former += [before] if before not in former else []
-        elif (old := _place(before)) != (new := _place(source.definition)):
+    if before is not None:
+        # The records of rw_sql 0.1.0 contain no place, so only the definitions can be compared.
+        is_placed = bool(place) and "place" in known
+        old = known["place"] if is_placed else _place(before)
+        new = place if is_placed else _place(source.definition)
+        if old != new:
             left = _objects(known)
-            marked = {"is_marked": True} if known.get("is_marked") else {}
-            former += [{"definition": before, **left, **marked}] if any(left.values()) else []
+            more = {key: known[key] for key in ("is_marked", "place") if known.get(key)}
+            entry = {"definition": before, **left, **more}
+            former += [entry] if any(left.values()) and entry not in former else []
             for what, name in _OBJECTS.items():
                 if any(old.get(key) != new.get(key) for key in ("database.name", name)):
                     told[what] = made.get(what, False)
@@ -122,6 +132,25 @@ def _place(definition: str) -> dict[str, str]:
     return {option.key: option_text(option.value) for option in options if option.key in _PLACE}
 
 
+def _place_of(options: PlannedOptions) -> dict[str, str]:
+    """The options that determine where the objects are, whether the source or its connection sets them. A secret's
+    value is never stored."""
+    return {key: value for key, value in options if key in _PLACE and isinstance(value, str)}
+
+
+def _at(options: PlannedOptions, made: Mapping[str, Any]) -> PlannedOptions:
+    """The options with the place in the record ``made``. The connection may name another place by now."""
+    place: Mapping[str, str] | None = made.get("place")
+    if place is None:
+        return options
+    kept = [
+        (key, value)
+        for key, value in options
+        if key not in place and (key not in _PLACE or isinstance(value, SecretReference))
+    ]
+    return (*kept, *place.items())
+
+
 def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str, str]) -> bool:
     """True if a source that is not in the catalog ``snapshot`` still has a slot on the server that ``options`` name.
     The slot is dropped soon, which makes room for another slot."""
@@ -135,7 +164,7 @@ def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str,
             continue
         try:
             statement = source_definition(made["definition"])
-            there = context.resolve(plan_options(snapshot, statement), snapshot)
+            there = context.resolve(_at(plan_options(snapshot, statement), made), snapshot)
         except SqlError:
             continue  # The source's connection or secret no longer exists, so its slot has to be dropped manually.
         if all(there.get(key) == options.get(key) for key in _SERVER):
@@ -164,8 +193,10 @@ def release_upstream(context: Context, catalog: Callable[[], Snapshot], source_i
         for former in made.get("former", []):
             # An object of a former upstream is dropped at the first attempt or not at all, because that upstream may
             # be unreachable for ever.
+            # rw_sql 0.1.0 stores only the definition of a source that reads Pulsar.
             is_whole = isinstance(former, dict)
-            _released(context, catalog, former if is_whole else made, former["definition"] if is_whole else former)
+            found = former if is_whole else {**made, "definition": former, "place": None}
+            _released(context, catalog, found, found["definition"])
     return is_done
 
 
@@ -176,12 +207,14 @@ def _released(context: Context, catalog: Callable[[], Snapshot], made: dict[str,
         return True
     try:
         snapshot = catalog()
-        options = context.resolve(plan_options(snapshot, statement), snapshot)
+        options = context.resolve(_at(plan_options(snapshot, statement), made), snapshot)
         left = _objects(made)
         is_unsure = made.get("is_marked") and "publication" not in made.get("inherited", ())
         if left["publication"] and is_unsure and isinstance(kind, ChangeConnector):
             left["publication"] = bool(kind.owns_publication(options, timeout=_SECONDS))
-        left = _without_used(context.warehouse, catalog(), kind, statement, left)
+        present = catalog()
+        own = _at(plan_options(present, statement), made)
+        left = _without_used(context.warehouse, present, kind, statement, own, left)
         if not any(left.values()):
             return True
         notices = kind.release(options, slot=left["slot"], publication=left["publication"], timeout=_SECONDS)
@@ -202,19 +235,23 @@ def _released(context: Context, catalog: Callable[[], Snapshot], made: dict[str,
 
 
 def _without_used(
-    warehouse: Warehouse, snapshot: Snapshot, kind: Connector, statement: CreateSource, made: Mapping[str, bool]
+    warehouse: Warehouse,
+    snapshot: Snapshot,
+    kind: Connector,
+    statement: CreateSource,
+    own: PlannedOptions,
+    made: Mapping[str, bool],
 ) -> dict[str, bool]:
-    """The objects ``made`` of a dropped source, without the objects that a source in the catalog uses. The source in
-    the catalog inherits these objects."""
+    """The objects ``made`` of a dropped source with the options ``own``, without the objects that a source in the
+    catalog uses. The source in the catalog inherits these objects."""
     left = dict(made)
-    own = plan_options(snapshot, statement)
     for source in snapshot.all("source"):
         if source.connector != connector_of(statement) or not any(left.values()):
             continue
         others = source_options(snapshot, source)
         used = [what for what in _OBJECTS if left[what] and _named(kind, own, what) == _named(kind, others, what)]
         if used:
-            _note(warehouse, source, {}, inherited=used)
+            _note(warehouse, source, effective_options(kind.spec, others), {}, inherited=used)
             left |= dict.fromkeys(used, False)
             log_event("upstream_inherited", source=statement.name.key, by=source.name, objects=used)
     return left

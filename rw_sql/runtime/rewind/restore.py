@@ -78,7 +78,7 @@ def carry_out(context: Context, snapshot: Snapshot, rewind: RewindRecord) -> Non
     fault("rewind.before_log")
     log = context.log_path(source)
     job = ingest_fragment(source.id)
-    at = _restore(context, snapshot, job, log, point.log_version, rewind.epoch, generation=1, done=-1)
+    at = _restore(context, job, log, point.log_version, rewind.epoch, generation=1, done=-1)
     _note(back, log, at)
     fault("rewind.after_log")
     for dependent in point.dependents:
@@ -87,7 +87,6 @@ def carry_out(context: Context, snapshot: Snapshot, rewind: RewindRecord) -> Non
             table = context.warehouse.data(record.id, record.generation)
             at = _restore(
                 context,
-                snapshot,
                 view_job(record.id),
                 table,
                 dependent.version,
@@ -139,15 +138,17 @@ def restored_for(warehouse: Warehouse, table: str, rewind: int, above: int) -> i
     return None
 
 
-def _restore(
-    context: Context, snapshot: Snapshot, job: str, table: str, version: int, rewind: int, *, generation: int, done: int
-) -> int:
-    """Restores a job's table unless that is already done; returns the version of the restore."""
+def _restore(context: Context, job: str, table: str, version: int, rewind: int, *, generation: int, done: int) -> int:
+    """Restores a job's table unless that is already done; returns the version of the restore.
+
+    The run that restores the table has the epoch of the REWIND, although the catalog may be newer: after the REWIND,
+    the operations that follow it get their rewind points, because no run has read anything since then.
+    """
     at = restored_for(context.warehouse, table, rewind, version)
     if at is not None:
         return at
     _require_lease(context)
-    run = context.metastore.jobs.claim_run(job, snapshot.epoch, context.owner)
+    run = context.metastore.jobs.claim_run(job, rewind, context.owner)
     # Opening the output commits a fence, which stops earlier runs and ensures that there is a version to restore from.
     output = JobOutput.reopen(context.warehouse, table, job=job, run=run.run, epoch=run.epoch, generation=generation)
     fault("rewind.fenced")

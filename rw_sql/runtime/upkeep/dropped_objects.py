@@ -6,10 +6,9 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
+from rw_sql.metastore.records import UNDO, MaterializedViewRecord, SinkRecord
 from rw_sql.model.job_ids import sink_job, view_job
 from rw_sql.model.rebuilds import kept_generation, rollback_window_ms, serves_since_ms
-from rw_sql.plan.statements.move.undo import UNDO
 from rw_sql.plan.statements.view.rebuild import SWAP
 from rw_sql.runtime.jobs.made_upstream import release_upstream
 from rw_sql.runtime.support.processes import now_ms

@@ -28,7 +28,8 @@ from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.ingest import capture as capture_module
 from rw_sql.runtime.ingest import change_feed
-from rw_sql.runtime.ingest.capture import ADD_COLUMNS, Capture, stored_progress
+from rw_sql.runtime.ingest.capture import ADD_COLUMNS, Capture
+from rw_sql.runtime.ingest.noted_progress import stored_progress
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.positions.requested import request_position
 from rw_sql.runtime.support.failures import StalledError
@@ -96,7 +97,9 @@ class Log:
         context = SimpleNamespace(
             warehouse=self.warehouse,
             metastore=SimpleNamespace(
-                jobs=SimpleNamespace(write_backfill=self.reports.append), snapshot=lambda: self.world.snapshot
+                jobs=SimpleNamespace(write_backfill=self.reports.append),
+                snapshot=lambda: self.world.snapshot,
+                operation={record.epoch: record for record in self.world.operations}.get,
             ),
             applied=Applied(),
             owning=threading.Event(),
@@ -343,6 +346,24 @@ def test_a_repeated_snapshot_is_enclosed_by_marks(log: Log) -> None:
     log.open()
     log.write_until(lambda changes: changes[-1][0] == "s")
     assert [op for op, _, _ in log.changes()] == ["r", "r", "b", "r", "r", "s"]
+
+
+def test_a_snapshot_after_an_undone_reset_is_enclosed_by_marks_too(log: Log) -> None:
+    log.postgres.run(f"INSERT INTO {table_of(log)} VALUES (1, 'a'), (2, 'b')")
+    log.open()
+    log.write_until(lambda changes: sum(op == "r" for op, _, _ in changes) == 2)
+    log.close()
+    log.world.run("PAUSE SOURCE pg", "RESET SOURCE SPLITS pg ALLOW GAPS WITH (FORGET_OFFSETS = true)")
+    reset = log.world.snapshot.epoch
+    log.world.run("RESUME SOURCE pg")
+    log.open()
+    log.write_until(lambda changes: changes[-1][0] == "s")
+    log.close()
+    log.world.run(f"UNDO OPERATION {reset}")
+    log.postgres.run(f"DELETE FROM {table_of(log)} WHERE id = 2")
+    log.open()
+    log.write_until(lambda changes: sum(op == "s" for op, _, _ in changes) == 2)
+    assert [op for op, _, _ in log.changes() if op != "d"] == ["r", "r", "b", "r", "r", "s", "b", "r", "s"]
 
 
 def test_a_position_that_flush_waits_for_is_committed_without_a_change(

@@ -11,7 +11,7 @@ import pytest
 
 from rw_sql.connectors.changes import UpstreamColumn, UpstreamTable
 from rw_sql.connectors.mysql_cdc.source import MysqlCdcConnector
-from rw_sql.runtime.ingest.capture import stored_progress
+from rw_sql.runtime.ingest.noted_progress import stored_progress
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.plan.tables import tables_world

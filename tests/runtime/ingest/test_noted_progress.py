@@ -10,7 +10,7 @@ from rw_sql.connectors.changes import TableProgress
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.runtime.delta.delta_log import commit_path, commit_versions
 from rw_sql.runtime.delta.job_output import JobOutput
-from rw_sql.runtime.ingest.capture import note_progress, stored_progress, written_progress
+from rw_sql.runtime.ingest.noted_progress import note_progress, stored_progress, written_progress
 from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:

@@ -197,3 +197,19 @@ def test_tables_that_kept_their_rows_keep_the_times_of_rows_that_are_read_again(
     world.run(*RESET)
     begun = {"public.orders": after(world, again["public.orders"])}
     assert unchanged_values(records, begun).to_pylist() == [None, ["word"], None], "changes may have been skipped"
+
+
+def test_a_snapshot_for_another_reset_is_repeated_whatever_the_number_of_that_reset() -> None:
+    world = cdc_world(A, B)
+    never_reset = orders(world)
+    world.run(*RESET)
+    name, progress = ended(world)
+    for known in (name, name.rpartition(",")[2]):
+        _, made = progress_of(never_reset, {"public.orders": (known, progress)})
+        assert (made.continues, made.is_done, made.is_repeated) == (None, False, True)
+
+
+def test_a_table_that_is_created_again_has_no_rows_that_a_repeated_snapshot_would_remove() -> None:
+    world = cdc_world(A)
+    known = ended(world)
+    assert after(world, known, "DROP TABLE a", A)[1].is_repeated is False

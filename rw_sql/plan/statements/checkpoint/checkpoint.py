@@ -22,7 +22,7 @@ from rw_sql.errors import (
     SqlError,
     first_names,
 )
-from rw_sql.metastore.records import INJECT_CHECKPOINT, Operation
+from rw_sql.metastore.records import INJECT_CHECKPOINT, UNDO, Operation
 from rw_sql.model.split_status import AHEAD, EXPIRED, OK, ORPHAN, UNKNOWN
 from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint, UndoCheckpoint
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow, SplitPreview, Table
@@ -437,7 +437,7 @@ def lower_undo_checkpoint(
     return Plan(
         statement=statement,
         operation=Operation(
-            kind="UNDO OPERATION",
+            kind=UNDO,
             statement=render(statement),
             objects=(path,),
             changes=(),

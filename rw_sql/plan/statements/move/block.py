@@ -15,7 +15,6 @@ from rw_sql.metastore.records import (
     ConnectionRecord,
     Operation,
     PauseRecord,
-    PutObject,
     PutSplitStates,
     SourceRecord,
 )
@@ -35,7 +34,7 @@ from rw_sql.plan.effects.impact_of_changes import (
 from rw_sql.plan.result.allow import WORDS, predicted_words
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.preview_text import render_preview
-from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.result.steps import after, in_one_commit, steps_of
 from rw_sql.plan.statements.common import ALL_SOURCES
 from rw_sql.plan.statements.move.sink_impact import sink_impacts_of
 from rw_sql.syntax import render
@@ -117,16 +116,7 @@ def collect(statements: tuple[ast.Statement, ...], snapshot: Snapshot, inspector
         if plan.operation is not None:
             changes = (*changes, *plan.operation.changes)
             then = after(then, plan.operation.changes)
-    changes = tuple(_of_one_commit(change, snapshot.epoch + 1) for change in changes)
-    return Collected(plans=tuple(plans), changes=changes, then=then)
-
-
-def _of_one_commit(change: Change, epoch: int) -> Change:
-    """A change with the epoch of the block's commit. Each statement is planned as if the statements before it were
-    already committed."""
-    if isinstance(change, PutObject) and isinstance(change.record, SourceRecord) and change.record.snapshot > epoch:
-        return PutObject(record=replace(change.record, snapshot=epoch))
-    return change
+    return Collected(plans=tuple(plans), changes=in_one_commit(snapshot, changes), then=then)
 
 
 def lower_inside(

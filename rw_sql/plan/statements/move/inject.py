@@ -58,7 +58,7 @@ def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapsh
     Every offset is checked before any is set.
     """
     source = find_source(snapshot, statement.name)
-    require_movable(source, statement.name.span)
+    require_movable(snapshot, source, statement.name.span)
     require_stopped(statement.name.span, snapshot, inspector, source)
     return for_each_reader(snapshot, source, lambda reader: _inject(statement, snapshot, inspector, reader))
 
@@ -249,7 +249,7 @@ def _in_range(
 ) -> SplitState:
     """The state to store. If the offset is outside the upstream's bounds and the statement allows clamping, the offset
     is clamped to the bounds. Without this permission, raises SqlError."""
-    if seen is None or seen.start <= state.offset <= seen.end:
+    if seen is None or (seen.start <= state.offset and (seen.is_empty or state.offset <= seen.end)):
         return state
     if "CLAMP" in statement.allow:
         clamped = at_offset(seen, min(max(state.offset, seen.start), seen.end))

@@ -341,7 +341,16 @@ def _bound(context: InjectContext, split: str, where: str, span: Span) -> int:
             span=span,
             hint=f"INJECT SOURCE OFFSETS {name} TO TIMESTAMP '…', or INJECT SOURCE OFFSETS {name} TO EARLIEST",
         )
-    return {EARLIEST: seen.start, LATEST: seen.end}[where]
+    return {EARLIEST: seen.start, LATEST: _latest(context, split)}[where]
+
+
+def _latest(context: InjectContext, split: str) -> int:
+    """The position after the last record of a split. The end of a split without records is not known. The source's
+    position is then the last one that is known to be valid, because every position from the start on is."""
+    seen, state = context.upstream.splits[split], context.positions.states.get(split)
+    if not seen.is_empty or state is None or identity_status(state, seen) != OK:
+        return seen.end
+    return max(seen.end, state.offset)
 
 
 def _grown(inspector: Inspector, context: InjectContext, offsets: Mapping[str, int]) -> dict[str, int]:
@@ -349,7 +358,8 @@ def _grown(inspector: Inspector, context: InjectContext, offsets: Mapping[str, i
 
 
 def _ends(context: InjectContext) -> dict[str, int]:
-    return {split.split: split.end for split in context.upstream.splits.values()}
+    """The ends of the splits whose ends are known."""
+    return {split.split: split.end for split in context.upstream.splits.values() if not split.is_empty}
 
 
 def _bounds(where: str, span: Span, context: InjectContext) -> ResolvedTarget:
@@ -366,7 +376,9 @@ def _time(inspector: Inspector, milliseconds: int, span: Span, context: InjectCo
         error.hint = error.hint and error.hint.replace("SOURCE_NAME", sql_name(context.source.name))
         raise
     found, _ = at_most(found, _ends(context))
-    nothing_later = [split for split in context.chosen if found[split] >= context.upstream.splits[split].end]
+    empty = [split for split in context.chosen if context.upstream.splits[split].is_empty]
+    found |= {split: _latest(context, split) for split in empty if found[split] <= context.upstream.splits[split].end}
+    nothing_later = [split for split in context.chosen if found[split] >= _latest(context, split)]
     said = f"these splits have no record at or after that time and are set to their ends: {shorten(nothing_later)}"
     notices = [said] if nothing_later else []
     return _resolved({split: found[split] for split in context.chosen}, span, *notices)

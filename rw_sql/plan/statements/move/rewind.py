@@ -73,7 +73,7 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
     the operation.
     """
     source = find_source(snapshot, statement.name)
-    require_movable(source, statement.name.span)
+    require_movable(snapshot, source, statement.name.span)
     if extra := [word for word in statement.allow if word != "DUPLICATES"]:
         raise SqlError(
             NOT_SUPPORTED,

@@ -10,7 +10,7 @@ from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.offset_ranges import with_span, within
 from rw_sql.model.options import source_options, visible
-from rw_sql.model.split_status import EXPIRED, OK, identity_status, is_known_same, split_order
+from rw_sql.model.split_status import EXPIRED, OK, identity_status, is_emptied, is_known_same, split_order
 from rw_sql.plan.effects.connection_impact import may_be_elsewhere
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.effects.impact_of_changes import GONE, Unreadable
@@ -134,9 +134,7 @@ def _first_lost(
     identity = identity_status(read, seen)
     if identity != OK:
         return identity, start
-    # A split that exists but may hide its records, such as one between two leaders, reports no incarnation.
-    is_emptied = seen.is_empty and (seen.has_open_start or seen.incarnation is not None)
-    if seen.has_lost(start) or is_emptied:
+    if seen.has_lost(start) or is_emptied(seen):
         return EXPIRED, start
     if seen.start > start:
         # Position 0 of a split with an open start is valid even if records after this position were removed. Nothing

@@ -37,7 +37,7 @@ def lower_skip_record(statement: SkipRecord, snapshot: Snapshot, inspector: Insp
     before it.
     """
     source = find_source(snapshot, statement.name)
-    require_movable(source, statement.name.span)
+    require_movable(snapshot, source, statement.name.span)
     if has_wide_offsets(source.connector):
         # The offsets do not count records, so the position after the skipped record is not known.
         raise SqlError(

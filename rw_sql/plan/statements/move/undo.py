@@ -11,9 +11,9 @@ from rw_sql.errors import CANNOT_UNDO, SqlError
 from rw_sql.metastore.codec import before_from_json, changes_back, changes_from_json
 from rw_sql.metastore.records import (
     DISCOVERY,
-    FORGOTTEN,
     INJECT_CHECKPOINT,
     REWIND,
+    UNDO,
     ConnectionRecord,
     MaterializedViewRecord,
     Operation,
@@ -21,7 +21,6 @@ from rw_sql.metastore.records import (
     PutObject,
     SinkRecord,
     SourceRecord,
-    StoredState,
     UnassignSplits,
 )
 from rw_sql.model.job_ids import fragment_source
@@ -52,6 +51,7 @@ from rw_sql.plan.statements.move.undo_rebuild import KINDS as UNDONE_REBUILDS
 from rw_sql.plan.statements.move.undo_rebuild import lower_undo_rebuild
 from rw_sql.plan.statements.move.undo_rename import lower_undo_rename, renaming_of
 from rw_sql.plan.statements.move.undo_swap import lower_undo_swap, swapped_pair
+from rw_sql.plan.statements.move.undone_positions import reading_again, selected_states, with_positions
 from rw_sql.plan.statements.table.source_of_table import follows_source, without_tables
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.lexing.identifiers import literal, sql_name
@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import Change, ObjectRecord, OperationRecord
     from rw_sql.plan.effects.impact_of_changes import SourceImpact
     from rw_sql.plan.ports.inspector import Inspector
-
-UNDO = "UNDO OPERATION"
 
 _GROUPED = SourceRecord | MaterializedViewRecord | SinkRecord
 
@@ -156,6 +154,7 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
         keys.add(("hold", found.source_id) if isinstance(found, PauseRecord) else ("object", id_))
     keys |= {("split", fragment, split) for fragment, splits in before.splits.items() for split in splits}
     keys |= {("state", fragment, split) for fragment, states in before.states.items() for split in states}
+    keys |= {("state", fragment, split) for fragment, states in selected_states(record).items() for split in states}
     return frozenset(keys)
 
 
@@ -214,9 +213,10 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector
         return lower_undo_checkpoint(
             statement, inspector, record.objects[0], of=record.statement, reason=statement.reason
         )
-    before = _with_positions(record, snapshot, inspector)
+    before = with_positions(record, snapshot, inspector)
     # A table's definition is derived from the definition of the table's source.
     back = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))
+    back = tuple(reading_again(snapshot, change) for change in back)
     return _plan(statement, snapshot, inspector, record, before, back)
 
 
@@ -286,37 +286,6 @@ def _only_changes_group(record: OperationRecord) -> bool:
     return True
 
 
-def _with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspector) -> BeforeImage:
-    """The before-image with the positions that the splits had reached before the operation, in place of the positions
-    that statements had last set."""
-    before = before_from_json(record.before)
-    predicted = prediction_from_json(record.prediction)
-    states: dict[str, dict[str, StoredState | None]] = {}
-    for fragment, of_fragment in before.states.items():
-        source_id = fragment_source(fragment)
-        known = predicted.get(fragment)
-        positions = inspector.positions.of(source_id, fragment)
-        stood: dict[str, StoredState] = {}
-        for split, row in of_fragment.items():
-            if row is not None and row.state != FORGOTTEN:
-                at = known.stood.get(split) if known is not None else None
-                stood[split] = row if known is None or at is None else _stood(row, at, known.log_version)
-        reached = inspector.positions.before(source_id, record.epoch, tuple(stood.values()), fragment)
-        source = snapshot.get(source_id)
-        kind = connector(source.connector) if isinstance(source, SourceRecord) else None
-        states[fragment] = {
-            split: row
-            if row is None or kind is None or split not in reached
-            else _stood(row, kind.encode_state(reached[split]), positions.log_version)
-            for split, row in of_fragment.items()
-        }
-    return replace(before, states=states)
-
-
-def _stood(row: StoredState, state: str, log_version: int) -> StoredState:
-    return StoredState(fragment=row.fragment, split=row.split, state=state, epoch=row.epoch, log_version=log_version)
-
-
 def _plan(
     statement: UndoOperation,
     snapshot: Snapshot,
@@ -330,7 +299,9 @@ def _plan(
     fragments = {*before.splits, *before.states}
     ids = [change.record.id for change in changes if isinstance(change, PutObject)]
     is_moving = bool(fragments) or any(not isinstance(then.get(id_), PauseRecord) for id_ in ids)
-    moves = impacts_of(snapshot, then, inspector, touched_sources(fragments, ids, then) if is_moving else ())
+    moves = impacts_of(
+        snapshot, then, inspector, touched_sources(fragments, ids, then) if is_moving else (), before.states
+    )
     stalls = _require_readable(statement, snapshot, inspector, record, moves)
     connections = [r for r in map(then.get, ids) if isinstance(r, ConnectionRecord)]
     parts = [connection_part(snapshot, then, connection) for connection in connections]

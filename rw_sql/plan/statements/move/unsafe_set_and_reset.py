@@ -25,13 +25,19 @@ from rw_sql.model.sharing import refuse_sharing
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import STORED, require_upstream_of
-from rw_sql.plan.effects.capture_moves import notes_on_capture
-from rw_sql.plan.effects.connection_impact import may_be_elsewhere
+from rw_sql.plan.effects.capture_moves import notes_on_capture, tables_read_again
+from rw_sql.plan.effects.connection_impact import may_be_elsewhere, selects_others, unselected_notice
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.effects.left_splits import stall_notice, unlisted, with_stored_ends
 from rw_sql.plan.effects.per_reader import for_each_reader
-from rw_sql.plan.effects.verdicts import preview_splits, shown_offset, with_cuts, without_identity
+from rw_sql.plan.effects.verdicts import (
+    preview_splits,
+    shown_offset,
+    with_cuts,
+    with_other_records,
+    without_identity,
+)
 from rw_sql.plan.ports.positions import Positions
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.allow import FORGOTTEN_SPLIT, unallowed_words
@@ -222,6 +228,9 @@ def _unsafe_set(
     rows = preview_splits(kind, upstream, positions, target, left=left)
     if may_be_elsewhere(kind.spec, plan_options(snapshot, current), options):
         rows = without_identity(rows, positions.states, target, upstream)
+    if selects_others(kind.spec, plan_options(snapshot, current), options):
+        rows, has_others = with_other_records(rows)
+        notes += [unselected_notice(source)] if has_others else []
     preview = Preview(
         title=f"UNSAFE SET on source {source.name}",
         dependents=dependents_of(snapshot, reader),
@@ -283,7 +292,7 @@ def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot, 
     """RESET SOURCE SPLITS: discards the assignment of splits, and the positions of splits that the upstream no longer
     has; then assigns the upstream's current splits."""
     source = find_source(snapshot, statement.name)
-    require_movable(source, statement.name.span)
+    require_movable(snapshot, source, statement.name.span)
     return for_each_reader(snapshot, source, lambda reader: _reset(statement, snapshot, inspector, reader))
 
 
@@ -399,13 +408,7 @@ def _rediscovered(
             changes = []
     target: dict[str, SplitState | None] = {**positions.states, **dict.fromkeys(gone)}
     target |= {split: state for split, state in found.states.items() if split in is_taken}
-    for table in again:
-        does = (
-            ("is read again; queries see the existing rows until then")
-            if table.has_snapshot
-            else "reads changes from that position on"
-        )
-        answers.append(ResultRow(object=source.name, change="SNAPSHOT", detail=f"{table.upstream} {does}"))
+    answers += [ResultRow(object=source.name, change="SNAPSHOT", detail=detail) for detail in tables_read_again(again)]
     left = with_stored_ends(None, kind, {split: positions.states[split] for split in known_gone})
     rows = preview_splits(kind, upstream, positions, target, left=left)
     restart = ("the source is running: it restarts once",) if changes and not pauses_of(snapshot, source.id) else ()

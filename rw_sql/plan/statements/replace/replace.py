@@ -21,7 +21,7 @@ from rw_sql.plan.effects.impact_of_changes import in_one
 from rw_sql.plan.queries.meaning import dialect_of
 from rw_sql.plan.result.plan import Plan
 from rw_sql.plan.result.preview_text import render_preview
-from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.result.steps import after, in_one_commit, steps_of
 from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.replace.least_change import least_change
 from rw_sql.plan.statements.table.source_of_table import RESHAPING
@@ -139,7 +139,7 @@ def _as_one(
         operation = replace(operations[0], statement=render(statement)) if operations else None
         (one,) = [plan for plan in plans if plan.operation is not None] or plans[:1]
         return replace(one, statement=statement, operation=operation)
-    changes = _folded(change for operation in operations for change in operation.changes)
+    changes = in_one_commit(snapshot, _folded(change for operation in operations for change in operation.changes))
     previews = tuple(plan.preview for plan in plans if plan.preview is not None)
     preview = in_one(f"CREATE OR REPLACE of {statement.name}", previews) if previews else None
     is_unsafe = any(plan.is_unsafe for plan in plans)

@@ -422,3 +422,27 @@ def test_without_its_connector_it_keeps_its_rows_and_is_not_refreshed() -> None:
     assert refused(world, "REFRESH TABLE t").message.startswith("Table 'public.t' ")
     world.run("DROP TABLE t")
     assert not world.snapshot.records
+
+
+def _of_files(name: str) -> str:
+    return (
+        f"CREATE TABLE {name} (id INT PRIMARY KEY) WITH (connector = 'posix_fs', posix_fs.root = '/tmp', "
+        "refresh_mode = 'FULL_RELOAD') FORMAT PLAIN ENCODE JSON"
+    )
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INJECT SOURCE OFFSETS t TO EARLIEST",
+        "RESET SOURCE SPLITS t",
+        "SKIP RECORD AT '0' 1 ON SOURCE t",
+        "REWIND SOURCE t TO OPERATION 1",
+    ],
+)
+@pytest.mark.parametrize("create", [create_refreshable(), _of_files("t")], ids=["jdbc", "files"])
+def test_a_table_that_is_refreshed_has_no_positions_to_move(create: str, statement: str) -> None:
+    world = tables_world(create, "PAUSE SOURCE t")
+    error = refused(world, statement)
+    assert error.message == 'the positions of table "t" cannot be moved: each refresh reads the whole upstream'
+    assert error.hint == "to read the upstream again: REFRESH TABLE t"

@@ -1,0 +1,103 @@
+"""The positions that UNDO OPERATION restores, and what is read again from there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.codec import before_from_json, changes_from_json
+from rw_sql.metastore.records import FORGOTTEN, PutObject, SourceRecord, StoredState
+from rw_sql.model.job_ids import fragment_source
+from rw_sql.model.options import selection
+from rw_sql.plan.result.prediction import prediction_from_json
+from rw_sql.plan.statements.move.restored import put_records
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.codec import BeforeImage
+    from rw_sql.metastore.records import Change, OperationRecord
+    from rw_sql.plan.ports.inspector import Inspector
+
+
+def with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspector) -> BeforeImage:
+    """The before-image with the positions that the splits had reached before the operation, in place of the positions
+    that statements had last set."""
+    before = _with_selected(record, snapshot)
+    predicted = prediction_from_json(record.prediction)
+    states: dict[str, dict[str, StoredState | None]] = {}
+    for fragment, of_fragment in before.states.items():
+        source_id = fragment_source(fragment)
+        known = predicted.get(fragment)
+        positions = inspector.positions.of(source_id, fragment)
+        stood: dict[str, StoredState] = {}
+        for split, row in of_fragment.items():
+            if row is not None and row.state != FORGOTTEN:
+                at = known.stood.get(split) if known is not None else None
+                stood[split] = row if known is None or at is None else _stood(row, at, known.log_version)
+        reached = inspector.positions.before(source_id, record.epoch, tuple(stood.values()), fragment)
+        source = snapshot.get(source_id)
+        kind = connector(source.connector) if isinstance(source, SourceRecord) else None
+        states[fragment] = {
+            split: row
+            if row is None or kind is None or split not in reached
+            else _stood(row, kind.encode_state(reached[split]), positions.log_version)
+            for split, row in of_fragment.items()
+        }
+    return replace(before, states=states)
+
+
+def reading_again(snapshot: Snapshot, change: Change) -> Change:
+    """The change. If it restores a source to a state from before its tables were read again, or from after that, the
+    tables are read again once more: their rows come from another place in the server's log, or from another server, and
+    only a new snapshot shows which of these rows are still there."""
+    record = change.record if isinstance(change, PutObject) else None
+    present = snapshot.get(record.id) if isinstance(record, SourceRecord) else None
+    if isinstance(record, SourceRecord) and isinstance(present, SourceRecord) and record.snapshot != present.snapshot:
+        return PutObject(record=replace(record, snapshot=snapshot.epoch + 1))
+    return change
+
+
+def selected_states(record: OperationRecord) -> dict[str, dict[str, StoredState]]:
+    """By fragment, the positions at which an operation began to select other records within splits, such as the
+    messages of other subjects. With the former properties, the source has read nothing after these positions."""
+    put = put_records(changes_from_json(record.changes))
+    sources = {
+        id_
+        for id_, old in before_from_json(record.before).objects.items()
+        if isinstance(old, SourceRecord) and isinstance(new := put.get(id_), SourceRecord) and _selects_others(old, new)
+    }
+    if not sources:
+        return {}
+    return {
+        fragment: {
+            split: StoredState(
+                fragment=fragment, split=split, state=text, epoch=record.epoch, log_version=known.log_version
+            )
+            for split, text in known.stood.items()
+        }
+        for fragment, known in prediction_from_json(record.prediction).items()
+        if fragment_source(fragment) in sources
+    }
+
+
+def _selects_others(old: SourceRecord, new: SourceRecord) -> bool:
+    if old.options == new.options:
+        return False
+    spec = connector(old.connector).spec
+    return selection(spec, dict(old.options)) != selection(spec, dict(new.options))
+
+
+def _with_selected(record: OperationRecord, snapshot: Snapshot) -> BeforeImage:
+    """The before-image with the positions of :func:`selected_states`, for splits that the source still reads."""
+    before = before_from_json(record.before)
+    states = dict(before.states)
+    for fragment, selected in selected_states(record).items():
+        assigned = snapshot.splits(fragment)
+        kept = {split: row for split, row in selected.items() if split in assigned}
+        states[fragment] = {**kept, **states.get(fragment, {})}
+    return replace(before, states=states)
+
+
+def _stood(row: StoredState, state: str, log_version: int) -> StoredState:
+    return StoredState(fragment=row.fragment, split=row.split, state=state, epoch=row.epoch, log_version=log_version)

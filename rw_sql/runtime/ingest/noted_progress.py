@@ -1,0 +1,68 @@
+"""The progress of the snapshots of a captured source's tables, as its log's commits and a note beside the log store
+it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.changes import TableProgress
+from rw_sql.runtime.delta.delta_log import standing_commits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+_NOTE = "tables.json"
+
+
+def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tuple[str, TableProgress]]:
+    """For each upstream table, the name and the progress of its snapshot. They come from the last commit of the log. If
+    this commit does not contain them, they come from the stored note."""
+    noted_at, noted = _note(warehouse, source)
+    for version, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
+        if version <= noted_at:
+            break
+        if commit.tables:
+            return _read(commit.tables)
+    return _read(noted)
+
+
+def note_progress(warehouse: Warehouse, source: SourceRecord, version: int) -> None:
+    """Stores the progress as of ``version``. Must be called before the commits up to that version are cleaned up,
+    because the progress may be stored only in these commits.
+
+    The progress of later commits is left out, because a REWIND may revert them but cannot revert the stored progress.
+    """
+    noted_at, noted = _note(warehouse, source)
+    if version <= noted_at:
+        return
+    table = warehouse.data(source.id, source.generation)
+    standing = standing_commits(warehouse, table, down_to=noted_at + 1)
+    found = next((commit.tables for at, commit in standing if at <= version and commit.tables), noted)
+    if found:
+        body = {"version": version, "tables": dict(found)}
+        warehouse.write_text(_path(warehouse, source), json.dumps(body), is_durable=True)
+
+
+def written_progress(tables: Mapping[str, tuple[str, TableProgress]]) -> dict[str, list[str]]:
+    """The progress in the form stored in a commit."""
+    return {table: [snapshot, progress.to_json()] for table, (snapshot, progress) in tables.items()}
+
+
+def _read(tables: Mapping[str, list[str]]) -> dict[str, tuple[str, TableProgress]]:
+    return {table: (snapshot, TableProgress.from_json(text)) for table, (snapshot, text) in tables.items()}
+
+
+def _path(warehouse: Warehouse, source: SourceRecord) -> str:
+    return f"{warehouse.read_ranges(source.id, source.generation)}.{_NOTE}"
+
+
+def _note(warehouse: Warehouse, source: SourceRecord) -> tuple[int, dict[str, list[str]]]:
+    try:
+        body = json.loads(warehouse.read_text(_path(warehouse, source)))
+    except FileNotFoundError:
+        return -1, {}
+    return int(body["version"]), dict(body["tables"])

@@ -1,0 +1,98 @@
+"""UNDO and blocks where the tables of a captured database are read again."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from rw_sql.model.job_ids import ingest_fragment
+from rw_sql.runtime.ingest.capture import is_new_upstream
+from rw_sql.runtime.support.warehouse import Warehouse
+from tests.plan.canned_inspector import positions_in
+from tests.plan.statements.move.test_block import commit
+from tests.plan.statements.move.test_undo import undo
+from tests.plan.statements.table.test_cdc_tables import TABLE, cdc_world, ingest, source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rw_sql.runtime.jobs.context import Context
+    from tests.plan.canned import CannedWorld
+
+FORGET = "RESET SOURCE SPLITS pg ALLOW GAPS WITH (FORGET_OFFSETS = true)"
+MOVE = ("PAUSE SOURCE pg", "ALTER SOURCE pg UNSAFE SET (hostname = 'b')", FORGET, "RESUME SOURCE pg")
+AGAIN = "public.orders is read again; queries see the existing rows until then"
+
+
+def reset_world() -> CannedWorld:
+    """A source whose tables were read again by the newest operation but one."""
+    world = cdc_world(TABLE)
+    world.moved["shop"] = 0x4800
+    world.read.add("shop")
+    world.run("PAUSE SOURCE pg", FORGET)
+    return world
+
+
+def is_new(world: CannedWorld, path: Path) -> bool:
+    """True if the next run may create a slot."""
+    found = {record.epoch: record for record in world.operations}
+    context = SimpleNamespace(warehouse=Warehouse.at(str(path)), metastore=SimpleNamespace(operation=found.get))
+    positions = positions_in(world, source(world).id)
+    return is_new_upstream(cast("Context", cast("Any", context)), world.snapshot, source(world), positions)
+
+
+def test_undo_of_a_reset_reads_the_tables_again_and_says_so() -> None:
+    world = reset_world()
+    reset = undo(world)
+    world.run("RESUME SOURCE pg")
+    (read,) = ingest(world).tables
+    plan = world.run(reset)
+    (again,) = ingest(world).tables
+    assert again.repeats
+    assert again.snapshot != read.snapshot
+    assert plan.preview is not None
+    assert AGAIN in plan.preview.notices
+    assert ("NOTICE", AGAIN) in [(row.change, row.detail) for row in plan.changes]
+
+
+def test_an_undone_reset_that_is_done_again_reads_the_tables_once_more() -> None:
+    world = reset_world()
+    world.run(undo(world))
+    undone = source(world).snapshot
+    world.run(undo(world))
+    assert source(world).snapshot == world.snapshot.epoch > undone
+
+
+def test_undo_of_a_move_in_a_block_reads_the_former_server_again() -> None:
+    world = cdc_world(TABLE)
+    moved = commit(world, *MOVE)
+    assert moved.preview is not None
+    assert AGAIN in moved.preview.notices
+    (elsewhere,) = ingest(world).tables
+    plan = world.run(undo(world))
+    assert AGAIN in (plan.preview.notices if plan.preview is not None else ())
+    (back,) = ingest(world).tables
+    assert back.repeats
+    assert back.snapshot != elsewhere.snapshot
+
+
+def test_undo_of_a_move_that_read_no_table_again_reads_none() -> None:
+    world = cdc_world(TABLE)
+    before = ingest(world).tables
+    world.run("ALTER SYSTEM SET enable_unsafe_ops = true", "ALTER SOURCE pg UNSAFE SET (slot.name = 'rw2')")
+    plan = world.run(undo(world))
+    assert ingest(world).tables == before
+    assert AGAIN not in (plan.preview.notices if plan.preview is not None else ())
+
+
+@pytest.mark.parametrize("is_undone", [False, True])
+def test_a_slot_is_created_after_a_reset_but_not_after_its_undo(tmp_path: Path, *, is_undone: bool) -> None:
+    """The position that UNDO restores lies in the log of the slot that was there: a new slot would skip changes."""
+    world = reset_world()
+    if is_undone:
+        world.run(undo(world))
+    (state,) = world.snapshot.states(ingest_fragment(source(world).id)).values()
+    assert state.epoch == source(world).snapshot
+    assert is_new(world, tmp_path) is not is_undone

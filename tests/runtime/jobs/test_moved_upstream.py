@@ -1,0 +1,162 @@
+"""What a source has made upstream is removed where it was made, also if the source's connection led there."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from rw_sql.connectors.registry import connector
+from rw_sql.model.job_ids import ingest_fragment
+from rw_sql.model.job_specs import IngestSpec, desired_jobs
+from rw_sql.model.options import SecretReference
+from rw_sql.runtime.jobs import made_upstream as made_upstream_module
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.made_upstream import has_slot_to_drop, made_upstream, note_made, release_upstream
+from rw_sql.runtime.support.warehouse import Warehouse
+from tests.plan.statements.table.test_cdc_tables import ORDERS, TABLE
+from tests.plan.tables import source, tables_world
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rw_sql.metastore import Snapshot
+    from tests.plan.canned import CannedWorld
+
+CAPTURED = "CREATE SOURCE s WITH (connector = 'postgres-cdc', {}slot.name = 'rw', publication.name = 'rw')"
+IN_CONNECTION, IN_SOURCE = CAPTURED.format("connection = c, "), CAPTURED.format("{}, ").replace("{}", "{place}")
+PLACE = "hostname = '{}', username = 'u', database.name = 'shop'"
+
+
+class Story:
+    """A source, its runs, and the servers at which its slots were dropped."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str = "postgres-cdc") -> None:
+        self.world: CannedWorld = tables_world()
+        self.world.upstream_tables = {"public.orders": ORDERS}
+        self.world.run("ALTER SYSTEM SET enable_unsafe_ops = true")
+        self.warehouse = Warehouse.at(str(folder))
+        self.context = Context(
+            warehouse=self.warehouse, metastore=cast("Any", None), sessions=cast("Any", None), owner="me"
+        )
+        monkeypatch.setattr(Context, "resolve", self._resolve)
+        monkeypatch.setattr(type(connector(name)), "release", self._release)
+        monkeypatch.setattr(made_upstream_module, "_RETRIES", {})
+        self.dropped: list[tuple[str | None, str]] = []
+
+    def _resolve(self, options: Any, _: Snapshot) -> dict[str, str]:
+        return {key: "secret" if isinstance(value, SecretReference) else value for key, value in options}
+
+    def _release(self, options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
+        place = options.get("hostname", options.get("service.url"))
+        self.dropped += [(place, what) for what, is_in in (("slot", slot), ("publication", publication)) if is_in]
+        return ()
+
+    def run_reader(self, **made: bool) -> None:
+        """One run of the source's reader, which creates what is missing."""
+        record = source(self.world, "s")
+        spec = desired_jobs(self.world.snapshot)[ingest_fragment(record.id)]
+        assert isinstance(spec, IngestSpec)
+        note_made(self.warehouse, record, spec.options, **(made or {"slot": True, "publication": True}))
+
+    def drop(self) -> list[tuple[str | None, str]]:
+        """Drops the source; returns what was dropped upstream."""
+        record = source(self.world, "s")
+        self.world.run("DROP SOURCE s CASCADE")
+        assert release_upstream(self.context, lambda: self.world.snapshot, record.id)
+        return self.dropped
+
+
+@pytest.fixture
+def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
+    return Story(tmp_path, monkeypatch)
+
+
+BOTH = [("b", "slot"), ("b", "publication"), ("a", "slot"), ("a", "publication")]
+
+
+@pytest.mark.parametrize("move", ["ALTER CONNECTION c SET (hostname = 'b')", "ALTER SOURCE s SET CONNECTION d"])
+def test_a_slot_is_dropped_on_the_server_to_which_the_connection_led(story: Story, move: str) -> None:
+    for name, host in (("c", "a"), ("d", "b")):
+        story.world.run(f"CREATE CONNECTION {name} WITH (type = 'postgres', {PLACE.format(host)})")
+    story.world.run(IN_CONNECTION, TABLE.replace(" pg ", " s "))
+    story.run_reader()
+    story.world.run(move)
+    story.run_reader()
+    assert story.drop() == BOTH
+
+
+def test_a_slot_is_dropped_on_the_server_that_the_source_named(story: Story) -> None:
+    story.world.run(IN_SOURCE.format(place=PLACE.format("a")), TABLE.replace(" pg ", " s "))
+    story.run_reader()
+    story.world.run("ALTER SOURCE s UNSAFE SET (hostname = 'b')")
+    story.run_reader()
+    assert story.drop() == BOTH
+
+
+def test_a_source_that_has_not_read_its_new_server_has_a_slot_only_on_the_old_one(story: Story) -> None:
+    story.world.run(f"CREATE CONNECTION c WITH (type = 'postgres', {PLACE.format('a')})")
+    story.world.run(IN_CONNECTION, TABLE.replace(" pg ", " s "))
+    story.run_reader()
+    record = source(story.world, "s")
+    story.world.run("PAUSE SOURCE s", "ALTER CONNECTION c SET (hostname = 'b')", "DROP SOURCE s CASCADE")
+    found = {host: has_slot_to_drop(story.context, story.world.snapshot, {"hostname": host}) for host in ("a", "b")}
+    assert found == {"a": True, "b": False}
+    assert release_upstream(story.context, lambda: story.world.snapshot, record.id)
+    assert story.dropped == [("a", "slot"), ("a", "publication")]
+
+
+def test_a_change_of_the_login_leaves_no_former_server(story: Story) -> None:
+    story.world.run("CREATE SECRET p WITH (backend = 'meta') AS 'x'")
+    story.world.run(f"CREATE CONNECTION c WITH (type = 'postgres', {PLACE.format('a')}, password = SECRET p)")
+    story.world.run(IN_CONNECTION, TABLE.replace(" pg ", " s "))
+    story.run_reader()
+    story.world.run("ALTER CONNECTION c SET (username = 'other')")
+    story.run_reader()
+    made = made_upstream(story.warehouse, source(story.world, "s"))
+    assert "former" not in made
+    assert made["place"] == {
+        "hostname": "a",
+        "database.name": "shop",
+        "slot.name": "rw",
+        "publication.name": "rw",
+    }
+
+
+def test_a_host_that_is_a_secret_is_not_stored(story: Story) -> None:
+    story.world.run("CREATE SECRET h WITH (backend = 'meta') AS 'x'")
+    place = PLACE.format("a").replace("'a'", "SECRET h")
+    story.world.run(f"CREATE CONNECTION c WITH (type = 'postgres', {place})")
+    story.world.run(IN_CONNECTION, TABLE.replace(" pg ", " s "))
+    story.run_reader()
+    assert "hostname" not in made_upstream(story.warehouse, source(story.world, "s"))["place"]
+    assert story.drop() == [("secret", "slot"), ("secret", "publication")]
+
+
+def test_a_record_of_version_0_1_0_leads_to_the_connection(story: Story) -> None:
+    story.world.run(f"CREATE CONNECTION c WITH (type = 'postgres', {PLACE.format('a')})")
+    story.world.run(IN_CONNECTION, TABLE.replace(" pg ", " s "))
+    record = source(story.world, "s")
+    body = {"definition": record.definition, "slot": True}
+    story.warehouse.write_text(
+        f"{story.warehouse.uri}/checkpoints/ranges-{record.id}/upstream.json", json.dumps(body), is_durable=True
+    )
+    assert story.drop() == [("a", "slot")]
+
+
+def test_a_subscription_is_dropped_at_the_brokers_to_which_the_connection_led(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(tmp_path, monkeypatch, "pulsar")
+    story.world.run("CREATE CONNECTION c WITH (type = 'pulsar', service.url = 'pulsar://a:6650')")
+    story.world.run(
+        "CREATE SOURCE s (id INT) WITH (connector = 'pulsar', connection = c, topic = 't', subscription.name = 'held') "
+        "FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM s",
+    )
+    story.run_reader(slot=True)
+    story.world.run("ALTER CONNECTION c SET (service.url = 'pulsar://b:6650')")
+    story.run_reader(slot=True)
+    assert story.drop() == [("pulsar://b:6650", "slot"), ("pulsar://a:6650", "slot")]
