@@ -21,13 +21,7 @@ from rw_sql.metastore.records import (
     SourceRecord,
 )
 from rw_sql.model.object_lookup import spoken
-from rw_sql.model.relations import (
-    Relation,
-    changes_rows,
-    hidden_columns,
-    relation_of,
-    schema_columns,
-)
+from rw_sql.model.relations import Relation, changes_rows, hidden_columns, relation_of, schema_columns
 from rw_sql.plan.ports.queries import TABLESAMPLE, WHOLE, QueryAnalysis
 from rw_sql.plan.ports.queries import UPSERT as AS_UPSERT
 from rw_sql.plan.queries.key_types import collated_input, unfit_key
@@ -47,8 +41,10 @@ if TYPE_CHECKING:
 _PICKING = frozenset({"Project", "Filter", "SubqueryAlias", "View", "ResolvedHint", "Range", "LocalRelation"})
 """The operators in Spark's plan for filters and projections of one relation."""
 
-_ROW_COLUMN = '{"type":"struct","fields":[{"name":"' + ROW + '","type":"string","nullable":true,"metadata":{}}]}'
+_OF_GROUPS = _PICKING | {"Aggregate", "Repartition", "RepartitionByExpression", "RebalancePartitions"}
+"""The operators that return at most one row for each group. Hints such as COALESCE move rows to other partitions."""
 
+_ROW_COLUMN = '{"type":"struct","fields":[{"name":"' + ROW + '","type":"string","nullable":true,"metadata":{}}]}'
 
 _WHOLE_BECAUSE = {
     ROWS: "it produces several rows from one, or reads several tables",
@@ -116,7 +112,7 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
         return Maintained(refused=_sampled())
     if not whole.is_same:
         query = NOT_TAKEN_APART
-    elif query.kind in (GROUPS, ONE_ROW) and not whole.operators <= {*_PICKING, "Aggregate"}:
+    elif query.kind in (GROUPS, ONE_ROW) and not whole.operators <= _OF_GROUPS:
         query = replace(query, kind=OTHER, why="it produces several rows from one group")
     found: Maintained | None = None
     if not changing:

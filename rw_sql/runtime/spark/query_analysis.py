@@ -177,7 +177,7 @@ def _schema_of(frame: DataFrame) -> str:
     schema = frame.schema.jsonValue()
     for field in schema["fields"]:
         field["metadata"] = {key: value for key, value in field["metadata"].items() if key != _SESSION_WINDOW}
-    return json.dumps(schema)
+    return json.dumps(schema, separators=(",", ":"), sort_keys=True)  # like the schema's own text
 
 
 def _varying(frame: DataFrame) -> str | None:

@@ -48,7 +48,8 @@ def _fold_relations(tree: exp.Expr) -> None:
     """Folds the names of relations in the same way as the catalog. Folds the aliases of relations and the qualifiers of
     columns in the same way as Spark.
 
-    The names of columns keep their case, because a view's columns have these names.
+    The names of columns keep their case, because a view's columns have these names. The names between a column and the
+    last name keep it too, because a name may be a key of a MAP, which is a value.
     """
     from sqlglot import exp
 
@@ -62,8 +63,14 @@ def _fold_relations(tree: exp.Expr) -> None:
     for alias in tree.find_all(exp.TableAlias):
         if isinstance(alias.this, exp.Identifier):
             alias.this.set("this", alias.name.lower())
+    read: set[tuple[str, ...]] = set()
+    for table in tree.find_all(exp.Table):
+        names = tuple(part.name.lower() for part in table.parts)
+        read |= {names[at:] for at in range(len(names))} | {(_OWN_SCHEMA, *names)}
     for column in tree.find_all(exp.Column):
-        for part in column.parts[:-1]:
+        names = tuple(part.name.lower() for part in column.parts[:-1])
+        count = next((at for at in range(len(names), 0, -1) if names[:at] in read), 1)
+        for part in column.parts[:-1][:count]:
             if isinstance(part, exp.Identifier):
                 part.set("this", part.name.lower())
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
-from rw_sql.syntax.query.key_columns import spelling_of
+from rw_sql.syntax.query.key_columns import part_spellings_of
 from rw_sql.syntax.query.signed_aggregates import EXACT_WHOLE, SIGN
 from rw_sql.syntax.query.trees import aggregates_of, copy_of, spark_sql, spent_sql
 
@@ -94,6 +94,8 @@ class DecomposedAggregation:
         query's own columns, and ``keys`` are the grouping expressions with the names of their columns. The caller has
         added hidden keys to the select items. ``has_rows``: adds the number of a group's rows. Returns None if the
         query cannot be decomposed."""
+        from sqlglot import exp
+
         names = [item.alias_or_name for item in core.expressions]
         of_key = {name for _, name in keys}
         if not all(names) or len({*names}) < len(names):
@@ -108,11 +110,14 @@ class DecomposedAggregation:
         calls = {id(call) for call in aggregates_of(core)}
         kept: list[exp.Expr] = []
         hidden: list[exp.Expr] = []
+        spelled = part_spellings_of(core)
+        of_keys = {spelled(key)[id(key)]: name for key, name in reversed(keys) if not isinstance(key, exp.Literal)}
         for item, name in zip(core.expressions, names, strict=True):
             if name in of_key or (id(_inner(item)) in calls and parts._is_combined(_inner(item))):
                 kept.append(item)
                 continue
-            derived = parts._over_parts(_inner(item), keys, hidden)
+            whole = exp.paren(_inner(item))
+            derived = parts._over_parts(whole, spelled(whole), of_keys, hidden)
             if derived is None:
                 return None
             parts._derived[name] = derived
@@ -199,19 +204,22 @@ class DecomposedAggregation:
         return derived if self._rows is None else _if_positive(exp.column(self._rows, quoted=True), derived)
 
     def _over_parts(
-        self, item: exp.Expr, keys: Sequence[tuple[exp.Expr, str]], hidden: list[exp.Expr]
+        self,
+        item: exp.Expr,
+        spellings: Mapping[int, exp.Expr],
+        of_keys: Mapping[exp.Expr, str],
+        hidden: list[exp.Expr],
     ) -> exp.Expr | None:
-        """An expression over the columns of keys and aggregates that has the value of a select item; None if there is
-        none. Adds the aggregates to ``hidden``."""
+        """Replaces the keys and aggregates in a copy of a select item by their columns, and adds the aggregates to
+        ``hidden``. Returns the result; None if the item needs other columns. ``spellings`` are those of the item's
+        parts, and ``of_keys`` maps the spellings of the keys to their columns."""
         from sqlglot import exp
 
         unknown = False
-        spelled = spelling_of(self._parts)
-        of_keys = {spelled(key): name for key, name in reversed(keys) if not isinstance(key, exp.Literal)}
 
         def replaced(node: exp.Expr) -> exp.Expr:
             nonlocal unknown
-            if (name := of_keys.get(spelled(node))) is not None:
+            if (name := of_keys.get(spellings[id(node)])) is not None:
                 return exp.column(name, quoted=True)
             call = node.this if isinstance(node, exp.Filter) else node
             if isinstance(call, exp.Avg) and not isinstance(call.this, exp.Distinct):
@@ -224,7 +232,7 @@ class DecomposedAggregation:
             unknown = unknown or isinstance(node, exp.Column | exp.Window)
             return node
 
-        found = exp.paren(item.copy()).transform(replaced)
+        found = item.transform(replaced, copy=False)
         return None if unknown else found
 
     def _is_combined(self, found: exp.Expr) -> bool:

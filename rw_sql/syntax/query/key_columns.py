@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from rw_sql.syntax.query.trees import read_by
@@ -28,8 +29,9 @@ def resolve_ordinals(core: exp.Select) -> None:
 
 
 def _of_ordinal(core: exp.Select, key: exp.Expr) -> exp.Expr:
-    """The expression of the select item to which a key refers by its ordinal; any other key itself."""
-    items = core.expressions
+    """The expression of the select item to which a key refers by its ordinal; any other key itself, without the
+    parentheses that enclose it."""
+    items, key = core.expressions, bare(key)
     return inner(items[int(key.name) - 1]) if _is_ordinal(key) and 1 <= int(key.name) <= len(items) else key
 
 
@@ -82,8 +84,9 @@ def resolve_names(core: exp.Select, columns: Iterable[str] | None) -> None:
         wholes = {*map(spelling_of(core, known), (*keys, *items))}
 
         def is_column(node: exp.Column, name: str) -> bool:
-            is_within = node.find_ancestor(exp.AggFunc, exp.Anonymous, exp.Filter, exp.WithinGroup) is not None
-            return name in of_keys or (name in known and is_within)
+            if name in of_keys or name not in known:
+                return name in of_keys
+            return node.find_ancestor(exp.AggFunc, exp.Anonymous, exp.Filter, exp.WithinGroup) is not None
 
         having.set("this", _without_names(core, having.this, is_column, known, wholes=wholes))
 
@@ -108,29 +111,33 @@ def _without_names(
     """
     from sqlglot import exp
 
-    # Without an alias, a field such as a.b.c has the name c. Another column without an alias has its own name.
-    items = {
-        item.alias_or_name.lower(): (place, inner(item))
-        for place, item in reversed(list(enumerate(core.expressions[:limit])))
-        if isinstance(item, exp.Alias) or _is_field(core, item)
-    }
+    @cache  # Most keys are columns and need no items.
+    def items() -> dict[str, tuple[int, exp.Expr]]:
+        # Without an alias, a field such as a.b.c has the name c. Another column without an alias has its own name.
+        return {
+            item.alias_or_name.lower(): (place, inner(item))
+            for place, item in reversed(list(enumerate(core.expressions[:limit])))
+            if isinstance(item, exp.Alias) or _is_field(core, item)
+        }
+
     relations = {read.alias_or_name.lower() for read in _inputs(core)}
-    spelled = spelling_of(core, known)
+    copied = given.copy()
+    spelled = part_spellings_of(core, known)(copied) if wholes else {}
 
     def replaced(node: exp.Expr) -> exp.Expr:
-        if wholes and spelled(node) in wholes:
+        if wholes and spelled[id(node)] in wholes:
             return node.copy()  # The transformation does not look into a new node.
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             return node
         first, *fields = node.parts
         name = first.name.lower()
-        if name not in items or is_column(node, name) or (fields and name in relations):
+        if is_column(node, name) or (fields and name in relations) or name not in items():
             return node
-        place, item = items[name]
+        place, item = items()[name]
         value = exp.paren(_without_names(core, item, lambda _, inside: inside in known, known, place), copy=False)
         return exp.Dot.build([value, *(field.copy() for field in fields)]) if fields else value
 
-    return given.copy().transform(replaced)
+    return copied.transform(replaced, copy=False)
 
 
 def _inputs(core: exp.Select) -> list[exp.Expr]:
@@ -166,44 +173,66 @@ def input_columns(core: exp.Select, relations: Mapping[str, Sequence[str]]) -> f
 
 
 def spelling_of(core: exp.Select, columns: Iterable[str] | None = None) -> Callable[[exp.Expr], exp.Expr]:
-    """A function that returns the same tree for all spellings of an expression in a select: in parentheses, in upper or
-    lower case, with or without the name of the input before a column, and ``window`` for the call that makes the
-    window. ``columns`` is as in :func:`group_keys`.
+    """A function that returns the same tree for all spellings of an expression in a select: in parentheses, with the
+    names of columns in upper or lower case, with or without the name of the input before a column, and ``window`` for
+    the call that makes the window. ``columns`` is as in :func:`group_keys`.
+
+    Names after a column keep their case: the name may be a key of a MAP, which is a value. So do the names of fields
+    that an expression makes, because the fields may become part of a text.
 
     The result is only for comparison: it may contain names that Spark would not accept without quotes.
     """
+    spelled = part_spellings_of(core, columns)
+    return lambda value: spelled(value)[id(value)]
+
+
+def part_spellings_of(
+    core: exp.Select, columns: Iterable[str] | None = None
+) -> Callable[[exp.Expr], dict[int, exp.Expr]]:
+    """Like :func:`spelling_of`, for an expression and each of its parts: the trees by the ``id`` of the part. The time
+    is linear in the size of the expression."""
     from sqlglot import exp
 
+    known = {column.lower() for column in columns or ()}
     qualifiers = _qualifiers(core, columns)
     shared = _shared_names(core, qualifiers) if core.args.get("joins") else frozenset[str]()
     window: exp.Expr | None = None
 
     def of_input(column: exp.Column) -> exp.Expr:
-        names = tuple(part.name for part in column.parts)
-        count = len(_qualifier(names, qualifiers))
-        if names[count] in shared:
-            count = 0
-        first, *fields = names[count:]
+        names = [part.name for part in column.parts]
+        lowered = [name.lower() for name in names]
+        count = len(_qualifier(tuple(lowered), qualifiers))
+        if not isinstance(column.parent, exp.ArraysZip):  # Its fields have the names of its columns.
+            # An input may be named like its column. Then a name that is no column is a field, or a key of a MAP.
+            cased = count + (not count or lowered[count] in known)
+            names[:cased] = lowered[:cased]
+        first, *fields = names[0 if lowered[count] in shared else count :]
         read = window.copy() if window is not None and first == _WINDOW and not count else exp.column(first)
-        return exp.Dot.build([read, *map(exp.to_identifier, fields)]) if fields else read
+        return exp.Dot.build([read, *(exp.to_identifier(name, quoted=False) for name in fields)]) if fields else read
 
-    def spelled(value: exp.Expr) -> exp.Expr:
+    def spelled(value: exp.Expr) -> dict[int, exp.Expr]:
         whole = exp.Paren(this=value.copy())
-        for name in whole.find_all(exp.Identifier):
-            name.set("this", name.name.lower())
-            name.set("quoted", False)
-        for node in list(whole.find_all(exp.Paren, exp.Column)):
-            if isinstance(node, exp.Column) and not node.is_star:
-                node.replace(of_input(node))
-            elif isinstance(node, exp.Paren) and node is not whole:
-                node.replace(node.this)
-        found: exp.Expr = whole.this.pop()
+        parts = list(whole.this.walk())
+        instead: dict[int, exp.Expr] = {}
+        for node in parts:
+            if isinstance(node, exp.Identifier):
+                node.set("quoted", False)
+            elif isinstance(node, exp.Column) and not node.is_star:
+                instead[id(node)] = node.replace(of_input(node))
+            elif isinstance(node, exp.Paren):
+                instead[id(node)] = node.replace(node.this)
+        hash(whole)  # sqlglot keeps the hashes of all parts, so that the parts can be compared in constant time.
+        found: dict[int, exp.Expr] = {}
+        for given, node in zip(value.walk(), parts, strict=True):
+            while id(node) in instead:
+                node = instead[id(node)]
+            found[id(given)] = node
         return found
 
-    if columns is not None and _WINDOW not in {column.lower() for column in columns}:
+    if columns is not None and _WINDOW not in known:
         calls = (call for call in core.find_all(exp.Anonymous) if call.name.lower() == _WINDOW)
         call = next((call for call in calls if call.parent_select is core), None)
-        window = None if call is None else spelled(call)
+        window = None if call is None else spelled(call)[id(call)]
     return spelled
 
 

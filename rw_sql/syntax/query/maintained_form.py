@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.syntax.query.combined_groups import DecomposedAggregation
 from rw_sql.syntax.query.key_columns import (
+    bare,
     group_keys,
     inner,
     input_columns,
@@ -259,8 +260,8 @@ class ViewQuery:
         if self.kind != GROUPS or not self.is_direct or has_sessions(self._chain[-1]):
             return None
         core = copy_of(self._chain[-1])
-        groups = [_column_of(core, key, columns)[1] for key in group_keys(core, columns)]
-        listed = [exp.alias_(key, name) for key, name in zip(groups, keys, strict=True)]
+        groups = _columns_of(core, group_keys(core, columns), columns)
+        listed = [exp.alias_(value, name) for (_, value), name in zip(groups, keys, strict=True)]
         return spent_sql(only(core, listed))
 
     def touched_rows(self) -> str | None:
@@ -368,6 +369,8 @@ def read_view_query(text: str) -> ViewQuery:
         if not isinstance(below.this, exp.Select):
             break
         chain.append(below.this)
+    for select in chain:
+        _bare_items(select)
     if any(has_query(select) for select in chain):
         return ViewQuery(OTHER, QUERY_WITHIN, tuple(chain))
     kind, why = kind_of(chain[-1])
@@ -389,7 +392,13 @@ def read_outermost(text: str) -> ViewQuery:
     if not isinstance(tree, exp.Select):
         return NOT_TAKEN_APART
     core = copy_of(tree)
+    _bare_items(core)
     return ViewQuery(*kind_of(core, may_have_queries=True), (core,))
+
+
+def _bare_items(select: exp.Select) -> None:
+    """Removes the parentheses around select items, because sqlglot does not know the names of such items."""
+    select.set("expressions", [bare(item) for item in select.expressions])
 
 
 def renamed_columns(text: str, names: Sequence[str], columns: Sequence[str]) -> str:
@@ -408,22 +417,24 @@ def _backquoted(name: str) -> str:
 def _add_keys(core: exp.Select, keys: Sequence[exp.Expr], columns: Iterable[str] | None) -> list[str]:
     """Adds to a select, as hidden columns, the grouping keys that it does not contain. Returns the names that all keys
     have as columns of the select. For ``columns``, see :func:`group_keys`."""
-    names: list[str] = []
-    for key in keys:
-        item, value = _column_of(core, key, columns)
-        names.append(_add_hidden(core, value, len(names)) if item is None else item.alias_or_name)
-    return names
+    found = enumerate(_columns_of(core, keys, columns))
+    return [name or _add_hidden(core, value, number) for number, (name, value) in found]
 
 
-def _column_of(core: exp.Select, key: exp.Expr, columns: Iterable[str] | None) -> tuple[exp.Expr | None, exp.Expr]:
-    """The first select item whose value is a grouping key, or identifies the key; None if there is none. Then the
-    value of that item, or of a hidden column for the key."""
+def _columns_of(
+    core: exp.Select, keys: Sequence[exp.Expr], columns: Iterable[str] | None
+) -> list[tuple[str, exp.Expr]]:
+    """For each grouping key: the name of the first select item whose value is the key, or identifies the key; empty if
+    there is none. Then the value of that item, or of a hidden column for the key."""
     spelled = spelling_of(core, columns)
-    for value in (key, stored(core, key)):
-        wanted = spelled(value)
-        if (item := next((item for item in core.expressions if spelled(inner(item)) == wanted), None)) is not None:
-            return item, value
-    return None, value
+    # An item without a name is left out: Spark gives its column a name that is not known here.
+    names = {spelled(inner(item)): item.alias_or_name for item in reversed(core.expressions) if item.alias_or_name}
+    found = []
+    for key in keys:
+        values = (key, stored(core, key))
+        value = next((value for value in values if spelled(value) in names), values[-1])
+        found.append((names.get(spelled(value), ""), value))
+    return found
 
 
 def _add_hidden(select: exp.Select, key: exp.Expr, number: int) -> str:

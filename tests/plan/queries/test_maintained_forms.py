@@ -236,6 +236,25 @@ def test_several_rows_of_one_group_are_compared_as_a_whole(query: str, strategy:
     assert one.maintenance.strategy != DIFF
 
 
+@pytest.mark.parametrize("operator", ["Repartition", "RepartitionByExpression", "RebalancePartitions"])
+@pytest.mark.parametrize(
+    ("query", "strategy"),
+    [
+        ("SELECT /*+ COALESCE(1) */ total, max(id) AS m FROM orders GROUP BY total", KEYS),
+        ("SELECT m FROM (SELECT /*+ REPARTITION(2) */ total, max(id) AS m FROM orders GROUP BY total)", KEYS),
+        ("SELECT /*+ REBALANCE */ max(total) AS n FROM orders", DIFF),
+    ],
+)
+def test_a_hint_that_moves_rows_keeps_the_strategy_of_the_groups(query: str, strategy: str, operator: str) -> None:
+
+    def hinted(request: AnalyzedQuery) -> QueryAnalysis:
+        return replace(analyzed(request), operators=frozenset({"Project", operator, "Aggregate"}))
+
+    one = decided(query, ORDERS, analyze=lambda request: replace(analyzed(request), operators=frozenset({"Aggregate"})))
+    assert decided(query, ORDERS, analyze=hinted) == one
+    assert one.maintenance.strategy == strategy
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -111,6 +111,11 @@ def test_a_query_with_inlined_with_queries_is_the_same(
         ("SELECT k AS K, round(avg(v), 1) AS m FROM r WHERE v > 1 GROUP BY k HAVING count(*) > 1", ""),
         ("SELECT k FROM (SELECT k, max(v) AS m FROM r GROUP BY k) AS x WHERE m > 1", ""),
         ("SELECT count(*) AS n FROM r GROUP BY window(timestamp_seconds(v), '10 minutes', '5 minutes')", ""),
+        ("SELECT /*+ COALESCE(1) */ k, count(*) AS n FROM r GROUP BY k", "Repartition"),
+        ("SELECT /*+ REPARTITION(2) */ k, count(*) AS n FROM r GROUP BY k HAVING n > 1", "Repartition"),
+        ("SELECT /*+ REPARTITION(2, k) */ k, count(*) AS n FROM r GROUP BY k", "RepartitionByExpression"),
+        ("SELECT /*+ REPARTITION_BY_RANGE(k) */ k, count(*) AS n FROM r GROUP BY k", "RepartitionByExpression"),
+        ("SELECT /*+ REBALANCE */ k, count(*) AS n FROM r GROUP BY k", "RebalancePartitions"),
         ("SELECT kind, count(*) AS n FROM (SELECT explode(split(kind, ',')) AS kind FROM r) AS x GROUP BY kind", ""),
     ],
 )
@@ -161,6 +166,12 @@ def test_session_windows_are_no_keys_of_a_stream(sessions: SparkSessions, query:
     assert analyzed(sessions, query, STREAM).refusal is not None
     start = query.replace("'5 minutes') AS w", "'5 minutes').start AS w")
     assert analyzed(sessions, start, STREAM).refusal is None
+
+
+def test_the_text_of_a_schema_is_that_of_spark(sessions: SparkSessions, spark: SparkSession) -> None:
+    query = "SELECT k, v AS w, array(kind) AS a FROM "
+    values = "VALUES (CAST(NULL AS BIGINT), CAST(NULL AS DOUBLE), CAST(NULL AS STRING)) AS r(k, v, kind)"
+    assert analyzed(sessions, query + "r", WHOLE).schema == spark.sql(query + values).schema.json()
 
 
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT"])

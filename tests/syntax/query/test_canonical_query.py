@@ -23,6 +23,10 @@ from rw_sql.syntax.query.tables_read import table_names, table_places
         ("uuid()", "uuid(7)"),
         ("cast(a AS INT)", "try_cast(a AS INT)"),
         ("a", "A"),
+        # Keys of a MAP.
+        ("m.a", "m.A"),
+        ("m.A.b", "m.a.b"),
+        ("s.m.A.b", "s.m.a.b"),
     ],
 )
 def test_other_calls_are_other_queries(one: str, other: str) -> None:
@@ -35,6 +39,8 @@ def test_other_calls_are_other_queries(one: str, other: str) -> None:
     [
         ("SELECT id, count(*) AS n FROM s GROUP BY id", "select id,\n  Count( * ) n -- rows\nfrom S group by id"),
         ("SELECT `id` FROM `s`", "SELECT id FROM public.s"),
+        ("SELECT S.addr.city FROM s", "SELECT s.addr.city FROM s"),
+        ("SELECT Lake.T.id, T.m.a FROM lake.t", "SELECT lake.t.id, t.m.a FROM lake.t"),
         ("SELECT o.id FROM orders AS o JOIN t AS T ON o.id = T.id", "SELECT O.id FROM Orders O JOIN t ON O.id = t.id"),
         ("WITH q AS (SELECT id FROM s) SELECT id FROM q", "WITH Q AS (SELECT id FROM s) SELECT id FROM Q"),
         ("SELECT cast(id AS BIGINT) AS x FROM s", "SELECT id::bigint AS x FROM s"),

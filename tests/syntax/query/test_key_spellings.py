@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlglot import exp
 
 from rw_sql.syntax.query.maintained_form import read_view_query
 
@@ -21,7 +22,12 @@ RELATIONS = {"s": COLUMNS, "p": ["k", "x", "o"]}
         ("SELECT (k) AS c, max(a) AS m FROM s GROUP BY (s.k)", "c"),
         ("SELECT k, max(a) AS m FROM s GROUP BY k, s.k, (K)", "k"),
         ("SELECT upper(S.k) AS u, max(a) AS m FROM s GROUP BY UPPER((k))", "u"),
-        ("SELECT addr.city, max(a) AS m FROM s GROUP BY s.addr.City", "city"),
+        ("SELECT addr.city, max(a) AS m FROM s GROUP BY s.Addr.city", "city"),
+        ("SELECT (k), max(a) AS m FROM s GROUP BY k", "k"),
+        ("SELECT ((o.k)), max(a) AS m FROM s AS o GROUP BY k HAVING m > 1", "k"),
+        ("SELECT (c) FROM (SELECT k AS c, max(a) AS m FROM s GROUP BY k) AS g", "c"),
+        ("SELECT k, max(a) AS m FROM s GROUP BY (1)", "k"),
+        ("SELECT (k), max(a) AS m FROM s GROUP BY ((1))", "k"),
         ("SELECT addr.city, max(a) AS m FROM s GROUP BY city", "city"),
         ("SELECT addr.place.street.at.number.odd, max(a) AS m FROM s GROUP BY odd", "odd"),
         ("SELECT lake.s.k, max(a) AS m FROM lake.s GROUP BY k", "k"),
@@ -59,6 +65,12 @@ def test_a_selected_group_is_a_key_column_however_it_is_spelled(query: str, key:
         ("SELECT o.at, count(*) AS n FROM s AS o JOIN p ON o.k = p.k GROUP BY at", ("_rw_key_0",)),
         ("SELECT k + 1 AS k, count(*) AS n FROM s GROUP BY k", ("_rw_key_0",)),
         ("SELECT addr.k, count(*) AS n FROM s GROUP BY k, addr.k", ("_rw_key_0", "k")),
+        # The key of a MAP is a value, unlike the field of a struct, and the type of the column is not known.
+        ("SELECT addr.A AS x, addr.a AS y, count(*) AS n FROM s GROUP BY addr.A, addr.a", ("x", "y")),
+        ("SELECT s.addr.A AS x, Addr.a AS y, count(*) AS n FROM s GROUP BY addr.A, S.addr.a", ("x", "y")),
+        ("SELECT addr.A AS x, addr.a AS y, count(*) AS n FROM s AS addr GROUP BY addr.A, addr.a", ("x",)),
+        ("SELECT addr.B AS x, addr.b AS y, count(*) AS n FROM s AS addr GROUP BY addr.B, addr.b", ("x", "y")),
+        ("SELECT addr.city, count(*) AS n FROM s GROUP BY addr.City", ("_rw_key_0",)),
     ],
 )
 def test_the_name_of_an_input_before_a_column_may_have_a_meaning(query: str, keys: tuple[str, ...]) -> None:
@@ -83,6 +95,67 @@ def test_a_value_of_a_group_is_derived_however_the_group_is_spelled() -> None:
     lifted = found.lifted({"k": "STRING", "n": "BIGINT"})
     assert lifted is not None
     assert lifted.derived == "SELECT `k`, (CONCAT(`k`, 'x')) AS `c`, `n` FROM _rw_groups"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("addr.Region", "addr.region"),
+        ("addr.a.b.c.d.Region", "addr.a.b.c.d.region"),
+        ("to_json(struct(k AS A))", "to_json(struct(k AS a))"),
+        ("to_json(struct(K))", "to_json(struct(k))"),
+        ("to_json(arrays_zip(a, K))", "to_json(arrays_zip(a, k))"),
+        ("to_json(CAST(addr AS STRUCT<A: INT>))", "to_json(CAST(addr AS STRUCT<a: INT>))"),
+    ],
+)
+def test_values_that_differ_by_the_case_of_a_name_are_not_derived_from_each_other(one: str, other: str) -> None:
+    query = f"SELECT {one} AS x, {other} AS y, concat({other}, '!') AS z, count(*) AS n FROM s GROUP BY {one}, {other}"
+    exposed, found = read_view_query(query).exposed(RELATIONS), read_view_query(query).decomposed(COLUMNS)
+    assert exposed is not None
+    assert found is not None
+    assert exposed.keys == found.keys == ("x", "y")
+    lifted = found.lifted({"x": "STRING", "y": "STRING", "n": "BIGINT"})
+    assert lifted is not None
+    assert lifted.derived == "SELECT `x`, `y`, (CONCAT(`y`, '!')) AS `z`, `n` FROM _rw_groups"
+
+
+def test_a_key_without_a_name_is_a_hidden_column() -> None:
+    exposed = read_view_query("SELECT (k + 1), max(a) AS m FROM s GROUP BY k + 1").exposed(RELATIONS)
+    assert exposed is not None
+    assert exposed.keys == ("_rw_key_0",)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_ordinal_in_parentheses_is_the_item_in_all_forms(number: int) -> None:
+    item = ["k", "upper(k)"][number - 1]
+    query = f"SELECT k, upper(k) AS u, sum(a) AS t FROM s GROUP BY ({number})"
+    plain = query.replace(f"({number})", item)
+    for form in ("exposed", "upserted", "signed"):
+        arguments = () if form == "exposed" else ({"a": "BIGINT"},)
+        found, expected = (getattr(read_view_query(text), form)(*arguments, RELATIONS) for text in (query, plain))
+        assert (found.keys, found.text) == (expected.keys, expected.text)
+        assert "GROUP BY 1" not in found.text
+
+
+def test_long_conditions_and_many_keys_do_not_take_quadratic_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, copies = 300, 0
+    copy = exp.Expression.copy
+
+    def counted(self: exp.Expression) -> exp.Expression:
+        nonlocal copies
+        copies += sum(1 for _ in self.walk())
+        return copy(self)
+
+    monkeypatch.setattr(exp.Expression, "copy", counted)
+    condition = " OR ".join(f"k = {number}" for number in range(count))
+    keys = ", ".join(f"c{number}" for number in range(count))
+    derived = ", ".join(f"concat(c{number}, 'x') AS d{number}" for number in range(count))
+    columns = [f"c{number}" for number in range(count)]
+    assert read_view_query(f"SELECT k, max(a) AS m FROM s GROUP BY k HAVING {condition}").upserted({}, RELATIONS)
+    wide = read_view_query(f"SELECT {keys}, {derived}, count(*) AS n FROM s GROUP BY {keys}")
+    assert wide.exposed({"s": columns})
+    assert wide.decomposed(columns)
+    assert copies < 200 * count
 
 
 @pytest.mark.parametrize(

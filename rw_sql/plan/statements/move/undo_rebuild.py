@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from rw_sql.connectors.support.nullable_schemas import nullable_schema
 from rw_sql.errors import SqlError
 from rw_sql.metastore.codec import before_from_json, changes_from_json
 from rw_sql.metastore.records import REWIND, DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord
 from rw_sql.model.definitions import view_definition
 from rw_sql.model.object_lookup import spoken
 from rw_sql.model.rebuilds import kept_generation, rollback_window_ms
+from rw_sql.model.relations import schema_columns
 from rw_sql.model.resource_groups import as_grouped_now
 from rw_sql.plan.queries.view_query import plan_query
 from rw_sql.plan.result.plan import Plan, ResultRow
@@ -214,8 +214,9 @@ def _require_same_query(then: Snapshot, inspector: Inspector, view: Materialized
         )
     except SqlError as error:
         raise refused(f"its previous query is no longer valid: {error.message}", None) from error
-    # In views that an earlier version of rw_sql created, columns may be non-nullable; the comparison ignores this.
-    if found.inputs != view.inputs or nullable_schema(found.schema) != nullable_schema(view.schema):
+    # In views that an earlier version of rw_sql created, columns may be non-nullable or have other metadata. The
+    # comparison ignores this.
+    if found.inputs != view.inputs or schema_columns(found.schema) != schema_columns(view.schema):
         raise refused(
             f'a name in the previous query of materialized view "{view.name}" now refers to another object', None
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,7 @@ from rw_sql.plan.statements.common import REBUILD_CANCELLED
 from rw_sql.plan.statements.show.job_states import source_state
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from tests.plan.canned import CannedWorld, create_source, refused
-from tests.plan.tables import create_table, sink, tables_world
+from tests.plan.tables import analyzed, create_table, sink, tables_world
 
 
 def altered_world() -> CannedWorld:
@@ -192,6 +193,39 @@ def test_undo_after_the_swap_lets_the_old_rows_serve(by_swap: bool) -> None:
     record = world.snapshot.find("materialized_view", "v")
     assert record is not None
     assert (record.generation, record.kept_generation, record.last_generation) == (3, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"metadata": {}, "name": "id", "nullable": True, "type": "integer"},
+        {"name": "id", "type": "integer", "nullable": False, "metadata": {}},
+        {"name": "id", "type": "integer", "nullable": True, "metadata": {"spark.sessionWindow": True}},
+    ],
+)
+def test_undo_restores_a_view_whose_stored_schema_has_another_text_of_the_same_meaning(
+    stored: dict[str, object],
+) -> None:
+    world = tables_world(create_source("s", "old"))
+    world.analyze = lambda request: replace(
+        analyzed(request), schema=json.dumps({"type": "struct", "fields": [stored]})
+    )
+    world.run("CREATE MATERIALIZED VIEW v AS SELECT id FROM s")
+    world.analyze = analyzed
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
+    plan = world.run(f"UNDO OPERATION {swap(world)}")
+    assert [(row.object, row.change) for row in plan.changes] == [("v", "RESTORED")]
+
+
+def test_undo_refuses_a_view_whose_query_now_has_another_meaning() -> None:
+    world = tables_world(create_source("s", "old"), "CREATE MATERIALIZED VIEW v AS SELECT id FROM s")
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
+    swapped = swap(world)
+    world.analyze = lambda request: replace(
+        analyzed(request), schema=analyzed(request).schema.replace("integer", "string")
+    )
+    error = refused(world, f"UNDO OPERATION {swapped}")
+    assert 'a name in the previous query of materialized view "v" now refers to another object' in error.message
 
 
 @pytest.mark.parametrize(
