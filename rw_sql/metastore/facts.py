@@ -162,9 +162,10 @@ class RewindPoint:
     """The state that REWIND restores: a source and all its dependents just before an unsafe operation took effect.
 
     If no point could be recorded, or if the point was removed because of its age, ``reason`` states the cause and the
-    other fields are empty. ``states`` are the positions as the connector's JSON; ``folder`` contains copies of the
-    dependents' checkpoints. If a point has a ``reason`` and a ``folder``, it is about to be removed: only a REWIND that
-    was planned earlier may still return to it.
+    other fields are empty. ``made_ms`` is the time at which the point was made or, if it has a ``reason``, at which it
+    got that reason, in milliseconds since 1970. ``states`` are the positions as the connector's JSON; ``folder``
+    contains copies of the dependents' checkpoints. If a point has a ``reason`` and a ``folder``, it is about to be
+    removed: only a REWIND that was planned earlier may still return to it.
     """
 
     source_id: int

@@ -127,6 +127,14 @@ def _period(text: str) -> str:
     raise ValueError("must be a time of at least a minute, such as 30min, 12h or 7d, or -1 for no limit")
 
 
+_POINT_AGE = f"{7 * _PERIODS['d']}ms"
+
+
+def _point_age(text: str) -> str:
+    """Like :func:`_period`, for a parameter whose default is a limit."""
+    return _POINT_AGE if text.strip().lower() == "default" else _period(text)
+
+
 def _yes(text: str) -> str:
     if text.strip().lower() in ("yes", "no"):
         return text.strip().lower()
@@ -171,10 +179,10 @@ SYSTEM_PARAMETERS = {
         ),
         Parameter(
             name=REWIND_POINT_RETENTION,
-            default=f"{7 * _PERIODS['d']}ms",
+            default=_POINT_AGE,
             doc="how long a rewind point is kept, such as 12h or 7d; -1 sets no time limit. Time in which no process "
             "runs the source's job does not count. Newer rewind points may take its place earlier (rewind_points)",
-            read=_period,
+            read=_point_age,
         ),
         Parameter(
             name=ROLLBACK_WINDOW,

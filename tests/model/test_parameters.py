@@ -42,6 +42,8 @@ def test_a_default_is_canonical(name: str) -> None:
         ("rewind_point_retention", "2d", "172800000ms"),
         ("rewind_point_retention", "604800000ms", "604800000ms"),
         ("rewind_point_retention", "-1", "-1"),
+        ("rewind_point_retention", "Default", "604800000ms"),
+        ("rollback_window", "default", "-1"),
     ],
 )
 def test_values(name: str, written: str, canonical: str) -> None:

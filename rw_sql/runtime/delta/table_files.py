@@ -21,6 +21,7 @@ from deltalake import CommitProperties, PostCommitHookProperties
 
 from rw_sql.connectors.delta.inexact_statistics import without_inexact_min_max
 from rw_sql.runtime.delta.delta_log import commit_path, commit_versions, read_actions
+from rw_sql.runtime.delta.restores import Restores
 from rw_sql.runtime.delta.staged_files import WRITTEN
 from rw_sql.runtime.support.faults import fault
 
@@ -131,12 +132,14 @@ class TableFiles:
     table: str
     pending: str
     _removed: RemovedFiles = field(init=False)
+    _restores: Restores = field(init=False)
     _checkpoints: set[int] | None = field(default=None, init=False)
     _kept_from: int = field(default=-1, init=False)
     _checksums_to: int = field(default=-1, init=False)
 
     def __post_init__(self) -> None:
         self._removed = RemovedFiles(warehouse=self.warehouse, table=self.table)
+        self._restores = Restores(warehouse=self.warehouse, table=self.table)
 
     def write_checkpoint(self, table: DeltaTable) -> None:
         """Writes a checkpoint of the version of ``table``."""
@@ -144,20 +147,32 @@ class TableFiles:
         if self._checkpoints is not None:
             self._checkpoints.add(table.version())
 
-    def oldest_needed(self, bound: int) -> int | None:
+    def oldest_needed(self, bound: int, *, keeps_restores: bool = False) -> int | None:
         """The newest version up to ``bound`` before which all commits can be deleted; None if there is no such version.
 
-        A complete checkpoint of this version exists, and is old enough that no reader needs earlier commits.
+        A complete checkpoint of this version exists, and is old enough that no reader needs earlier commits. If
+        ``keeps_restores`` is true, no RESTORE commit from this version on goes back to an earlier version. What is
+        stored about the deleted commits then contains either the reverted commits and the RESTORE commit, or neither.
         """
         if self._checkpoints is None:
             self._checkpoints = set(_whole_checkpoints(self._log_names()))
-        known = max((version for version in self._checkpoints if version <= bound), default=None)
+        known = self._newest_of(self._checkpoints, bound, keeps_restores=keeps_restores)
         if known is None or known == self._kept_from:
             return known
         names = self.warehouse.older_files(f"{self.table}/_delta_log", COMMITS_GRACE_SECONDS)
         found = _whole_checkpoints(names)
         self._checkpoints.update(found)
-        return max((version for version in found if version <= bound), default=None)
+        return self._newest_of(found, bound, keeps_restores=keeps_restores)
+
+    def _newest_of(self, checkpoints: Collection[int], bound: int, *, keeps_restores: bool) -> int | None:
+        while True:
+            known = max((version for version in checkpoints if version <= bound), default=None)
+            if known is None or known == self._kept_from or not keeps_restores:
+                return known
+            back_to = self._restores.oldest_restored(known)
+            if back_to is None or back_to >= known:
+                return known
+            bound = back_to
 
     def clean_commits(self, keep_from: int) -> int:
         """Deletes the commits and checkpoints before a version with a checkpoint; returns the number of commits.

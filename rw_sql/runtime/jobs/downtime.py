@@ -9,6 +9,7 @@ machine slept or its clock was changed).
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import DEFAULT_GROUP
@@ -31,6 +32,8 @@ MOST = 500
 """The maximum number of recorded periods. If there are more, the oldest periods are dropped."""
 
 Stretch = tuple[int, int]
+
+_FILE_NAME = re.compile(r"downtime(?:-(.+))?\.json")
 
 
 def note_downtime(warehouse: Warehouse, last: Lease | None, at_ms: int) -> None:
@@ -55,6 +58,17 @@ def downtime(warehouse: Warehouse, group: str = DEFAULT_GROUP, *, until_ms: int 
     except FileNotFoundError:
         return []
     return [(0, until_ms)] if known is None else [(int(start), int(end)) for start, end in known]
+
+
+def downtime_of_all_groups(warehouse: Warehouse, *, until_ms: int) -> list[Stretch]:
+    """The recorded periods of all groups, for each period in which no process ran the jobs of any one group.
+    ``until_ms`` is as in :func:`downtime`."""
+    found: list[Stretch] = []
+    for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
+        of_group = _FILE_NAME.fullmatch(name)
+        if of_group is not None:
+            found += downtime(warehouse, of_group[1] or DEFAULT_GROUP, until_ms=until_ms)
+    return found
 
 
 def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:

@@ -164,7 +164,8 @@ def _fold(
 ) -> ReadRanges:
     """Adds the ranges of later commits to ``known``.
 
-    ``cleaned`` returns the ranges of the commits that were cleaned up.
+    ``cleaned`` returns the ranges of the commits that were cleaned up. They cannot contribute to the ranges of an older
+    version, because they may contain commits that a RESTORE has reverted.
     """
     folding = _Folding.of(known)
     versions = range(known.version + 1, newest + 1)
@@ -172,13 +173,21 @@ def _fold(
         folding.is_complete = False
         oldest = min((at for at in commit_versions(warehouse, table) if at in versions), default=newest + 1)
         versions = range(oldest, newest + 1)
+    counted = known.version
     for version in versions:
+        if version <= counted:
+            continue
         actions = read_actions(warehouse, table, version)
         back_to = restored_version(actions)
         if back_to is None:
             folding.add(version, actions)
         else:
-            folding = _Folding.of(_fold(warehouse, table, cleaned(), back_to, cleaned))
+            found = cleaned()
+            if version <= found.version <= newest:  # these commits are noted, but not deleted yet
+                folding, counted = _Folding.of(found), found.version
+                continue
+            before = found if found.version <= back_to else ReadRanges()
+            folding = _Folding.of(_fold(warehouse, table, before, back_to, cleaned))
     return folding.ranges(newest)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.model.job_ids import sink_job, view_job
+from rw_sql.model.rebuilds import kept_generation
 from rw_sql.runtime.delta.delta_log import table_id
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.positions.table_consumers import needed_version, planned_versions_of
@@ -35,7 +36,8 @@ def least_needed_version(context: Context, object_id: int, generation: int = 1) 
 
     Upkeep keeps that version readable: its files, and the commits from it on. A point of a dropped source needs no
     version. Neither does a dependent that was dropped, or whose table is of another generation now, because a REWIND
-    does not change it.
+    does not change it. But while UNDO can put the table of that time into use again, the dependent's inputs stay
+    readable.
     """
     snapshot = context.metastore.snapshot()
     record = snapshot.get(object_id)
@@ -51,6 +53,7 @@ def least_needed_version(context: Context, object_id: int, generation: int = 1) 
         for found in point.dependents:
             if is_rewound(snapshot, found):
                 needed += [found.version] if found.id == object_id else []
+            if is_rewound(snapshot, found) or _may_return(context, snapshot, found):
                 needed += [needed_of_input(context, point, found, id_) for id_, _ in found.reads if id_ == object_id]
     return min(needed, default=None)
 
@@ -62,6 +65,14 @@ def is_rewound(snapshot: Snapshot, dependent: PointDependent) -> bool:
     if isinstance(record, MaterializedViewRecord):
         return record.generation == dependent.generation
     return isinstance(record, SinkRecord)
+
+
+def _may_return(context: Context, snapshot: Snapshot, dependent: PointDependent) -> bool:
+    """True if the table that a rebuilt view had at a point is kept for UNDO."""
+    record = snapshot.get(dependent.id)
+    if not isinstance(record, MaterializedViewRecord) or kept_generation(record) != dependent.generation:
+        return False
+    return bool(context.warehouse.list_names(context.warehouse.data(record.id, dependent.generation)))
 
 
 def needed_of_input(context: Context, point: RewindPoint, dependent: PointDependent, input_id: int) -> int:

@@ -12,7 +12,9 @@ stay for ``ERASE_AFTER_SECONDS``, or until that REWIND is carried out.
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from concurrent.futures import wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,15 +31,18 @@ from rw_sql.model.parameters import (
     rewind_point_retention_ms,
 )
 from rw_sql.object_stores import delta_errors
-from rw_sql.runtime.jobs.downtime import downtime_until, waited_ms
+from rw_sql.runtime.jobs.downtime import downtime_of_all_groups, downtime_until, waited_ms
 from rw_sql.runtime.positions.pins import FOLDER
+from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.processes import now_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
+    from concurrent.futures import Future
 
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.jobs.downtime import Stretch
 
 logger = logging.getLogger(__name__)
 
@@ -96,51 +101,87 @@ def _surplus(points: Collection[RewindPoint], limit: int, pending: Collection[in
 
 
 class PointPruning:
-    """Removes the points of the sources of one resource group, in the process that owns its jobs. Not thread-safe."""
+    """Removes the points of the sources of one resource group, in the process that owns its jobs.
 
-    def __init__(self, context: Context) -> None:
+    The points are removed on a thread of their own, because the copies of a point may be thousands of files. Only one
+    thread may call the public methods.
+    """
+
+    def __init__(self, context: Context, wake: Callable[[], None] = lambda: None) -> None:
+        """``wake`` is called after a source that :meth:`reserve` refused."""
         self._context = context
+        self._wake = wake
         self._next = time.monotonic() + EVERY_SECONDS
         self._limits: tuple[int, int | None] | None = None
         self._is_tidied = False
-        self._expired: dict[tuple[int, int], float] = {}
-        """The time on the monotonic clock at which this process first found a point to have a reason and data."""
+        self._run_in_progress: Future[None] | None = None
+        self._is_stopping = threading.Event()
+        self._reserving = threading.Lock()
+        self._reserved: set[int] = set()
+        """The sources whose points the run in progress must leave alone."""
+        self._current: int | None = None
 
     def run_if_due(self, snapshot: Snapshot, busy: Collection[int]) -> None:
-        """Removes points if that is due: at intervals, and after a change of the system parameters.
+        """Begins to remove points if that is due: at intervals, and after a change of the system parameters.
 
         The points of the sources ``busy`` stay, because another thread makes a point or carries out a REWIND, or a
         point must be made first. Failures of the store are logged; the next call that is due repeats the failed steps.
         """
+        if self._run_in_progress is not None and not self._run_in_progress.done():
+            return
         limits = (kept_points(snapshot), rewind_point_retention_ms(snapshot))
         is_changed = self._limits not in (None, limits)
         self._limits = limits
         if time.monotonic() < self._next and not is_changed:
             return
         self._next = time.monotonic() + EVERY_SECONDS
+        self._reserved = set(busy)
+        self._run_in_progress = run_in_background(self._try, "old-rewind-points")
+
+    def reserve(self, source_id: int) -> bool:
+        """Keeps the run in progress from removing points of a source. Returns False if it is removing them now."""
+        with self._reserving:
+            self._reserved.add(source_id)
+            return self._current != source_id
+
+    def wait(self) -> None:
+        """Waits until the run in progress has ended."""
+        if self._run_in_progress is not None:
+            wait([self._run_in_progress])
+
+    def stop(self) -> None:
+        """Ends the run in progress after its current source, and waits for that."""
+        self._is_stopping.set()
+        self.wait()
+
+    def _try(self) -> None:
         try:
             with delta_errors():
-                self._run(snapshot, busy)
+                self._run()
         except (SqlError, DeltaError, OSError) as error:
             if not self._context.explains(error):
                 logger.warning("old rewind points could not be removed yet: %s", error)
 
-    def _run(self, snapshot: Snapshot, busy: Collection[int]) -> None:
+    def _run(self) -> None:
         context = self._context
-        if not context.holds_lease():
-            return
         points = context.metastore.jobs.rewind_points()
-        expired = [
-            (point.source_id, point.operation) for point in points if point.reason is not None and point.has_data
-        ]
-        self._expired = {key: self._expired.get(key, time.monotonic()) for key in expired}
-        by_source: dict[int, list[RewindPoint]] = {id_: [] for id_ in self._left_behind(points)}
-        for point in points:
-            by_source.setdefault(point.source_id, []).append(point)
-        for id_ in sorted(by_source.keys() - self._previewed(snapshot) - set(busy)):
-            source = snapshot.get(id_)
-            if isinstance(source, SourceRecord) and source.resource_group == context.group:
-                self._prune(snapshot, id_, by_source[id_])
+        stretches = downtime_until(context, context.group, now_ms()) if points else ()
+        ids = self._left_behind(points) | {point.source_id for point in points}
+        for id_ in sorted(ids):
+            if self._is_stopping.is_set() or not context.holds_lease():
+                return
+            with self._reserving:
+                self._current = None if id_ in self._reserved else id_
+            if self._current is None:
+                continue
+            try:
+                # A statement may have been committed since the last source.
+                self._prune(context.metastore.snapshot(), id_, stretches)
+            finally:
+                with self._reserving:
+                    self._current, is_wanted = None, id_ in self._reserved
+                if is_wanted:
+                    self._wake()
         self._is_tidied = True
 
     def _left_behind(self, points: Collection[RewindPoint]) -> set[int]:
@@ -152,41 +193,64 @@ class PointPruning:
         found = (name.removeprefix("rewind-") for name in names if name.startswith("rewind-"))
         return {int(id_) for id_ in found if id_.isdecimal()} - {point.source_id for point in points if point.has_data}
 
-    def _previewed(self, snapshot: Snapshot) -> set[int]:
-        """The sources whose readers are stopped for a statement that may be a REWIND."""
+    def _is_previewed(self, snapshot: Snapshot, source_id: int) -> bool:
+        """True if the readers of a source are stopped for a statement that may be a REWIND."""
         locks, now = self._context.metastore.jobs.quiesce_locks(), now_ms()
-        return {lock.source_id for lock in locks if lock.epoch == snapshot.epoch and lock.expires_ms > now}
+        return any(
+            lock.source_id == source_id and lock.epoch == snapshot.epoch and lock.expires_ms > now for lock in locks
+        )
 
-    def _prune(self, snapshot: Snapshot, source_id: int, points: list[RewindPoint]) -> None:
-        pending = _pending(self._context, snapshot, source_id)
-        erased = [_erased(point) for point in points if point.operation not in pending and self._is_erasable(point)]
-        aged = [
-            self._aged(point, rewind_point_retention_ms(snapshot))
-            for point in points
-            if point.reason is None and point.operation not in pending
-        ]
-        changed = [point for point in aged if point not in points]
-        if erased or changed:
-            self._context.metastore.jobs.replace_rewind_points([*erased, *changed])
+    def _prune(self, snapshot: Snapshot, source_id: int, stretches: Collection[Stretch]) -> None:
+        jobs, source = self._context.metastore.jobs, snapshot.get(source_id)
+        if not isinstance(source, SourceRecord) or source.resource_group != self._context.group:
+            return
+        if self._is_previewed(snapshot, source_id):
+            return
+        points, pending = jobs.rewind_points(source_id), _pending(self._context, snapshot, source_id)
+        before = self._downtime_before_move(source, points)
+        found: list[RewindPoint] = []
+        for point in points:
+            counted = [*stretches, *(before if point.operation < source.group_since else ())]
+            is_pending = point.operation in pending
+            found.append(point if is_pending else self._aged(point, rewind_point_retention_ms(snapshot), counted))
+        changed = [now for now, point in zip(found, points, strict=True) if now is not point]
+        if changed:
+            jobs.replace_rewind_points(changed)
+        is_erased = any(not point.has_data for point in changed)
         has_data = any(point.has_data for point in points)
-        if erased or not (self._is_tidied or has_data) or _surplus(points, kept_points(snapshot), pending):
+        if is_erased or not (self._is_tidied or has_data) or _surplus(points, kept_points(snapshot), pending):
             prune_points(self._context, snapshot, source_id)
 
-    def _is_erasable(self, point: RewindPoint) -> bool:
-        since = self._expired.get((point.source_id, point.operation))
-        return since is not None and time.monotonic() - since >= ERASE_AFTER_SECONDS
+    def _downtime_before_move(self, source: SourceRecord, points: Collection[RewindPoint]) -> Collection[Stretch]:
+        """If a source has points from the time before it was moved to its present group: the periods before the move in
+        which no process ran the jobs of any one group. Which group the source was in at that time is not known."""
+        if not any(point.has_data and point.operation < source.group_since for point in points):
+            return ()
+        move = self._context.metastore.operation(source.group_since)
+        if move is None:
+            return ()
+        found = downtime_of_all_groups(self._context.warehouse, until_ms=move.at_ms)
+        return [(start, min(end, move.at_ms)) for start, end in found if start < move.at_ms]
 
-    def _aged(self, point: RewindPoint, retention_ms: int | None) -> RewindPoint:
-        """The point, with a reason if it is too old. If the clock was set back since the point was made, the point
-        counts as made now, because it would otherwise not grow old until the clock is at the recorded time again."""
-        context, now = self._context, now_ms()
+    def _aged(self, point: RewindPoint, retention_ms: int | None, stretches: Collection[Stretch]) -> RewindPoint:
+        """The point; with a reason if it is too old, and without data if it has had that reason for long enough.
+
+        The time at which a point gets its reason is stored in place of the time at which it was made, because the next
+        owner of the jobs may have to erase it. If the clock was set back since the stored time, that time counts as
+        now, because it would otherwise not grow old until the clock is at the stored time again.
+        """
+        now = now_ms()
+        if not point.has_data:
+            return point
         if point.made_ms > now + _CLOCKS_MS:
             return replace(point, made_ms=now)
-        if retention_ms is None or now - point.made_ms < retention_ms:
+        age_ms = waited_ms(point.made_ms, now, stretches)
+        if point.reason is not None:
+            return _erased(point) if age_ms >= ERASE_AFTER_SECONDS * 1000 else point
+        if retention_ms is None or age_ms < retention_ms:
             return point
-        if waited_ms(point.made_ms, now, downtime_until(context, context.group, now)) < retention_ms:
-            return point
-        return replace(point, reason=f"it was older than {REWIND_POINT_RETENTION} ({period_text(retention_ms)})")
+        reason = f"it was older than {REWIND_POINT_RETENTION} ({period_text(retention_ms)})"
+        return replace(point, reason=reason, made_ms=now)
 
 
 def _erased(point: RewindPoint) -> RewindPoint:

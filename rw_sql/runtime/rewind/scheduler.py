@@ -76,7 +76,7 @@ class Rewinding:
         """The jobs that cannot match the catalog until a REWIND is carried out."""
         self._stamp: tuple[object, ...] = ()
         self._found: tuple[tuple[SourceRecord, tuple[OperationRecord, ...]], ...] = ()
-        self._pruning = PointPruning(context)
+        self._pruning = PointPruning(context, wake)
 
     def withheld(self, snapshot: Snapshot, busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
         """The jobs that must not run now. ``busy`` are the jobs that run or are being started or stopped: in this
@@ -137,6 +137,7 @@ class Rewinding:
     def stop(self) -> None:
         """Waits until no work is in progress."""
         self._stopping.set()
+        self._pruning.stop()
         wait([work.future for work in self._works.values() if work.future is not None])
 
     def _points(self, snapshot: Snapshot) -> tuple[tuple[SourceRecord, tuple[OperationRecord, ...]], ...]:
@@ -160,6 +161,8 @@ class Rewinding:
         work = self._works.get(source_id)
         if work is not None and (work.is_working or (work.aim == aim and time.monotonic() < work.retry_at)):
             return
+        if not self._pruning.reserve(source_id):
+            return  # The next pass tries again, as soon as the old points of the source are removed.
         work = self._works[source_id] = _Work(aim=aim)
         work.future = run_in_background(partial(self._try, work, act), f"rewind-{source_id}")
 

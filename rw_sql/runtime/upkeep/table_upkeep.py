@@ -154,7 +154,7 @@ class Upkeep:
         fault("upkeep.checkpointed")
         # A view or sink that has not begun to read may be choosing its start version now, so no commits are deleted.
         if all(reader.needs is not None for reader in readers):
-            keep_from = files.oldest_needed(self._bound(readers))
+            keep_from = files.oldest_needed(self._bound(readers), keeps_restores=self.note is not None)
             if keep_from is not None and self.note is not None:
                 self.note(keep_from - 1)
             fault("upkeep.noted")

@@ -87,6 +87,14 @@ def test_a_view_with_another_table_than_at_the_point_needs_no_version(log: Maint
     assert least_needed_version(log.context, view.id, 1) is None
     assert least_needed_version(log.context, view.id, 2) is None
     assert least_needed_version(log.context, other.id) == 8
+    # While the old table is kept, UNDO can put it into use again.
+    table = log.warehouse.data(view.id, 1)
+    log.warehouse.write_text(f"{table}/_delta_log/{0:020d}.json", "{}")
+    assert least_needed_version(log.context, other.id) == 5
+    assert least_needed_version(log.context, log.source.id) == 1
+    assert least_needed_version(log.context, view.id, 2) is None
+    log.warehouse.remove(table)
+    assert least_needed_version(log.context, other.id) == 8
     # UNDO has put the old table into use again.
     put(log.context.metastore, replace(view, last_generation=2))
     assert least_needed_version(log.context, view.id, 1) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import ObjectRecord
 
 DAY = 24 * 3_600_000
+HOUR = ERASE_AFTER_SECONDS / 86_400
 TOO_OLD = "it was older than rewind_point_retention (7d)"
 
 
@@ -104,14 +106,18 @@ class Points:
     def prune(self, busy: Collection[int] = ()) -> dict[int, str | None]:
         """The next search; returns the reason of each stored point."""
         self.clock.seconds += EVERY_SECONDS
-        self.pruning.run_if_due(self.context.metastore.snapshot(), busy)
+        self.prune_if_due(busy)
         return {point.operation: point.reason for point in self.jobs.rewind_points()}
+
+    def prune_if_due(self, busy: Collection[int] = ()) -> None:
+        self.pruning.run_if_due(self.context.metastore.snapshot(), busy)
+        self.pruning.wait()
 
     def prune_twice(self) -> dict[int, str | None]:
         """A search, and another after the time for which the data of an old point are kept."""
         self.prune()
         self.prune()
-        self.clock.seconds += ERASE_AFTER_SECONDS
+        self.pass_time(HOUR)
         return self.prune()
 
 
@@ -132,10 +138,10 @@ def test_an_old_point_first_gets_a_reason_and_loses_its_data_an_hour_later(point
     assert points.prune() == {5: TOO_OLD, 6: None}
     first = points.jobs.rewind_points()[0]
     assert (first.has_data, first.log_version) == (True, 5)
-    points.clock.seconds += ERASE_AFTER_SECONDS - 2 * EVERY_SECONDS
+    points.pass_time(HOUR * 0.9)
     points.prune()
     assert points.copies() == [5, 6]
-    points.clock.seconds += ERASE_AFTER_SECONDS
+    points.pass_time(HOUR * 0.2)
     assert points.prune() == {5: TOO_OLD, 6: None}
     first = points.jobs.rewind_points()[0]
     assert (first.has_data, first.log_version) == (False, -1)
@@ -190,9 +196,9 @@ def test_a_rewind_keeps_its_point_from_getting_too_old(points: Points) -> None:
 
 def test_fewer_points_stay_as_soon_as_rewind_points_is_lowered(points: Points) -> None:
     points.make(5, 6, 7)
-    points.pruning.run_if_due(points.context.metastore.snapshot(), ())
+    points.prune_if_due()
     points.set("rewind_points", "1")
-    points.pruning.run_if_due(points.context.metastore.snapshot(), ())
+    points.prune_if_due()
     assert [point.operation for point in points.jobs.rewind_points()] == [7]
     assert points.copies() == [7]
 
@@ -205,7 +211,7 @@ def test_a_longer_shorter_or_unlimited_age_applies_to_the_points_that_exist(poin
     points.set("rewind_point_retention", f"{30 * DAY}ms")
     assert points.prune() == {5: None}
     points.set("rewind_point_retention", "60000ms")
-    points.pruning.run_if_due(points.context.metastore.snapshot(), ())
+    points.prune_if_due()
     (point,) = points.jobs.rewind_points()
     assert point.reason == "it was older than rewind_point_retention (1min)"
 
@@ -252,3 +258,59 @@ def test_copies_that_a_killed_owner_left_go_at_the_first_search(points: Points) 
     assert points.copies() == [5]
     points.prune()
     assert points.copies() == []
+
+
+def test_owners_that_live_less_than_an_hour_erase_old_points_too(points: Points) -> None:
+    points.make(5)
+    points.pass_time(8)
+    points.prune()
+    for _ in range(3):
+        points.pruning = PointPruning(points.context)
+        points.pass_time(HOUR / 2)
+        points.prune()
+    assert points.copies() == []
+
+
+def test_a_pass_of_the_owner_does_not_wait_until_copies_are_removed(
+    points: Points, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points.make(5, 6)
+    points.set("rewind_points", "1")
+    begun, may_end = threading.Event(), threading.Event()
+    real = Warehouse.remove
+
+    def remove(warehouse: Warehouse, path: str) -> None:
+        begun.set()
+        assert may_end.wait(10)
+        real(warehouse, path)
+
+    monkeypatch.setattr(Warehouse, "remove", remove)
+    woken = threading.Event()
+    points.pruning = PointPruning(points.context, woken.set)
+    points.clock.seconds += EVERY_SECONDS
+    points.pruning.run_if_due(points.context.metastore.snapshot(), ())
+    assert begun.wait(10)
+    # No point of this source can be made now, but points of others can.
+    assert (points.pruning.reserve(1), points.pruning.reserve(2)) == (False, True)
+    assert not woken.is_set()
+    may_end.set()
+    points.pruning.wait()
+    assert woken.is_set()
+    assert points.pruning.reserve(1)
+    assert points.copies() == [6]
+
+
+def test_a_source_that_moved_to_another_group_keeps_the_downtime_of_its_former_group(points: Points) -> None:
+    points.make(1)
+    points.pass_time(1)
+    source = points.context.metastore.snapshot().get(1)
+    assert isinstance(source, SourceRecord)
+    before = points.clock.ms - 20 * DAY
+    point = replace(points.jobs.rewind_points()[0], made_ms=before - DAY)
+    points.jobs.replace_rewind_points([point])
+    former = replace(points.lease, group="nightly", heartbeat_ms=before)
+    note_downtime(points.context.warehouse, former, now_ms() - 1000)
+    points.put(replace(source, group_since=points.context.metastore.snapshot().epoch + 1))
+    assert points.prune() == {1: None}
+    points.pass_time(6)
+    assert points.prune() == {1: TOO_OLD}
