@@ -119,7 +119,8 @@ def apply_command(
     allow_drop: Annotated[
         bool,
         typer.Option(
-            "--allow-drop", help="Drop objects that are missing from the folder, and objects that must be re-created."
+            "--allow-drop",
+            help="Drop objects and columns that are missing from the folder, and objects that must be re-created.",
         ),
     ] = False,
     keep: Annotated[
@@ -167,7 +168,7 @@ def apply_command(
             _print_json({"warehouse": location.uri, "changes": reported, "error": shown})
 
     try:
-        chosen = _require_allowed(plan.changes, allow_drop=allow_drop)
+        chosen = _require_allowed(snapshot, plan.changes, allow_drop=allow_drop)
         show_changes(console, location, snapshot, plan.changes, left=[c for c in plan.changes if c not in chosen])
         _require_secrets(snapshot, chosen)
         if chosen and not yes:
@@ -311,16 +312,19 @@ def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
     return Warehouse.at("./rw_warehouse"), catalog_from_json(read_text(file), f'"{file}"')
 
 
-def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> list[DeployChange]:
+def _require_allowed(snapshot: Snapshot, changes: Sequence[DeployChange], *, allow_drop: bool) -> list[DeployChange]:
     """The changes to carry out.
 
-    Without ``--allow-drop``, objects that are missing from the folder are kept. Raises SqlError if an object cannot
-    change without a DROP.
+    Without ``--allow-drop``, objects that are missing from the folder are kept, and so are columns that the owner may
+    have added. Raises SqlError if an object cannot change without a DROP.
     """
+    from rw_sql.plan.deploy.columns import is_optional
+
     if allow_drop:
         return list(changes)
-    for change in changes:
-        if change.needs_drop and change.action != "drop":
+    chosen = [change for change in changes if change.action != "drop" and not is_optional(snapshot, change)]
+    for change in chosen:
+        if change.needs_drop:
             kind = change.kind.replace("_", " ")
             why = f": {change.reason}" if change.reason else ""
             raise SqlError(
@@ -329,7 +333,7 @@ def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> li
                 detail="\n".join(f"{text};" for text in change.texts),
                 hint="rw-sql diff shows all changes; --allow-drop allows the DROP, and creates dependent objects again",
             )
-    return [change for change in changes if change.action != "drop"]
+    return chosen
 
 
 def _require_secrets(snapshot: Snapshot, changes: Sequence[DeployChange]) -> None:

@@ -10,9 +10,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import DUPLICATE_CLAUSE, DUPLICATE_OBJECT, INVALID_DEFINITION, NOT_SUPPORTED, UNDEFINED_COLUMN
+from rw_sql.errors import (
+    DEPENDENTS_EXIST,
+    DUPLICATE_CLAUSE,
+    DUPLICATE_OBJECT,
+    INVALID_DEFINITION,
+    NOT_SUPPORTED,
+    UNDEFINED_COLUMN,
+)
+from rw_sql.metastore.records import TableRecord
 from rw_sql.plan.deploy.change import REBUILD
 from rw_sql.plan.deploy.changes import compare
+from rw_sql.plan.deploy.columns import rebuilt_users, why_dropped_first
 from rw_sql.plan.deploy.widening import adds_columns, why_created_again
 from rw_sql.plan.offline.script import ScriptChecker
 from rw_sql.plan.result.steps import after
@@ -48,14 +57,15 @@ def possible_changes(
 
     If a view of the folder could not keep its columns because another view that it reads gets a new query, the changes
     create the view again. The changes also create a view again if the view lacks a column that another definition
-    needs, and if the view can get this column in no other way. A table is created again if its columns cannot change in
-    place.
+    needs, and if the view can get this column in no other way. A view is also created again if a column can only be
+    dropped before the view gets its new query. A table is created again if its columns cannot change in place.
     """
     unable: dict[int, str] = {}
     while True:
         changes = compare(snapshot, folder, allow, unable)
         found = (
-            _fixed_table(snapshot, folder, changes)
+            _rebuild_after_drop(snapshot, changes)
+            or _fixed_table(snapshot, folder, changes)
             or _reader_that_cannot_follow(snapshot, changes)
             or _view_without_columns(snapshot, changes)
         )
@@ -81,6 +91,35 @@ def _planned(
             if isinstance(statement, Wait):
                 for group in rebuild_groups(checker.snapshot):
                     checker.snapshot = after(checker.snapshot, swap_operation(checker.snapshot, group, "").changes)
+
+
+def _rebuild_after_drop(snapshot: Snapshot, changes: Sequence[DeployChange]) -> tuple[int, str] | None:
+    """Finds the first change of a table's columns that is refused because a DROP COLUMN waits for a view's rebuild.
+    Returns the id of the view and the reason for creating the view again; None if no such change is refused.
+
+    A DROP COLUMN that follows a rebuild is refused if a new query contains the column's name. While a DROP COLUMN
+    waits, no column can be added or renamed that conflicts with the column to drop.
+    """
+    rebuilt = {change.touches[0] for change in changes if change.action == REBUILD}
+    dropped = [
+        (change.touches[0], statement)
+        for change in changes
+        for statement in change.statements
+        if isinstance(statement, AlterTableDropColumn)
+    ]
+    if not rebuilt or not dropped:
+        return None
+    for change, statement, checked in _planned(ScriptChecker(snapshot), changes):
+        is_drop = isinstance(statement, AlterTableDropColumn)
+        limits = (DEPENDENTS_EXIST,) if is_drop else _LIMITS
+        if not isinstance(statement, _OF_COLUMNS) or all(error.kind not in limits for error in checked.errors):
+            continue
+        table = snapshot.get(change.touches[0])
+        drops = [drop for id_, drop in dropped if id_ == change.touches[0]]
+        for drop in sorted(drops, key=lambda drop: drop is not statement):
+            if isinstance(table, TableRecord) and (users := rebuilt_users(snapshot, table, drop, rebuilt)):
+                return users[0].id, why_dropped_first(table, drop)
+    return None
 
 
 def _fixed_table(

@@ -12,7 +12,7 @@ from rw_sql.metastore.records import SecretRecord, SinkRecord, TableRecord
 from rw_sql.model.definitions import connection_definition
 from rw_sql.model.object_lookup import objects_in, spoken
 from rw_sql.plan.deploy.change import ALTER, CREATE, DROP, REBUILD, RECREATE, UNSAFE, DeployChange
-from rw_sql.plan.deploy.columns import in_the_way, may_use_dropped
+from rw_sql.plan.deploy.columns import WHY_OPTIONAL, in_the_way, optional_drops, rebuilt_users
 from rw_sql.plan.deploy.definitions import definition_of, dialects, find_object
 from rw_sql.plan.deploy.fixed_secret import fixed_secret
 from rw_sql.plan.deploy.folder import RELATIONS, DefinitionError
@@ -236,9 +236,18 @@ def _creations_and_alterations(
             change = by_key[wanted.kind, wanted.name]
             last = _after_rebuilds(then, change, rebuilt - gone)
             now = tuple(statement for statement in change.statements if statement not in last)
-            changes += [replace(change, statements=now)] if now else []
-            late += [replace(change, statements=last)] if last else []
+            changes += _parts(then, change, now)
+            late += _parts(then, change, last)
     return changes + late
+
+
+def _parts(then: Snapshot, change: DeployChange, statements: tuple[Statement, ...]) -> list[DeployChange]:
+    """The change with only these statements. The DROP COLUMN statements that may be omitted are a change of their
+    own."""
+    optional = tuple(statement for statement in optional_drops(then, change) if statement in statements)
+    rest = tuple(statement for statement in statements if statement not in optional)
+    parts = [replace(change, statements=rest)] if rest else []
+    return parts + ([replace(change, statements=optional, reason=WHY_OPTIONAL)] if optional else [])
 
 
 def _not_renamed(then: Snapshot, wanted: FolderObject, dropped: set[str]) -> str:
@@ -303,7 +312,7 @@ def _after_rebuilds(snapshot: Snapshot, change: DeployChange, rebuilt: set[int])
     if not isinstance(table, TableRecord):
         return ()
     drops = [statement for statement in change.statements if isinstance(statement, AlterTableDropColumn)]
-    waiting = (at for at, drop in enumerate(drops) if may_use_dropped(snapshot, table, drop, rebuilt))
+    waiting = (at for at, drop in enumerate(drops) if rebuilt_users(snapshot, table, drop, rebuilt))
     return tuple(drops[next(waiting, len(drops)) :])
 
 

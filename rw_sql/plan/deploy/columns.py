@@ -5,15 +5,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.metastore.records import SourceRecord, TableRecord
+from rw_sql.model.definitions import field_of, table_definition
+from rw_sql.model.options import source_options, visible
 from rw_sql.plan.statements.table.columns import users_of_column, users_of_new_name
-from rw_sql.syntax.statements import AlterTableDropColumn, AlterTableRenameColumn
+from rw_sql.syntax.statements import AlterAddColumn, AlterTableDropColumn, AlterTableRenameColumn
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import ObjectRecord, TableRecord
+    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.plan.deploy.change import DeployChange
     from rw_sql.syntax.statements import Statement
+
+WHY_OPTIONAL = "auto.schema.change may have added the column; to keep it, add it to the folder"
+"""The note at the DROP COLUMN statements that :func:`optional_drops` returns."""
 
 
 def in_the_way(
@@ -34,12 +41,49 @@ def in_the_way(
         elif isinstance(statement, AlterTableDropColumn):
             for record in users_of_column(snapshot, table, statement.column):
                 if record.id not in rebuilt:
-                    yield record, f'it may use column "{statement.column}" of {table.name}, which is dropped'
+                    yield record, why_dropped_first(table, statement)
 
 
-def may_use_dropped(
+def rebuilt_users(
     snapshot: Snapshot, table: TableRecord, statement: AlterTableDropColumn, rebuilt: Collection[int]
-) -> bool:
-    """True if one of the views ``rebuilt`` may use the column of the statement until the rebuild of this view is
-    complete."""
-    return any(record.id in rebuilt for record in users_of_column(snapshot, table, statement.column))
+) -> tuple[ObjectRecord, ...]:
+    """Those of the views ``rebuilt`` that may use the column of the statement until their rebuild is complete."""
+    return tuple(record for record in users_of_column(snapshot, table, statement.column) if record.id in rebuilt)
+
+
+def why_dropped_first(table: TableRecord, statement: AlterTableDropColumn) -> str:
+    """The reason for dropping an object that uses a column before the column is dropped."""
+    return f'it may use column "{statement.column}" of {table.name}, which is dropped'
+
+
+def optional_drops(snapshot: Snapshot, change: DeployChange) -> tuple[Statement, ...]:
+    """The DROP COLUMN statements in a table's change that may be omitted: those of columns that the owner may have
+    added after the creation of the table (``auto.schema.change``), so that the folder need not know them. A DROP COLUMN
+    that makes way for another column is not among them."""
+    table = snapshot.get(change.touches[0]) if change.touches else None
+    source = snapshot.get(table.inputs[0]) if isinstance(table, TableRecord) and table.live_from is not None else None
+    if not isinstance(table, TableRecord) or not isinstance(source, SourceRecord):
+        return ()
+    if visible(source_options(snapshot, source)).get("auto.schema.change", "false").strip().lower() != "true":
+        return ()
+    added = {name for name, _ in table.added_columns}
+    fields = {c.name: field_of(c) for c in table_definition(table.definition).columns if c.generated is None}
+    needed: set[str] = set()
+    for statement in change.statements:
+        if isinstance(statement, AlterAddColumn):
+            needed |= {statement.column.name.lower(), field_of(statement.column).lower()}
+        elif isinstance(statement, AlterTableRenameColumn):
+            needed.add(statement.new_column.lower())
+    return tuple(
+        statement
+        for statement in change.statements
+        if isinstance(statement, AlterTableDropColumn)
+        and statement.column in added & fields.keys()
+        and needed.isdisjoint((statement.column.lower(), fields[statement.column].lower()))
+    )
+
+
+def is_optional(snapshot: Snapshot, change: DeployChange) -> bool:
+    """True if the change only drops columns that the owner may have added; see :func:`optional_drops`."""
+    optional = optional_drops(snapshot, change)
+    return bool(optional) and all(statement in optional for statement in change.statements)

@@ -56,6 +56,7 @@ class SplitDiscovery:
         self._stall = stall
         self._checks: dict[int, Future[None]] = {}
         self._next_check: dict[int, float] = {}
+        self._next_check_lock = threading.Lock()
         self._changed: dict[int, None] = {}
         self._slots = threading.BoundedSemaphore(_MOST_DISCOVERIES)
         self._problems: dict[int, str] = {}
@@ -64,15 +65,15 @@ class SplitDiscovery:
 
     def schedule(self, source_id: int) -> None:
         """Makes the next :meth:`look` check a source even if the source's interval is not over."""
-        self._next_check[source_id] = 0.0
+        with self._next_check_lock:
+            self._next_check[source_id] = 0.0
 
     def look(self, changed: Iterable[int], running: Iterable[int]) -> None:
         """Starts the checks that are due, in the background. Sources in ``changed``, whose splits may have changed, are
         due at once. Sources in ``running`` are due when their intervals are over."""
         now = time.monotonic()
         for source_id in changed:
-            self._changed[source_id] = None
-            self._next_check[source_id] = 0.0
+            self._check_again(source_id, 0.0)
         self._forget_dropped()
         for source_id in sorted({**self._changed, **dict.fromkeys(running)}, key=self._due):
             work = self._checks.get(source_id)
@@ -81,12 +82,19 @@ class SplitDiscovery:
             if source_id not in self._next_check and self._has_splits(source_id):
                 self._next_check[source_id] = now + self._interval(source_id)
                 continue
-            check = partial(self._check, source_id, self._interval(source_id))
+            interval = self._interval(source_id)
             if not self._slots.acquire(blocking=False):
                 return
+            check = partial(self._check, source_id, interval, is_changed=source_id in self._changed)
             self._changed.pop(source_id, None)
             self._next_check[source_id] = math.inf  # until the check has ended
             self._checks[source_id] = run_in_background(check, f"discovery-{source_id}")
+
+    def _check_again(self, source_id: int, at: float) -> None:
+        """Makes a source due at this time on the monotonic clock, even if it does not run then."""
+        self._changed[source_id] = None
+        with self._next_check_lock:
+            self._next_check[source_id] = at
 
     def _due(self, source_id: int) -> float:
         """The time of a source's next check; 0 for a check without delay."""
@@ -123,10 +131,11 @@ class SplitDiscovery:
             return DISCOVERY_SECONDS
         return discovery_seconds(connector(source.connector), visible(source_options(snapshot, source)))
 
-    def _check(self, source_id: int, interval: float) -> None:
-        problem = ""
+    def _check(self, source_id: int, interval: float, *, is_changed: bool = False) -> None:
+        problem, is_complete = "", False
         try:
             self._look_after(source_id)
+            is_complete = True
         except SqlError as error:
             problem = error.message
         except Exception as error:  # noqa: BLE001 - a connector's edge
@@ -134,8 +143,11 @@ class SplitDiscovery:
             if not self._context.explains(error):
                 problem = f"{type(error).__name__}: {cause_line(str(error))}"
         finally:
-            if self._due(source_id) == math.inf:
-                self._next_check[source_id] = time.monotonic() + interval
+            if is_changed and not is_complete:
+                self._changed.setdefault(source_id)  # The splits that may have changed are still not checked.
+            with self._next_check_lock:
+                if self._due(source_id) == math.inf:
+                    self._next_check[source_id] = time.monotonic() + interval
             self._slots.release()
         if problem and self._problems.get(source_id) != problem:
             logger.warning("the splits of source %d could not be checked: %s", source_id, problem)
@@ -187,12 +199,12 @@ class SplitDiscovery:
         if quiesced_jobs(self._context, snapshot):
             # Any commit would end the locks. The statement that holds the locks would then be planned again with other
             # positions, and would have to be confirmed again.
-            self._next_check[source_id] = time.monotonic() + _LOCKED_SECONDS
+            self._check_again(source_id, time.monotonic() + _LOCKED_SECONDS)
             return
         try:
             metastore.commit(operation, based_on=snapshot)
         except ConcurrentCommit:
-            self._next_check[source_id] = 0.0
+            self._check_again(source_id, 0.0)
 
 
 def _running_readers(snapshot: Snapshot, source: SourceRecord) -> list[tuple[str, JobSpec, tuple[str, ...]]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import OWNER_MISSING, SqlError
 from rw_sql.metastore.records import DEFAULT_GROUP, PutObject
 from rw_sql.model.job_ids import job_object
-from rw_sql.runtime.jobs.groups import possibly_owned_groups
+from rw_sql.runtime.jobs.groups import doubtful_groups, owned_groups
 from rw_sql.runtime.jobs.lease import serve_command
 
 if TYPE_CHECKING:
@@ -16,12 +17,16 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 
+_LOOK_SECONDS = 0.2
+
+
 def require_owners(context: Context, snapshot: Snapshot, plan: Plan) -> None:
     """Raises SqlError OWNER_MISSING if a job that the plan starts, or an object that it creates, is in a group without
     an owner. The error's hint is the command that starts an owner.
 
     The default group needs no owner, because a warehouse is often set up before a process runs its jobs. Statements
-    that only stop jobs are allowed, and so is a move out of a group without an owner.
+    that only stop jobs are allowed, and so is a move out of a group without an owner. If the owner's last heartbeat is
+    old by this machine's clock, the owner is observed for up to LEASE_SECONDS.
     """
     if plan.operation is None:
         return
@@ -31,7 +36,9 @@ def require_owners(context: Context, snapshot: Snapshot, plan: Plan) -> None:
     moved = {id_ for id_ in put if _group(put[id_]) != _group(snapshot.get(id_))}
     records = [put.get(id_, snapshot.get(id_)) for id_ in sorted(started | created | moved)]
     groups = {_group(record) for record in records} - {DEFAULT_GROUP}
-    missing = sorted(groups - possibly_owned_groups(context)) if groups else []
+    while groups and groups & doubtful_groups(context):
+        time.sleep(_LOOK_SECONDS)
+    missing = sorted(groups - owned_groups(context)) if groups else []
     if missing:
         raise SqlError(
             OWNER_MISSING,

@@ -17,7 +17,7 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.job_ids import job_object
 from rw_sql.model.resource_groups import group_of
 from rw_sql.model.source_readers import readers_of
-from rw_sql.runtime.jobs.groups import groups_of_jobs, possibly_owned_groups
+from rw_sql.runtime.jobs.groups import groups_of_jobs, owned_groups, possibly_owned_groups
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.observe.statement_progress import what_goes_on
 from rw_sql.runtime.support.failures import cause_line
@@ -111,7 +111,8 @@ def lock_sources(
     """Locks sources for the commit that follows ``snapshot``, and returns when their readers have stopped.
 
     Without an owner no reader runs, and a new owner respects the lock. If a reader neither stops nor makes progress
-    for ``seconds``, releases the lock and raises SqlError SOURCE_IS_RUNNING.
+    for ``seconds``, releases the lock and raises SqlError SOURCE_IS_RUNNING. While it is not known whether the reader's
+    owner still runs, waits longer.
     """
     for source_id in sources:
         _require_one_group(snapshot, source_id)
@@ -152,7 +153,7 @@ def lock_sources(
             if time.monotonic() - marked_at >= min(_MARK_SECONDS, seconds):
                 limit.note(*owner_marks(context, jobs))
                 marked_at = time.monotonic()
-            if limit.is_over:
+            if limit.is_over and not owned_groups(context).isdisjoint(_groups_to_stop(context, name)):
                 named = ", ".join(_name(snapshot, lock.source_id) for lock in locks)
                 raise SqlError(
                     SOURCE_IS_RUNNING,
@@ -199,12 +200,15 @@ def try_release(context: Context, locks: tuple[QuiesceLock, ...], wake: Callable
 
 
 def _has_stopped(context: Context, name: str) -> bool:
-    locks = [lock for lock in context.metastore.jobs.quiesce_locks() if lock.hold == name and not lock.is_taken]
-    if not locks:
-        return True
     # Readers in groups without an owner do not run.
-    snapshot, owned = context.metastore.snapshot(), possibly_owned_groups(context)
-    return not any(owned & _reader_groups(snapshot, lock.source_id) for lock in locks)
+    return possibly_owned_groups(context).isdisjoint(_groups_to_stop(context, name))
+
+
+def _groups_to_stop(context: Context, name: str) -> frozenset[str]:
+    """The groups of the readers whose owners have not yet confirmed the locks ``name``."""
+    locks = [lock for lock in context.metastore.jobs.quiesce_locks() if lock.hold == name and not lock.is_taken]
+    snapshot = context.metastore.snapshot()
+    return frozenset(group for lock in locks for group in _reader_groups(snapshot, lock.source_id))
 
 
 def _reader_groups(snapshot: Snapshot, source_id: int) -> frozenset[str]:

@@ -55,6 +55,12 @@ def possibly_owned_groups(context: Context) -> frozenset[str]:
     return owned | {group for group, lease in others.items() if group not in owned and _may_run(context, lease)}
 
 
+def doubtful_groups(context: Context) -> frozenset[str]:
+    """The groups of which this process does not yet know whether they have an owner; see
+    :func:`possibly_owned_groups`."""
+    return possibly_owned_groups(context) - owned_groups(context)
+
+
 def groups_in_use(context: Context, snapshot: Snapshot) -> tuple[str, ...]:
     """The groups that have jobs or an owner, sorted by name. If no group has jobs or an owner, the result is the group
     of this process.

@@ -151,7 +151,7 @@ class LeaseWatch:
     """The last heartbeat, and when it was first seen. The pair is replaced as a whole, because other threads may read
     it at the same time."""
     _renewed: tuple[str, float] | None = None
-    """The owner whose last renewal was seen, and when."""
+    """The owner whose last renewal was seen, and the latest time at which the owner can have written it."""
 
     def is_renewed(self, lease: Lease, now_ms: int) -> bool:
         """True if this process has seen a renewal of the lease within the last LEASE_SECONDS, or has observed the lease
@@ -163,13 +163,16 @@ class LeaseWatch:
             return False
         beat, at, seen = (lease.owner, lease.heartbeat_ms), self.clock(), self._seen
         if seen is None or seen[0] != beat:
-            if seen is not None and seen[0][0] == lease.owner:
-                self._renewed = (lease.owner, at)
+            if seen is not None and seen[0][0] == lease.owner and lease.heartbeat_ms > seen[0][1]:
+                # The last heartbeat was written before it was first seen, and the owner's clock measures the time from
+                # one heartbeat to the next. The new heartbeat may be much older than this look.
+                self._renewed = (lease.owner, min(at, seen[1] + (lease.heartbeat_ms - seen[0][1]) / 1000))
             seen = self._seen = (beat, at)
         return at - seen[1] < LEASE_SECONDS
 
     def has_seen_renewal(self, lease: Lease) -> bool:
-        """True if :meth:`is_renewed` has seen a renewal by the lease's owner within the last GONE_SECONDS."""
+        """True if :meth:`is_renewed` has seen a renewal by the lease's owner that may have been written within the last
+        GONE_SECONDS."""
         renewed = self._renewed
         return renewed is not None and renewed[0] == lease.owner and self.clock() - renewed[1] < GONE_SECONDS
 

@@ -18,7 +18,7 @@ from rw_sql.plan.checks.literal_secrets import refuse_literal_secrets
 from rw_sql.plan.statements.move.block import require_inside
 from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.session_state import Block, SessionState
-from rw_sql.runtime.jobs.groups import possibly_owned_groups
+from rw_sql.runtime.jobs.groups import owned_groups, possibly_owned_groups
 from rw_sql.runtime.jobs.lease import GONE_SECONDS, resume_command, serve_command, suspended_pid, takeover_command
 from rw_sql.runtime.remote.request_messages import (
     StatementBody,
@@ -35,6 +35,8 @@ from rw_sql.runtime.support.stall_timeout import spoken_seconds
 from rw_sql.syntax import statements as ast
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from rw_sql.metastore.facts import BackfillProgress, Lease
     from rw_sql.plan.result.confirmation import Question
     from rw_sql.plan.result.plan import Table
@@ -44,6 +46,10 @@ if TYPE_CHECKING:
 _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.05, 0.5
 _OWNER_SECONDS = 1.0
 """The interval in seconds at which a waiting session checks that the owner still runs."""
+
+
+class _NoOwnerError(SqlError):
+    """A group has no owner, and nothing was changed."""
 
 
 class RemoteExecutor:
@@ -94,7 +100,19 @@ class RemoteExecutor:
         return table_of(answer)
 
     def _ask(self, text: str, session: SessionState, *, ends_block: bool = False) -> AnswerBody:
-        group = self._owned_group()
+        """Sends a statement to one owner after the other until one accepts it. A statement in a block goes only to the
+        owner that has the block in its memory."""
+        asked: set[str] = set()
+        while True:
+            group = self._owned_group(asked, is_in_block=session.block is not None)
+            try:
+                return self._ask_group(group, text, session, ends_block=ends_block)
+            except _NoOwnerError:
+                asked.add(group)
+                if session.block is not None or possibly_owned_groups(self._context) <= asked:
+                    raise
+
+    def _ask_group(self, group: str, text: str, session: SessionState, *, ends_block: bool) -> AnswerBody:
         block = session.block
         body = StatementBody(
             text=text,
@@ -244,16 +262,21 @@ class RemoteExecutor:
             )
         return self._missing()
 
-    def _owned_group(self) -> str:
+    def _owned_group(self, without: Set[str] = frozenset(), *, is_in_block: bool = False) -> str:
         """The group whose owner runs the next statement: the group of the previous statement, otherwise the default
-        group, otherwise any group.
+        group, otherwise any group. Outside a block, groups that certainly have an owner come first. Groups in
+        ``without`` are ignored.
 
         Raises SqlError if no process can run a statement.
         """
-        owned = possibly_owned_groups(self._context)
-        group = next((name for name in (self._group, DEFAULT_GROUP, *sorted(owned)) if name in owned), None)
-        if group is None:
+        possible, certain = possibly_owned_groups(self._context), owned_groups(self._context)
+        names = [name for name in dict.fromkeys((self._group, DEFAULT_GROUP, *sorted(possible))) if name in possible]
+        left = [name for name in names if name not in without]
+        if not is_in_block:
+            left.sort(key=lambda name: name not in certain)
+        if not left:
             raise self._missing()
+        group = left[0]
         lease = self._context.metastore.jobs.lease(group)
         if suspended_pid(lease) is not None:
             raise self._not_taken(lease, 0.0)
@@ -261,7 +284,7 @@ class RemoteExecutor:
         return group
 
     def _missing(self) -> SqlError:
-        return SqlError(
+        return _NoOwnerError(
             OWNER_MISSING,
             "no process runs the jobs of this warehouse, so none can run the statement: nothing was changed",
             hint=serve_command(self._context.warehouse.uri),

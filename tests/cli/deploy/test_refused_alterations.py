@@ -3,9 +3,14 @@ object again. No statement of the plan is refused, and afterwards no difference 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.support.offline_warehouse import OfflineWarehouse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BROKER = "properties.bootstrap.server = '127.0.0.1:9092'"
 KAFKA = f"connector = 'kafka', topic = 't', {BROKER}"
@@ -133,6 +138,66 @@ def test_a_column_waits_for_the_rebuild_until_which_a_column_that_is_computed_fr
     require_reached(before, wanted)
 
 
+PG = (
+    "CREATE SOURCE pg WITH (connector = 'postgres-cdc', hostname = 'h', username = 'u', database.name = 'd', "
+    "slot.name = 'rw', publication.name = 'rw');\n"
+)
+TOTAL = "CREATE MATERIALIZED VIEW total AS SELECT {} FROM t;\n"
+
+
+def captured(columns: str) -> str:
+    return PG + f"CREATE TABLE t ({columns}) FROM pg TABLE 'public.t';\n"
+
+
+@pytest.mark.parametrize("of_columns", [table, captured], ids=["records", "captured"])
+@pytest.mark.parametrize(
+    ("columns", "query"),
+    [
+        ("id INT PRIMARY KEY, total INT", "id, total AS amount"),
+        ("id INT PRIMARY KEY", "id, 1 AS amount"),
+        ("id INT PRIMARY KEY, total INT", "*"),
+        ("id INT PRIMARY KEY, amount2 BIGINT FROM amount", "id, amount2"),
+    ],
+    ids=["another column", "a value", "all columns", "another type"],
+)
+def test_a_view_whose_new_query_still_has_the_name_of_a_dropped_column_is_created_again(
+    of_columns: Callable[[str], str], columns: str, query: str
+) -> None:
+    before = of_columns("id INT PRIMARY KEY, amount INT") + TOTAL.format("id, amount")
+    wanted = of_columns(columns) + TOTAL.format(query)
+    require_reached(before, wanted)
+    changes = of(before).changes({"a.sql": wanted})
+    assert {change.action for change in changes if change.name == "total"} == {"recreate"}
+
+
+def test_a_captured_column_is_dropped_before_a_column_of_another_type_reads_its_field() -> None:
+    before = captured("id INT PRIMARY KEY, amount INT") + TOTAL.format("id, amount")
+    wanted = captured("id INT PRIMARY KEY, amount2 BIGINT FROM amount") + TOTAL.format("id, amount2")
+    assert [(change.action, change.name) for change in of(before).changes({"a.sql": wanted})] == [
+        ("recreate", "total"),
+        ("alter", "t"),
+        ("recreate", "total"),
+    ]
+
+
+def test_a_computed_column_whose_name_stays_in_a_view_does_not_recreate_the_table() -> None:
+    before = table("id INT PRIMARY KEY, x INT, d INT AS x + 1") + TOTAL.format("id, d")
+    wanted = table("id INT PRIMARY KEY") + TOTAL.format("id, 1 AS d")
+    assert [(change.action, change.name) for change in of(before).changes({"a.sql": wanted})] == [
+        ("recreate", "total"),
+        ("alter", "t"),
+        ("recreate", "total"),
+    ]
+    require_reached(before, wanted)
+
+
+def test_a_rebuilt_view_is_created_again_if_a_new_view_has_the_name_of_the_dropped_column() -> None:
+    before = table("id INT PRIMARY KEY, amount INT") + TOTAL.format("id, amount")
+    new = "CREATE MATERIALIZED VIEW other AS SELECT id, total AS amount FROM t;\n"
+    wanted = table("id INT PRIMARY KEY, total INT") + TOTAL.format("id, total") + new
+    require_reached(before, wanted)
+
+
 IN_GROUP = VIEW.replace(" AS", " WITH (resource_group = 'g') AS")
 
 
@@ -177,6 +242,23 @@ def test_an_object_gets_the_values_of_a_connection_before_the_connection(kind: s
         f"ALTER {kind} SET CONNECTION c",
     )
     require_reached(before, wanted)
+
+
+def test_a_move_to_the_server_of_a_connection_also_sets_what_only_the_connection_has() -> None:
+    only = (
+        "properties.security.protocol = 'SASL_SSL', properties.sasl.mechanism = 'PLAIN', "
+        "properties.sasl.username = 'u', properties.sasl.password = SECRET p"
+    )
+    secret = "CREATE SECRET p WITH (backend = 'meta') AS 'x'"
+    wanted = CONNECTION.replace("9093'", f"9093', {only}") + SOURCE.replace(BROKER, "connection = c")
+    before = OfflineWarehouse({})
+    before.run(secret, SOURCE)
+    assert [" ".join(text.split()) for text in before.changes({"a.sql": wanted})[1].texts] == [
+        f"ALTER SOURCE s UNSAFE SET ( properties.bootstrap.server = '127.0.0.1:9093', {only} )",
+        "ALTER SOURCE s SET CONNECTION c",
+    ]
+    before.apply({"a.sql": wanted})
+    assert before.changes({"a.sql": wanted}) == ()
 
 
 def test_a_safe_property_is_set_before_the_connection_that_provides_it() -> None:

@@ -85,6 +85,7 @@ def test_the_owner_finds_splits_only_after_a_lock_has_ended(session: Session, mo
     looks._look_after(source.id)
     assert session.epoch == snapshot.epoch
     assert looks._next_check[source.id] > 0
+    assert source.id in looks._changed
     session.metastore.jobs.release_locks(locks)
     looks._look_after(source.id)
     assert session.epoch == snapshot.epoch + 1

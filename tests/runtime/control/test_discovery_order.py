@@ -23,6 +23,8 @@ class Checks:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[int] = []
+        self.outcomes: dict[int, Callable[[int], None]] = {}
+        """What happens at the next check of a source, by its id."""
         self._running: list[tuple[Callable[[], None], Future[None]]] = []
         warehouse = Warehouse.at(str(folder))
         context = Context(
@@ -31,7 +33,7 @@ class Checks:
         self._discovery = SplitDiscovery(context, lambda *_: None)
         monkeypatch.setattr(discovery_module, "DISCOVERY_SECONDS", 0.0)
         monkeypatch.setattr(discovery_module, "run_in_background", self._begin)
-        monkeypatch.setattr(self._discovery, "_look_after", self.made.append)
+        monkeypatch.setattr(self._discovery, "_look_after", self._look_after)
         monkeypatch.setattr(self._discovery, "_forget_dropped", lambda: None)
 
     def look(self, changed: Iterable[int] = (), running: Iterable[int] = ()) -> None:
@@ -43,6 +45,16 @@ class Checks:
             work, future = self._running.pop(0)
             work()
             future.set_result(None)
+
+    def meet_another_commit(self, source: int) -> None:
+        """As a check whose commit another commit precedes."""
+        self._discovery._check_again(source, 0.0)
+
+    def _look_after(self, source: int) -> None:
+        self.made.append(source)
+        outcome = self.outcomes.pop(source, None)
+        if outcome is not None:
+            outcome(source)
 
     def _begin(self, work: Callable[[], None], _name: str) -> Future[None]:
         future: Future[None] = Future()
@@ -79,4 +91,25 @@ def test_a_change_during_a_check_is_checked_after_it(checks: Checks) -> None:
     checks.look()
     checks.end(1)
     checks.look()
+    assert checks.made == [1, 1]
+
+
+def test_a_change_of_a_source_at_rest_is_checked_again_after_another_commit(checks: Checks) -> None:
+    checks.outcomes = dict.fromkeys([2, 3, 4], checks.meet_another_commit)
+    checks.look(changed=[1, 2, 3, 4])
+    for count in (4, 3):
+        checks.end(count)
+        checks.look()
+    assert checks.made == [1, 2, 3, 4, 2, 3, 4]
+
+
+def test_a_change_of_a_source_at_rest_is_checked_again_after_an_error(checks: Checks) -> None:
+    def fail(_: int) -> None:
+        raise OSError("the upstream does not answer")
+
+    checks.outcomes = {1: fail}
+    checks.look(changed=[1])
+    for _ in range(2):
+        checks.end(1)
+        checks.look()
     assert checks.made == [1, 1]

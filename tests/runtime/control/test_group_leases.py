@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -144,9 +145,42 @@ def test_a_reader_of_an_owner_whose_clock_is_wrong_is_waited_for(tmp_path: Path)
     here, at = written.lease(), now_ms() - 130_000
     lease = replace(here, owner="other", host="another machine", heartbeat_ms=at, expires_ms=at)
     assert written.metastore.jobs.take_lease(lease, replacing=here)
+    context = written.context()
+    assert possibly_owned_groups(context) == {DEFAULT_GROUP}
+
+    def renew() -> None:
+        written.metastore.jobs.renew_lease(replace(lease, heartbeat_ms=at + 2000))
+
     with pytest.raises(SqlError) as refused:
-        lock_sources(written.context(), written.metastore.snapshot(), [1], 0.1, lambda: None)
+        lock_sources(context, written.metastore.snapshot(), [1], 0.1, renew)
     assert refused.value.kind == SOURCE_IS_RUNNING
+
+
+def test_a_short_timeout_does_not_refuse_a_lock_because_of_an_owner_that_has_ended(tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path / "warehouse")
+    written.commit(*written.source(1, "s"))
+    here, at = written.lease(), now_ms() - 600_000
+    lease = replace(here, owner="other", host="another machine", heartbeat_ms=at, expires_ms=at)
+    assert written.metastore.jobs.take_lease(lease, replacing=here)
+    context, looks = written.context(), itertools.count()
+    context.lease_watches[DEFAULT_GROUP] = LeaseWatch(clock=lambda: next(looks) / 4)
+    assert lock_sources(context, written.metastore.snapshot(), [1], 0.05, lambda: None)
+
+
+def test_a_group_whose_owner_has_ended_on_another_machine_is_refused(tmp_path: Path) -> None:
+    written = WrittenWarehouse(tmp_path / "warehouse")
+    at = now_ms() - 600_000
+    lease = replace(written.lease(), owner="n", group="a", host="another machine", heartbeat_ms=at, expires_ms=at)
+    assert written.metastore.jobs.take_lease(lease, replacing=None)
+    context, looks = written.context(), itertools.count()
+    context.lease_watches["a"] = LeaseWatch(clock=lambda: next(looks) * 4.0)
+    created = (
+        "CREATE SOURCE s (id INT) WITH (connector = 'datagen', fields.id.kind = 'sequence', "
+        "datagen.rows.per.second = '1', resource_group = 'a') FORMAT PLAIN ENCODE JSON"
+    )
+    with pytest.raises(SqlError, match="no process runs the jobs of resource group a"):
+        answers(Executor(replace(context, sessions=NoSpark()), None), created)
+    assert written.metastore.snapshot().epoch == 0
 
 
 def answers(executor: Executor, text: str) -> list[tuple[object, ...]]:

@@ -196,7 +196,7 @@ def test_a_source_that_cannot_be_looked_after_is_reported_once(
 def test_checks_of_dropped_sources_are_forgotten(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     discovery = SplitDiscovery(context, lambda *_: None)
     monkeypatch.setattr(discovery, "_look_after", partial(_fail, "no route"))
-    discovery.look((7, 8), ())
+    discovery.look((), (7, 8))
     wait_until(lambda: discovery._problems.keys() == {7, 8}, "both are checked")
     commit(context)
     discovery.look((), ())

@@ -84,10 +84,11 @@ class _OptionChanges:
     """The changes to a WITH list: options to set, keys to unset, and the new connection if it differs.
 
     ``unlike`` are options that the object must set before it gets the new connection, to the values that the connection
-    provides.
+    provides. ``lacking`` are the options of the connection that neither definition of the object has.
     """
 
     unlike: list[Option] = field(default_factory=list)
+    lacking: list[Option] = field(default_factory=list)
     sets: list[Option] = field(default_factory=list)
     unsets: list[OptionKey] = field(default_factory=list)
     parameters: list[tuple[str, Option | None]] = field(default_factory=list)
@@ -244,7 +245,10 @@ def _of_connected(
     name = wanted.name
     if changes.unlike and connection_name(own_options(current, spec)) is None:
         # One statement moves the object, because an upstream with only some of the values may not exist.
-        before = _set_options(kind, name, spec, [*changes.unlike, *changes.sets], changes.unsets)
+        values = [*changes.unlike, *changes.sets]
+        before = _set_options(kind, name, spec, values, changes.unsets)
+        if any(isinstance(s, AlterSourceUnsafeSet | AlterTableUnsafeSet) for s in before.statements):
+            before = _set_options(kind, name, spec, [*values, *changes.lacking], changes.unsets)
         after = LeastChange()
     else:
         before = _set_options(kind, name, spec, changes.unlike, [])
@@ -300,6 +304,8 @@ def _option_changes(
             for option in current.options
             if option.key in given and option_text(option.value) != option_text(given[option.key].value)
         ]
+        own = {option.key for option in (*current.options, *wanted.options)}
+        found.lacking = [option for key, option in given.items() if key not in own]
     written = {option.key: option for option in wanted.options}
     for key, option in new.items():
         if key in ("connector", "connection") or _is_kept(old, option, spec):
