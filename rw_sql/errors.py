@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from typing import TYPE_CHECKING
 
-from rw_sql.masking import masked, without_secrets_of
+from rw_sql.masking import masked, masked_around, without_secrets_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -130,7 +130,7 @@ class SqlError(Exception):
     source line. In this source line, asterisks replace secrets. With ``hides_literals``, in a syntax error, and in an
     error about an unknown property or about a value with ``@``, the source line shows only the values of properties
     that are known to be harmless, and texts that cannot be secret, such as intervals. ``plain_keys`` are the keys of
-    further harmless properties.
+    further harmless properties. ``statement_range`` is the range of the error's statement if ``text`` is a script.
     """
 
     def __init__(
@@ -156,6 +156,7 @@ class SqlError(Exception):
         self.detail = detail
         self.hides_literals = hides_literals
         self.plain_keys = plain_keys
+        self.statement_range: tuple[int, int] | None = None
 
     @property
     def code(self) -> str:
@@ -201,6 +202,8 @@ class SqlError(Exception):
     def _hide_secrets_of(self, text: str) -> None:
         """Replaces the secrets of a statement or script in the message and the hint with asterisks. The error's span
         refers to ``text``."""
+        if self.kind is UNTERMINATED and "$" not in (self.hint or ""):
+            return  # These texts quote nothing of the statement but the tag of dollar quotes.
         plain = self._plain_keys_in(text)
         self.message = without_secrets_of(text, self.message, plain=plain)
         self.args = (self.message,)
@@ -219,15 +222,24 @@ class SqlError(Exception):
         )
         if self.text is None:
             self._hide_secrets_of(script)
+        self.statement_range = None if self.text is None else (start, start + len(self.text))
         self.text, self.file = script, file
         return self
+
+    def _masked_text(self, text: str, span: Span) -> str:
+        """The text to which the span refers, in which asterisks replace the secrets."""
+        plain = self._plain_keys_in(text)
+        start, end = self.statement_range or (0, len(text))
+        if (start == 0 and end == len(text)) or not start <= span.start <= end:
+            return masked(text, plain=plain)
+        return masked_around(text, start, end, plain=plain)
 
     def render(self) -> str:
         """The message for the user: code, position, caret, preview if any, hint."""
         where = f"{self.file}: " if self.file else ""
         lines = [f"{where}{self.code}: {self.message}"]
         if self.span is not None and self.text is not None:
-            lines += _caret(masked(self.text, plain=self._plain_keys_in(self.text)), self.span)
+            lines += _caret(self._masked_text(self.text, self.span), self.span)
         if self.detail:
             lines += [self.detail]
         if self.hint:

@@ -8,9 +8,17 @@ Imports: nothing of ``rw_sql``. Begin with ``finding``.
 
 from __future__ import annotations
 
-from rw_sql.masking.addresses import contains_password
-from rw_sql.masking.finding import masked
+from rw_sql.masking.addresses import contains_password, password_parameter
+from rw_sql.masking.finding import masked, masked_around
 from rw_sql.masking.messages import without_secrets_of
 from rw_sql.masking.telling import SECRET_WORDS, names_server
 
-__all__ = ["SECRET_WORDS", "contains_password", "masked", "names_server", "without_secrets_of"]
+__all__ = [
+    "SECRET_WORDS",
+    "contains_password",
+    "masked",
+    "masked_around",
+    "names_server",
+    "password_parameter",
+    "without_secrets_of",
+]

@@ -95,6 +95,12 @@ def contains_password(value: str, *, is_address: bool = True) -> bool:
     return any(quoted[login.start() - 1] != "=" for login in logins(quoted))
 
 
+def password_parameter(value: str) -> str | None:
+    """The name of the first parameter of an address that is a password; None if there is none."""
+    found = _IN_ADDRESS.search(value)
+    return None if found is None else found[0].partition("=")[0].strip("?&;( ")
+
+
 def stars(text: str) -> str:
     """Asterisks in place of a text; its quotes and line ends remain."""
     return re.sub(r"[^\n'\"$]", "*", text)

@@ -393,6 +393,19 @@ def masked(text: str, *, plain: Collection[str] | None = None) -> str:
     return _masked(text, None if plain is None else frozenset(plain))
 
 
+def masked_around(text: str, start: int, end: int, *, plain: Collection[str] | None = None) -> str:
+    """The text of a script as from :func:`masked`, in which the statement from ``start`` to ``end`` is read by itself,
+    so that wrong quotes in other statements do not change what the statement shows.
+
+    If the quotes of the statement are not sure, it also hides what the whole script hides.
+    """
+    shown, own = masked(text, plain=plain), masked(text[start:end], plain=plain)
+    lexemes = [lexeme for lexeme in lexemes_of(text[start:end]) if lexeme.kind != "comment" or lexeme.is_open]
+    if unsure_spans(lexemes) or any(lexeme.is_open for lexeme in lexemes):
+        own = "".join("*" if "*" in pair else pair[0] for pair in zip(shown[start:end], own, strict=True))
+    return shown[:start] + own + shown[end:]
+
+
 @lru_cache(maxsize=_KEPT)
 def _masked(text: str, plain: frozenset[str] | None) -> str:
     spans = secrets_in(text).spans

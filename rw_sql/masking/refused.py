@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.masking.lexemes import (
     END,
+    NEXT_STATEMENT,
     QUOTES,
     TYPES,
     TYPOGRAPHIC,
@@ -54,7 +55,7 @@ _NO_PROPERTIES = frozenset({
     "PAUSE", "REBUILD", "REFRESH", "RESET", "RESUME", "REWIND", "ROLLBACK", "SET", "SHOW", "SKIP", "TRUNCATE", "UNDO",
     "USE", "VACUUM", "VALIDATE", "WAIT",
 })  # fmt: skip
-"""The first words of statements without properties. Those for a CHECKPOINT may have WITH."""
+"""The first words of statements without properties. Those for a CHECKPOINT may have properties."""
 
 _OBJECTS = (
     "CONNECTION", "DATABASE", "FUNCTION", "INDEX", "MATERIALIZED", "SCHEMA", "SINK", "SOURCE", "SUBSCRIPTION",
@@ -84,6 +85,12 @@ _VARIABLE = re.compile(r"[a-z_]{1,60}", re.IGNORECASE)
 _SEVERAL = re.compile(r"['\"`=]")
 """Matches in a text that probably consists of several options between wrong quotes."""
 
+_SHOWN_WORDS = KEYWORDS | TYPES | {
+    "AND", "AVRO", "CSV", "DEBEZIUM", "ENCODE", "FORMAT", "GROUP", "INCLUDE", "INTO", "KEY", "LIMIT", "NATIVE", "ORDER",
+    "PLAIN", "PRIMARY", "PROTOBUF", "UPSERT", "WATERMARK",
+}  # fmt: skip
+"""Words that are shown even if quotes are not sure."""
+
 _LONGEST_KEY = 100
 _MOST_SHOWN = 2
 """The number of characters of a text that is too short for a secret."""
@@ -91,6 +98,7 @@ _MOST_SHOWN = 2
 _VALUE = re.compile(r"[(,\n]\s*([\w.]++)\s*=\s*\Z")
 """Matches the name of an option, and what precedes its value."""
 
+_NEXT = re.compile(NEXT_STATEMENT, re.IGNORECASE)
 _TELLING = re.compile(SECRET_WORDS, re.IGNORECASE)
 _QUOTE_OR_TELLING = re.compile(rf"{QUOTES.pattern}|{SECRET_WORDS}", re.IGNORECASE)
 _UNIT = r"(?:milli|micro)?(?:second|sec|minute|min|hour|day|week|month|year)s?|ms|[smhd]"
@@ -121,11 +129,19 @@ def hidden_spans(text: str, plain: Collection[str], *, with_comments: bool = Tru
     done = 0
     for statement, following in zip_longest(statements, statements[1:]):
         start, end = statement[0].start, statement[-1].end
-        if start < done or not _has_properties(text, statement):
-            continue
-        refused = _Refused(statement, plain)
+        until = following[0].start if following is not None else len(text)
+        inside = comments[_place(comments, start) : _place(comments, max(end, until))]
         at = bisect_right(unsure, start, key=lambda span: span[0]) - 1
         is_doubtful = at >= 0 and start < unsure[at][1]
+        if start < done or not _has_properties(text, statement):
+            # A comment without an end, and a wrong quote, may contain the statements that follow.
+            for comment in inside:
+                spans += _hidden_in_comment(text, comment, hides_all=False) if comment.is_open else ()
+            if is_doubtful and start >= done and (other := _NEXT.search(text, start, unsure[at][1])) is not None:
+                done = unsure[at][1]
+                spans += _doubtful_runs(text, other.end(), done)
+            continue
+        refused = _Refused(statement, plain)
         if is_doubtful and (not refused.is_view or _TELLING.search(text, start, unsure[at][1])):
             end = done = unsure[at][1]
             first = QUOTES.search(text, start, end)
@@ -133,7 +149,6 @@ def hidden_spans(text: str, plain: Collection[str], *, with_comments: bool = Tru
             spans += [span for span in refused.spans if first is not None and span[0] < first.start()]
         else:
             spans += refused.spans
-        until = following[0].start if following is not None else len(text)
         inside = comments[_place(comments, start) : _place(comments, max(end, until))]
         hides_all = _TELLING.search(text, start, end) is not None
         for comment in inside:
@@ -157,10 +172,21 @@ def _place(comments: Sequence[Lexeme], position: int) -> int:
 
 
 def _statements(lexemes: Sequence[Lexeme]) -> Iterator[Sequence[Lexeme]]:
-    ends = [at for at, lexeme in enumerate(lexemes) if lexeme.text == ";"]
-    for first, last in pairwise([-1, *ends, len(lexemes)]):
-        if last > first + 1:
-            yield lexemes[first + 1 : last]
+    """The statements of a text. A statement also ends before CREATE or ALTER, because the ``;`` may be missing."""
+    first = 0
+    for at, lexeme in enumerate([*lexemes, END]):
+        is_end = lexeme.text in (";", "")
+        if at > first and (is_end or _begins_statement(lexemes, at)):
+            yield lexemes[first:at]
+            first = at
+        first += is_end
+
+
+def _begins_statement(lexemes: Sequence[Lexeme], at: int) -> bool:
+    if lexemes[at].upper not in ("CREATE", "ALTER") or lexemes[at - 1].upper in ("EXPLAIN", "SHOW"):
+        return False
+    following = lexemes[at + 1].upper if at + 1 < len(lexemes) else ""
+    return following in ("OR", "SECRET", *_OBJECTS)
 
 
 def _has_properties(text: str, statement: Sequence[Lexeme]) -> bool:
@@ -169,9 +195,14 @@ def _has_properties(text: str, statement: Sequence[Lexeme]) -> bool:
     if is_of_spark(text, statement[0].start):
         return words[0] in ("WITH", "FROM") and "SELECT" not in words
     first = next((word for word in words if word != "EXPLAIN"), "")
-    if "CHECKPOINT" in words and "WITH" in words:
+    if first not in _NO_PROPERTIES or any(TELLING_KEY.search(lexeme.text) for lexeme in statement):
         return True
-    return first not in _NO_PROPERTIES or any(TELLING_KEY.search(lexeme.text) for lexeme in statement)
+    has_list = "WITH" in words or any(lexeme.text in ("(", "=") for lexeme in statement)
+    return has_list and (first == "SHOW" or any(_is_checkpoint(word) for word in words))
+
+
+def _is_checkpoint(word: str) -> bool:
+    return abs(len(word) - len("CHECKPOINT")) <= 2 and is_near(word, ("CHECKPOINT",))
 
 
 def _doubtful_runs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -181,7 +212,7 @@ def _doubtful_runs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]
         key = _VALUE.search(text, max(0, run.start() - _LONGEST_KEY), run.start())
         is_plain = key is not None and key[1].lower() in _PLAIN_KEYS
         is_short = run["run"] is not None and len(run["run"].strip("'\"`$")) <= _MOST_SHOWN
-        if run["run"] and not (is_plain or is_short or run["run"].upper() in KEYWORDS | TYPES):
+        if run["run"] and not (is_plain or is_short or run["run"].upper() in _SHOWN_WORDS):
             yield run.span()
 
 
@@ -202,13 +233,15 @@ class _Refused:
         self._read_parentheses()
         secret = self._secret()
         self._has_secret = secret is not None
-        query = self._query()
-        self.is_view = query is not None
+        query, query_end = self._query()
+        self.is_view = query < query_end == len(lexemes)
         read = typographic = 0
         if secret is not None:
             self._name_end = self._after_name(secret)
             read = self._read_unquoted(self._name_end, len(lexemes))
-        for at, lexeme in enumerate(lexemes[: query if query is not None else len(lexemes)]):
+        for at, lexeme in enumerate(lexemes):
+            if query <= at < query_end:
+                continue
             if (lexeme.is_quoted and not self._is_shown(at)) or "$$" in lexeme.text:
                 self._hide(at)
             elif lexeme.text in TYPOGRAPHIC and at >= typographic:
@@ -267,17 +300,25 @@ class _Refused:
             at += 2
         return at if self._at(at).text.startswith("'") else at + 1
 
-    def _query(self) -> int | None:
-        """The position at which the query of a materialized view begins."""
+    def _query(self) -> tuple[int, int]:
+        """The positions at which the query of a materialized view or of a sink begins and ends. Both are the end of the
+        statement if there is no query, or if the end of a sink's query is not sure."""
+        end = len(self._lexemes)
         words = [lexeme.upper for lexeme in self._lexemes[:6]]
         if words[:1] == ["EXPLAIN"]:
             words.pop(0)
         if words[1:3] == ["OR", "REPLACE"]:
             del words[1:3]
-        if words[:3] != ["CREATE", "MATERIALIZED", "VIEW"]:
-            return None
-        pairs = enumerate(pairwise(self._lexemes))
-        return next((at for at, (one, other) in pairs if one.upper == "AS" and other.upper in _BEFORE_QUERY), None)
+        is_sink = words[:2] == ["CREATE", "SINK"]
+        if not is_sink and (words[:1] not in (["CREATE"], ["ALTER"]) or words[1:3] != ["MATERIALIZED", "VIEW"]):
+            return end, end
+        pairs = [(one.upper, other.upper) for one, other in pairwise(self._lexemes)]
+        start = next((at for at, (one, other) in enumerate(pairs) if one == "AS" and other in _BEFORE_QUERY), end)
+        if not is_sink:
+            return start, end
+        options = (at for at in range(start + 2, len(pairs)) if pairs[at] == ("WITH", "("))
+        stop = next(options, end)
+        return (end, end) if stop == end else (start, stop)
 
     def _is_shown(self, at: int) -> bool:
         """True for a text in quotes that cannot be secret."""

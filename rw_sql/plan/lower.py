@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.model.object_lookup import OtherKindError, find_source
 from rw_sql.model.pauses import pauses_of
-from rw_sql.plan.checks.literal_secrets import refuse_passwords
+from rw_sql.plan.checks.literal_secrets import hide_unknown, refuse_passwords
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.statements.move.block import lower_inside
 from rw_sql.plan.statements.other_kind import with_the_right_statement
@@ -51,6 +51,29 @@ def lower(
     ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources`` is True if new
     sources are shared by default. ``search_path`` are the schemas in which unqualified names are looked up.
     """
+    try:
+        return _checked(
+            statement,
+            snapshot,
+            inspector,
+            query_dialect=query_dialect,
+            shares_sources=shares_sources,
+            search_path=search_path,
+        )
+    except SqlError as error:
+        hide_unknown(error, statement)
+        raise
+
+
+def _checked(
+    statement: ast.Statement,
+    snapshot: Snapshot,
+    inspector: Inspector,
+    *,
+    query_dialect: str,
+    shares_sources: bool,
+    search_path: tuple[str, ...],
+) -> Plan:
     statement = resolved(statement, snapshot, search_path, query_dialect)
     refused = unsupported(statement)
     if refused is not None:

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rw_sql.cli.checking.check import check_script
+from rw_sql.cli.interface.masked_statements import masked_statement
 from rw_sql.cli.script.loading import hiding
 from rw_sql.cli.script.report import RunReport, StatementRun
 from rw_sql.cli.shell.prompt import StatementHistory
 from rw_sql.errors import SYNTAX_ERROR, Span, SqlError
 from rw_sql.masking import masked, without_secrets_of
 from rw_sql.masking.refused import _PLAIN_KEYS, hidden_spans
-from rw_sql.syntax import parse_statement
-from rw_sql.syntax.parsing.script import masked_statement
+from rw_sql.syntax import parse_statement, split_script
 
 _SOURCE = "CREATE SOURCE s (id INT) WITH (connector = 'kafka', %s, topic = 'orders') FORMAT PLAIN ENCODE JSON"
 
@@ -140,6 +141,9 @@ def test_a_long_text_is_named_instead_of_cut() -> None:
         ("CREATE TABLE t (at TIMESTAMP DEFAULT 'a text' x) WITH (connector = 'kafka')", "DEFAULT 'a text'"),
         ("CREATE TABLE t (id INT) FROM shop TABLE 'public.orders' x", "'public.orders'"),
         ("CREATE MATERIALIZED VIEW v AS SELECT a FROM t WHERE status = 'a status' GROUPP BY a", "'a status'"),
+        ("ALTER MATERIALIZED VIEW v AS SELECT a FROM s WHERE a = 'delivered' GROUPP BY a", "'delivered'"),
+        ("CREATE SINK k AS SELECT a FROM s WHERE a = 'delivered' WITH (connector = 'jdbc' x)", "'delivered'"),
+        ("CREATE SOURCE s (id INT) WITH (group.id = 'a) FORMAT PLAIN ENCODE JSON", "FORMAT PLAIN ENCODE JSON"),
         ("CREATE SOURCE \"my orders\" (id INT) WIT (connector = 'kafka')", '"my orders"'),
         ("ALTER SOURCE s SET CONNECTION 'broker'", "'broker'"),
         ("SET TIME ZONE 'Europe/Berlin' x", "'Europe/Berlin'"),
@@ -164,6 +168,16 @@ def test_a_hint_repeats_the_users_interval_and_split() -> None:
     assert "'orders:0'" in (refusal("SKIP RECORD 'orders:0' 1 ON SOURCE orders").hint or "")
 
 
+def test_the_options_of_a_sink_over_a_query_are_masked() -> None:
+    for options in ("WITH (connector = 'jdbc', pasword 'hunter2')", "WIHT (connector = 'jdbc', pasword = 'hunter2')"):
+        assert "hunter2" not in refusal(f"CREATE SINK k AS SELECT a FROM s WHERE a = 'delivered' {options}").render()
+
+
+def test_the_hint_for_an_open_string_stays_legible() -> None:
+    error = refusal("CREATE SOURCE s WITH (pasword = 'the string ends here")
+    assert error.hint == "write ' where the string ends"
+
+
 def test_a_message_quotes_no_text_that_the_line_hides() -> None:
     plain = _SOURCE % "kennwort 'hunter2'"
     assert without_secrets_of(plain, "found: 'hunter2'", plain=()) == "found: '*******'"
@@ -184,6 +198,73 @@ def test_statements_of_spark_keep_their_literals() -> None:
     assert masked(text, plain=()) == text
     error = SqlError(SYNTAX_ERROR, "this ( has no )", span=Span(7, 15, 1, 8)).located(text)
     assert "'a text'" in error.render()
+
+
+_KAFKA = (
+    "CREATE SOURCE s (id INT) WITH (connector = 'kafka', topic = 'x', properties.bootstrap.server = 'h:1', "
+    "properties.sasl.kennwort %s 'hunter2') FORMAT PLAIN ENCODE JSON;"
+)
+_BEFORE = [
+    "SHOW SOURCES\n", "PAUSE SOURCE s\n", "DROP SOURCE s\n", "WAIT\n", "FLUSH\n", "BEGIN UNSAFE\n",
+    "CREATE MATERIALIZED VIEW v AS SELECT a FROM t\n", "COMMENT ON TABLE t IS 'it\\'s';\n",
+    "INSERT INTO notes VALUES ('it's fine');\n", "SET spark.app.name=it's;\n", "ADD JAR /it's/x.jar;\n",
+    "PAUSE SOURCE s REASON 'it\\'s';\n", "DROP SOURCE s /*\n", "SHOW SOURCES; /* ", "SHOW SOURCES ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("equals", ["=", ""])
+@pytest.mark.parametrize("before", _BEFORE)
+def test_no_other_statement_of_a_script_reveals_a_value(before: str, equals: str) -> None:
+    script = before + _KAFKA % equals
+    for checked in check_script(script, "a.sql"):
+        for error in checked.errors:
+            assert "hunter2" not in error.render()
+    for part in split_script(script):
+        refused = _error_of(part.text)
+        if refused is not None:
+            moved = refused.moved_into(script, part.start, part.line, part.column, None)
+            assert "hunter2" not in moved.render()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SHOW CHECKPOINT '/c' (pasword = 'hunter2')",
+        "SHOW CHECKPOINT '/c' WIHT (pasword = 'hunter2')",
+        "SHOW CHEKPOINT '/c' WITH (pasword = 'hunter2')",
+        "INJECT OFFSETS s FROM CHECKPOINT '/c' (pasword = 'hunter2')",
+    ],
+)
+def test_the_properties_for_a_checkpoint_are_masked_without_with(text: str) -> None:
+    assert "hunter2" not in refusal(text).render()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EXPLAIN EXTENDED SELECT * FROM t WHERE status = 'delivered'",
+        "(SELECT * FROM t WHERE status = 'delivered') UNION ALL SELECT 'other word'",
+        "TABLE t |> WHERE status = 'delivered'",
+        "CREATE TABLE t USING delta AS SELECT 'hello world'",
+        "ALTER TABLE t DROP PARTITION (country = 'germany')",
+        "ALTER VIEW v AS SELECT * FROM t WHERE a = 'delivered'",
+        "CONVERT TO DELTA parquet.`/data/x/y`",
+        "LOAD DATA INPATH '/data/x' INTO TABLE t",
+        "REPLACE TABLE t USING delta AS SELECT 'hello'",
+        r"\i 'my script.sql'",
+        r"\o '/tmp/out.csv'",
+        _SOURCE % "properties.client.rack = 'rack-one'" + "; SHOW SOURCES;",
+        "CREATE SINK k AS SELECT * FROM s WHERE a = 'delivered' WITH (connector = 'blackhole', type='append-only'); "
+        "SHOW SINKS;",
+        "ALTER MATERIALIZED VIEW v AS SELECT * FROM s WHERE a = 'delivered'; SHOW JOBS;",
+    ],
+)
+def test_valid_statements_stay_in_the_history_and_in_reports(text: str, tmp_path: Path) -> None:
+    StatementHistory(tmp_path / "history").store_string(text)
+    assert (tmp_path / "history").exists()
+    for part in split_script(text) if not text.startswith("\\") else ():
+        run = StatementRun(file=None, line=1, column=1, text=part.text, status="not run")
+        assert "*****" not in RunReport(hide=hiding([]), statements=[run]).as_json()
 
 
 def test_the_properties_that_lines_show_are_never_secret() -> None:

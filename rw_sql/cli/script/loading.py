@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rw_sql.cli.interface.masked_statements import masked_statement
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import INVALID_OPTION, SqlError
 from rw_sql.masking import SECRET_WORDS, masked
 from rw_sql.syntax import split_script
-from rw_sql.syntax.parsing.script import masked_statement
 from rw_sql.syntax.variables.expand import expand
 from rw_sql.syntax.variables.references import NAME
 

@@ -19,12 +19,12 @@ from prompt_toolkit.lexers import Lexer
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 
+from rw_sql.cli.interface.masked_statements import masked_statement
 from rw_sql.cli.shell.commands import is_open
 from rw_sql.cli.shell.words import SQL_WORDS
-from rw_sql.masking import SECRET_WORDS
+from rw_sql.masking import SECRET_WORDS, masked
 from rw_sql.syntax import split_script
 from rw_sql.syntax.lexing.statement_ends import statement_lexemes
-from rw_sql.syntax.parsing.script import masked_statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -72,8 +72,10 @@ class StatementHistory(FileHistory):
 
     def store_string(self, string: str) -> None:
         """Appends one entry to the file."""
-        parts = (part.text for part in split_script(string))
-        if _MAY_HOLD_A_SECRET.search(string) or any(masked_statement(part) != part for part in (string, *parts)):
+        if _MAY_HOLD_A_SECRET.search(string) or masked(string) != string:
+            return
+        is_command = string.lstrip().startswith("\\")
+        if not is_command and any(masked_statement(part.text) != part.text for part in split_script(string)):
             return
         file = Path(str(self.filename))
         with contextlib.suppress(OSError):

@@ -75,8 +75,14 @@ def check_format_options(spec: ConnectorSpec, statement: CreateSource) -> None:
     )
     if fault is not None:
         wrong = next(option for option in clause.options if option.key == fault.key)
-        span = wrong.key_place if fault.message.startswith("unknown ") else wrong.value_place
-        raise SqlError(INVALID_DEFINITION, fault.message, span=span, hint=fault.hint)
+        is_unknown = fault.message.startswith("unknown ")
+        raise SqlError(
+            INVALID_DEFINITION,
+            fault.message,
+            span=wrong.key_place if is_unknown else wrong.value_place,
+            hint=fault.hint,
+            hides_literals=is_unknown,
+        )
     fault = schema_fault(clause.format, clause.encode, encode_options(statement), spec.name)
     if fault is not None:
         places = {option.key: option.span for option in clause.options}

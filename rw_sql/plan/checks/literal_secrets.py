@@ -3,16 +3,18 @@ text is stored anywhere."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.connection_types import connection_spec, connection_types
+from rw_sql.connectors.formats import LOCATION, SPECS
 from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
-from rw_sql.connectors.spec import load_spec
+from rw_sql.connectors.spec import load_spec, plain_keys
 from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError, near_names
-from rw_sql.masking import contains_password, masked, names_server
-from rw_sql.model.definitions import option_text
+from rw_sql.masking import SECRET_WORDS, contains_password, masked, names_server, password_parameter
+from rw_sql.model.definitions import REFRESH_OPTIONS, option_text
 from rw_sql.plan.checks.sources import require_secret
 from rw_sql.syntax.statements import AlterSecret, AlterSetConfig, ConnectionValue, CreateSecret, Option, SecretValue
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.syntax.statements import Statement
 
+_TELLING = re.compile(SECRET_WORDS, re.IGNORECASE)
 _URL = "jdbc.url"
 _WITHOUT_CONNECTOR_OPTIONS = (CreateSecret, AlterSecret, AlterSetConfig)
 
@@ -40,17 +43,47 @@ def refuse_literal_secrets(statement: Statement) -> None:
 
 
 def refuse_passwords(statement: Statement) -> None:
-    """Raises SqlError for an option whose value contains a password.
+    """Raises SqlError for an option whose value contains a password, and for a literal in an option without effect
+    whose name suggests a secret.
 
     In contrast to :func:`refuse_literal_secrets`, the options of all connectors are loaded only for a statement with a
-    value that resembles an address with a password.
+    value that resembles an address with a password, or with an option whose name suggests a secret.
     """
     if isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
         return
     for options in _lists(statement):
+        _refuse_without_effect(options)
         literals = (each for each in options if not isinstance(each.value, SecretValue | ConnectionValue))
         if doubtful := tuple(each for each in literals if contains_password(option_text(each.value))):
             _refuse(doubtful)
+
+
+def hide_unknown(error: SqlError, statement: Statement) -> None:
+    """Makes the line of an error hide the values of the statement's unknown properties, whatever the error is about,
+    because an unknown property may be a mistyped password."""
+    if error.hides_literals or error.kind is UNKNOWN_PROPERTY or isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
+        return
+    given = (option for options in _lists(statement) for option in options)
+    keys = {option.key for option in given if not isinstance(option.value, SecretValue | ConnectionValue)}
+    unknown = {key for key in keys if not (_knowing(key) or _is_of_format(key))}
+    if hidden := {key for key in unknown if not _seems_plain(key)}:
+        error.hides_literals = True
+        error.plain_keys = frozenset(keys - hidden)
+
+
+def _is_of_format(key: str) -> bool:
+    return key in REFRESH_OPTIONS or any(spec.option(key) is not None for spec in SPECS.values())
+
+
+@cache
+def _seems_plain(key: str) -> bool:
+    """True if the unknown ``key`` is similar only to keys of plain options."""
+    return _near(key) is None and any(plain_keys(spec, [key]) for spec in _specs())
+
+
+def _knowing(key: str) -> list[ConnectorSpec]:
+    """The specs that have an option with this key."""
+    return [spec for spec in _specs() if spec.option(key) is not None]
 
 
 def _lists(node: object) -> Iterator[tuple[Option, ...]]:
@@ -65,11 +98,31 @@ def _lists(node: object) -> Iterator[tuple[Option, ...]]:
             yield from _lists(getattr(node, field.name))
 
 
+def _refuse_without_effect(options: tuple[Option, ...]) -> None:
+    """Raises SqlError for a literal in an option without effect whose name suggests a secret. Only a statement's own
+    options are checked, and not those of stored definitions: such an option must not block other changes."""
+    for option in options:
+        if isinstance(option.value, SecretValue | ConnectionValue) or not _TELLING.search(option.key):
+            continue
+        for spec in _specs():
+            known = spec.option(option.key)
+            if known is not None and known.is_ignored and known.is_pattern:
+                raise SqlError(
+                    INVALID_PROPERTY,
+                    f'property "{option.key}" has no effect, and its value may be a secret',
+                    span=option.key_place,
+                    hint=f"omit {option.key}",
+                    hides_literals=True,
+                    plain_keys=plain_keys(spec, [each.key for each in options]),
+                )
+
+
 def _refuse(options: tuple[Option, ...]) -> None:
+    _refuse_without_effect(options)
     for option in options:
         if isinstance(option.value, SecretValue | ConnectionValue):
             continue
-        knowing = [spec for spec in _specs() if spec.option(option.key) is not None]
+        knowing = _knowing(option.key)
         for spec in knowing:
             require_secret((option,), spec)
         if not knowing and _seems_secret(option.key):
@@ -86,11 +139,21 @@ def _refuse(options: tuple[Option, ...]) -> None:
                 INVALID_PROPERTY,
                 f'property "{option.key}" must not contain a password',
                 span=option.value_place,
-                hint="CREATE SECRET s WITH (backend = 'meta') AS '…'; then password = SECRET s"
-                if option.key == _URL
-                else "write the address without user and password",
+                hint=_without_password(option.key, text),
                 hides_literals=True,
             )
+
+
+def _without_password(key: str, text: str) -> str:
+    """The hint for an address with a password."""
+    if key == _URL:
+        return "CREATE SECRET s WITH (backend = 'meta') AS '…'; then password = SECRET s"
+    parameter = password_parameter(text)
+    if parameter is None:
+        return "write the address without user and password"
+    if key == LOCATION:
+        return f"the parameter {parameter} is a password: download the file, then {key} = 'file:///…'"
+    return f"the parameter {parameter} is a password: write the address without it"
 
 
 def _is_address(key: str, spec: ConnectorSpec, text: str) -> bool:

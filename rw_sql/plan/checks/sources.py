@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
@@ -17,7 +16,6 @@ from rw_sql.errors import (
     SqlError,
     near_names,
 )
-from rw_sql.masking import SECRET_WORDS
 from rw_sql.model.definitions import (
     CHANGE_COLUMN,
     HIDDEN_COLUMNS,
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateSource, CreateTable, DataType, IncludeColumn, Option
 
 
-_TELLING = re.compile(SECRET_WORDS, re.IGNORECASE)
 _FIELD_HINT = "ENCODE BYTES keeps the whole record; get_json_object in a materialized view extracts the field"
 
 
@@ -113,22 +110,10 @@ def require_registry_connection(snapshot: Snapshot, given: tuple[Option, ...]) -
 
 
 def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
-    """Raises SqlError for a literal in a secret option, because everyone could read this literal in the catalog. Also
-    raises SqlError for a literal in an option without effect whose name suggests a secret."""
+    """Raises SqlError for a literal in a secret option, because everyone could read this literal in the catalog."""
     for option in options:
         known = spec.option(option.key)
-        if known is None or isinstance(option.value, SecretValue):
-            continue
-        if known.is_ignored and known.is_pattern and _TELLING.search(option.key):
-            raise SqlError(
-                INVALID_PROPERTY,
-                f'property "{option.key}" has no effect, and its value may be a secret',
-                span=option.key_place,
-                hint=f"omit {option.key}",
-                hides_literals=True,
-                plain_keys=plain_keys(spec, [each.key for each in options]),
-            )
-        if known.is_secret:
+        if known is not None and known.is_secret and not isinstance(option.value, SecretValue):
             raise SqlError(
                 INVALID_PROPERTY,
                 f'property "{option.key}" accepts only a secret, not a literal value',

@@ -27,7 +27,7 @@ from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.object_lookup import find_table, find_view, is_schema
 from rw_sql.model.parameters import SESSION_PARAMETERS
-from rw_sql.plan.checks.literal_secrets import refuse_passwords
+from rw_sql.plan.checks.literal_secrets import hide_unknown, refuse_passwords
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.offline.assumed_catalog import AssumedCatalog, Outcome
 from rw_sql.plan.offline.fallback_hints import hint_for
@@ -195,6 +195,8 @@ class ScriptChecker:
     ) -> Checked:
         for error in outcome.errors:
             error.hint = error.hint or hint_for(error, statement)
+            if statement is not None:
+                hide_unknown(error, statement)
         errors = tuple(piece.locate(self._hinted(error, piece, file), text, file) for error in outcome.errors)
         errors = tuple(sorted(errors, key=lambda error: error.span.start if error.span is not None else piece.start))
         note = None

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SYNTAX_ERROR, Span, SqlError
-from rw_sql.masking import masked
 from rw_sql.syntax.lexing.first_words import BLANK
 from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK, INVISIBLE, invisible_error
 from rw_sql.syntax.lexing.lexemes import SPARKS, lexemes
@@ -73,19 +72,6 @@ def parse_statement(text: str) -> Statement:
         raise error.located(text)  # noqa: B904 - the same error, with its position
 
 
-def masked_statement(text: str) -> str:
-    """The text of a statement, in which asterisks replace the secrets.
-
-    If the parser refuses the statement, asterisks also replace all other texts in quotes that may be secret, as in the
-    line that the error shows. Queries and most other statements of Spark show these texts.
-    """
-    try:
-        parse_statement(text)
-    except SqlError:
-        return masked(text, plain=())
-    return masked(text)
-
-
 def _segments(tokens: list[Token]) -> Iterator[tuple[int, int]]:
     first = 0
     for at, token in enumerate(tokens):
@@ -115,9 +101,15 @@ class ScriptStatement:
 
     def locate(self, error: SqlError, script: str, file: str | None = None) -> SqlError:
         """Relocates an error of this statement to its position in the script. Unless the error was located in its
-        statement, asterisks replace the secrets of the script in the message and the hint."""
+        statement, asterisks replace the secrets of the statement and of the script in the message and the hint."""
         if error.span is not None:
-            return error.moved_into(script, self.start, self.line, self.column, file)
+            is_located = error.text is not None
+            error.located(self.text)
+            if not is_located:
+                error.text = None  # moved_into then also hides the secrets of the script.
+            error.moved_into(script, self.start, self.line, self.column, file)
+            error.statement_range = error.statement_range or (self.start, self.start + len(self.text))
+            return error
         error.located(script)
         error.text, error.file = script, file
         return error

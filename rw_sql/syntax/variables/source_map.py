@@ -100,6 +100,9 @@ class Expanded:
         """Relocates an error from the expanded text to the original file. Modifies and returns ``error``."""
         if error.span is not None and error.text in (None, self.text):
             origin, error.span = self.source(error.span.start, error.span.end)
+            if error.statement_range is not None:
+                begun, statement = self.source(*error.statement_range)
+                error.statement_range = (statement.start, statement.end) if begun is origin else None
             error.text, error.file = origin.text, origin.file
         return error
 
