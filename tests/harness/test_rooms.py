@@ -82,6 +82,21 @@ def test_the_private_parts_of_pyspark_are_used_in_one_place() -> None:
     }
 
 
+def test_frames_of_rows_need_no_python_on_the_executors() -> None:
+    """``createDataFrame`` reads a list of rows with Python on the executors, which may have none. ``local_frame`` and
+    ``empty_frame`` do not."""
+    users = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if ".createDataFrame(" in path.read_text(encoding="utf-8")
+    }
+    assert users == {
+        "connectors/support/local_frames.py",
+        "runtime/backfill/chunk_decoder.py",  # Only the plan of this frame is read.
+        "session/connect_session.py",  # Spark Connect sends the rows to the server's JVM.
+    }
+
+
 def test_no_class_inherits_from_sqlglot() -> None:
     """``sqlglot[c]`` and ``sqlglot[rs]`` install compiled classes, which refuse to be the base of a class of Python."""
     found = []

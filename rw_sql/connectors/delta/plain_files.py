@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, LongType, StructType
 
 from rw_sql.connectors.delta.versions import table_at
-from rw_sql.connectors.support.local_frames import keeping_active_session
+from rw_sql.connectors.support.local_frames import empty_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,8 +86,7 @@ def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | N
         return None
     if files:
         return reduce(DataFrame.union, (_part(spark, schema, values, found) for values, found in parts))
-    with keeping_active_session(spark):
-        return spark.createDataFrame([], schema)
+    return empty_frame(spark, schema)
 
 
 def _parts(table: DeltaTable, schema: StructType) -> list[tuple[dict[str, int | None], list[str]]] | None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 _large: WeakSet[DataFrame] = WeakSet()
@@ -64,7 +65,7 @@ def keeping_active_session(spark: SparkSession) -> Iterator[None]:
 
 
 def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """A DataFrame of a table's rows.
+    """A DataFrame of a table's rows. Unlike for a list of rows, the executors need no Python to read it.
 
     PySpark's ``createDataFrame`` drops all batches after an empty batch that is neither the first nor the last
     (observed with Spark 4.0 to 4.2). Empty batches are therefore removed first.
@@ -76,3 +77,16 @@ def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     batches = batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]
     with keeping_active_session(spark):
         return spark.createDataFrame(pa.Table.from_batches(batches, schema=table.schema))
+
+
+def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
+    """A DataFrame without rows. All of its columns are nullable, as those of files are. The executors need no Python
+    to read it."""
+    import pyarrow as pa
+    from pyspark.sql import functions as f
+
+    nothing = local_frame(spark, pa.schema([("nothing", pa.bool_())]).empty_table())
+    columns = (
+        f.lit(None).cast(column.dataType).alias(column.name, metadata=column.metadata) for column in schema.fields
+    )
+    return nothing.select(*columns)

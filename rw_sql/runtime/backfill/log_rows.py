@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import functions as f
 
-from rw_sql.connectors.support.local_frames import keeping_active_session
+from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.runtime.decoding.decoder import OFFSET, RUN, SPLIT, offset_bound, stored_offset
 
 if TYPE_CHECKING:
@@ -33,15 +34,13 @@ def rows_of_chunk(spark: SparkSession, rows: DataFrame, chunk: tuple[BackfillChu
                 & (f.col(OFFSET) < offset_bound(rows, portion.end))
             )
         return rows.where(wanted)
-    kind = of_offset.simpleString()
+    columns = ("w_split", "w_first", "w_last", "w_start", "w_end")
     portions = [
         (one.split, *(one.runs or (0, 0)), *(stored_offset(of_offset, at) for at in (one.start, one.end)))
         for one in chunk
     ]
-    with keeping_active_session(spark):
-        listed = spark.createDataFrame(
-            portions, f"w_split string, w_first long, w_last long, w_start {kind}, w_end {kind}"
-        )
+    listed = local_frame(spark, pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in portions]))
+    listed = listed.withColumns({name: f.col(name).cast(of_offset) for name in ("w_start", "w_end")})
     is_wanted = (
         (f.col(SPLIT) == f.col("w_split"))
         & f.col(RUN).between(f.col("w_first"), f.col("w_last"))

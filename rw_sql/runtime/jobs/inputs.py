@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import functions as f
 
 from rw_sql.connectors.delta.plain_files import rows_at
-from rw_sql.connectors.support.local_frames import keeping_active_session
+from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.model.backfill_ranges import History
 from rw_sql.model.definitions import source_definition
 from rw_sql.runtime.decoding.cdc_rows import cdc_frame
@@ -153,11 +154,12 @@ def _live_rows(spark: SparkSession, frame: DataFrame, guarded: tuple[SplitHistor
             )
         return frame
     of_offset = frame.schema["_rw_offset"].dataType
-    starts = [(split.split, split.since, stored_offset(of_offset, split.start)) for split in guarded]
-    columns = f"g_split string, g_since long, g_start {of_offset.simpleString()}"
-    with keeping_active_session(spark):
-        listed = f.broadcast(spark.createDataFrame(starts, columns))
-    joined = frame.join(listed, f.col("_rw_split") == f.col("g_split"), "left")
+    starts = [
+        {"g_split": split.split, "g_since": split.since, "g_start": stored_offset(of_offset, split.start)}
+        for split in guarded
+    ]
+    listed = local_frame(spark, pa.Table.from_pylist(starts)).withColumn("g_start", f.col("g_start").cast(of_offset))
+    joined = frame.join(f.broadcast(listed), f.col("_rw_split") == f.col("g_split"), "left")
     return joined.where(
         f.col("g_split").isNull()
         | (f.col("_rw_since") > f.col("g_since"))

@@ -9,8 +9,8 @@ committed.
 
 from __future__ import annotations
 
+import errno
 import json
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,10 @@ SHARES = "shares"
 """The folder of a checkpoint that contains the shares."""
 
 _FILES = "files.json"
+
+_UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP})
+"""The errors with which stores refuse a conditional write that they do not support, and file systems a hard link. A
+store's refusal of a write that conflicts with another write, and a lost response, have other numbers."""
 
 Position = tuple[Any, ...]
 """The values of a row in the columns of a log that sort it. Rows with equal values are in the same share."""
@@ -126,13 +130,29 @@ class StoredShares:
 
     def put(self, end: TableEnd, shares: Shares) -> Shares:
         """Stores the shares of a commit or snapshot, unless another process has stored its own; returns the stored
-        shares."""
-        folder = f"{self._folder}/{place_of(end)}"
+        shares.
+
+        In a store without conditional writes, a process replaces the shares of another process if both store them
+        within the duration of a request.
+        """
+        folder, text = f"{self._folder}/{place_of(end)}", shares.to_json()
         self.warehouse.make_folders(folder)
-        with suppress(FileExistsError):
-            self.warehouse.write_new_text(f"{folder}/{_FILES}", shares.to_json(), is_durable=True)
-            return shares
-        return self.of(end) or shares
+        # A store that ignores the condition would replace the shares of a process that has taken over meanwhile.
+        stored = self.of(end)
+        if stored is not None:
+            return stored
+        try:
+            self.warehouse.write_new_text(f"{folder}/{_FILES}", text, is_durable=True)
+        except FileExistsError:
+            return self.of(end) or shares
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+            stored = self.of(end)
+            if stored is not None:
+                return stored
+            self.warehouse.write_text(f"{folder}/{_FILES}", text, is_durable=True)
+        return shares
 
     def done_at(self, end: TableEnd) -> int | None:
         """The number of shares that were read when a batch ended at ``end``; None if the batch was read as Delta

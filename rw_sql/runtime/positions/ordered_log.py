@@ -28,7 +28,7 @@ from deltalake import DeltaTable
 
 from rw_sql.connectors.delta.plain_files import AS_WRITTEN
 from rw_sql.connectors.delta.versions import table_at
-from rw_sql.connectors.support.local_frames import keeping_active_session
+from rw_sql.connectors.support.local_frames import empty_frame, local_frame
 from rw_sql.model.definitions import INDEX_COLUMN
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SPLIT
 from rw_sql.runtime.delta.delta_log import read_actions
@@ -95,6 +95,9 @@ class OrderedLog:
     _known: tuple[str, Shares] | None = field(default=None, init=False)
     _places: set[str] | None = field(default=None, init=False)
     """The commits and snapshots that the run's last batch has read in part; None before the run's first batch."""
+    _last: dict[int, list[TableEnd]] = field(default_factory=dict, init=False)
+    """The end of the run's last batch, by the batch's number. The plan of a batch never changes during a run, and in an
+    object store, each file of the checkpoint is a request."""
 
     def __post_init__(self) -> None:
         self._stored = StoredShares(warehouse=self.warehouse, checkpoint=self.checkpoint)
@@ -154,7 +157,8 @@ class OrderedLog:
     def _ends(self, batch: int) -> tuple[TableEnd | None, TableEnd] | None:
         """The ends of the batch before a planned batch, and of the planned batch. Removes the shares of a commit or
         snapshot when the batch with its last share is completed."""
-        ends = batch_ends(self.warehouse, self.checkpoint, batch)
+        ends = batch_ends(self.warehouse, self.checkpoint, batch, known=self._last)
+        self._last = {} if ends is None else {batch: [ends[1]]}
         places = {place_of(end) for end in ends or () if end is not None and end.is_within}
         if (self._places or set()) - places:
             self._stored.forget_read()
@@ -282,8 +286,7 @@ class OrderedLog:
         stored = StructType([column for column in schema_of(table).fields if column.name not in parts])
         if paths:
             return spark.read.options(**AS_WRITTEN).schema(stored).parquet(*(f"{self.path}/{path}" for path in paths))
-        with keeping_active_session(spark):
-            return spark.createDataFrame([], stored)
+        return empty_frame(spark, stored)
 
     def _table(self, version: int | None = None) -> DeltaTable:
         self.warehouse.files_at(self.path)  # completes the environment variables for the table's store
@@ -327,8 +330,8 @@ def _with_value(rows: DataFrame, name: str, kind: str, values: Mapping[str, floa
         return rows.withColumn(name, f.lit(next(iter(values.values()), None)).cast(kind))
     if _FILE not in rows.columns:
         rows = rows.withColumn(_FILE, f.col("_metadata.file_name"))
-    with keeping_active_session(rows.sparkSession):
-        listed = rows.sparkSession.createDataFrame([*values.items()], f"{_FILE} string, {name} {kind}")
+    listed = local_frame(rows.sparkSession, pa.table({_FILE: [*values], name: [*values.values()]}))
+    listed = listed.select(_FILE, f.col(name).cast(kind).alias(name))
     return rows.join(f.broadcast(listed), _FILE, "left")
 
 

@@ -126,13 +126,17 @@ def table_ends(warehouse: Warehouse, checkpoint: str, batch: int) -> list[TableE
     ]
 
 
-def batch_ends(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[TableEnd | None, TableEnd] | None:
+def batch_ends(
+    warehouse: Warehouse, checkpoint: str, batch: int, *, known: Mapping[int, list[TableEnd]] | None = None
+) -> tuple[TableEnd | None, TableEnd] | None:
     """The end of the batch before a planned batch (None: there is none), and the end of the planned batch.
 
-    The result is None for a query that does not read exactly one Delta table.
+    The result is None for a query that does not read exactly one Delta table. ``known`` are the results of
+    :func:`table_ends` for some batches, whose files are not read.
     """
     numbers = (batch - 1, batch) if batch else (batch,)
-    found = [table_ends(warehouse, checkpoint, number) for number in numbers]
+    known = known or {}
+    found = [known.get(number) or table_ends(warehouse, checkpoint, number) for number in numbers]
     if any(len(ends) != 1 for ends in found):
         return None
     ends = [end for (end,) in found]

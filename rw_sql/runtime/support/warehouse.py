@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_EXISTS = re.compile(r"PreconditionFailed|pre-conditions you specified did not hold|BlobAlreadyExists")
-"""Matches the response of an object store to a request to create an object that exists."""
+_EXISTS = re.compile(
+    r"PreconditionFailed|pre-conditions you specified did not hold|specified blob already exists|BlobAlreadyExists"
+    r"|error occurred \(412\)"
+)
+"""Matches the response of an object store to a request to create an object that exists: its text or its code."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,8 @@ class PlainFiles:
         try:
             self.files.pipe_file(path, data, **condition)
         except OSError as error:
-            if error.errno == errno.EEXIST or _EXISTS.search(str(error)) is not None:
+            # s3fs leaves out the code, and stores differ in the text. The client's own error has the code.
+            if error.errno == errno.EEXIST or _EXISTS.search(f"{error} {error.__cause__}") is not None:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
             raise
 

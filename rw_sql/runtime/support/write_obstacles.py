@@ -142,7 +142,8 @@ def refusal(warehouse: Warehouse) -> OSError | None:
     """The error with which an object store refuses all writes of this process; None if it accepts writes.
 
     The request changes nothing: it is a write under the condition that an existing object does not exist. A store that
-    ignores conditions replaces the object with the same bytes.
+    ignores conditions replaces the object with the same bytes. If a store responds that it does not support conditions,
+    the result is None, because this does not show whether the store accepts other writes.
     """
     folder = f"{warehouse.uri}/{_LEASE}/_delta_log"
     names = [name for name in warehouse.list_names(folder) if name.endswith(".json")]
@@ -155,7 +156,7 @@ def refusal(warehouse: Warehouse) -> OSError | None:
     except FileExistsError:
         return None
     except OSError as error:
-        return error
+        return None if error.errno == errno.ENOSYS else error
     return None
 
 

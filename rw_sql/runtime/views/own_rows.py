@@ -39,8 +39,10 @@ def await_own_rows(run: ViewRun, batch: int, is_over: Callable[[], bool]) -> Non
     """
     (given,) = run.spec.inputs
     warehouse, table, upstream = run.context.warehouse, run.table_of(given), upstream_table(given)
+    if not warehouse.is_local or upstream is None:
+        return
     stretch = planned_stretch(warehouse, run.checkpoint, batch)
-    if not warehouse.is_local or upstream is None or stretch is None:
+    if stretch is None:
         return
     seen, deadline = stretch[0].stop - 1, time.monotonic() + MOST_SECONDS
     while time.monotonic() < deadline and not is_over():

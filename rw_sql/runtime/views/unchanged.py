@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql.types import MapType, StringType, StructType
 
-from rw_sql.connectors.support.local_frames import keeping_active_session
+from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.metastore.records import IF_NOT_NULL
 from rw_sql.model.definitions import KEPT_TIME, unchanged_path
 from rw_sql.runtime.decoding.change_formats.unchanged import MOVED
@@ -147,9 +148,9 @@ def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFram
     columns = visible(frame)
     gone = frame.where(f"{OP} = {DELETE}").select(*at, key.alias(_FROM))
     told = moved.select(*at, key.alias(_KEY)).join(gone, at).select(_FROM, _KEY).distinct().collect()
-    of_keys = sorted(_groups((row[_FROM], row[_KEY]) for row in told).items())
-    with keeping_active_session(spark := frame.sparkSession):
-        groups = spark.createDataFrame(of_keys, f"{_KEY} string, {_GROUP} string")
+    of_keys = _groups((row[_FROM], row[_KEY]) for row in told)
+    listed = {_KEY: pa.array(of_keys.keys(), pa.string()), _GROUP: pa.array(of_keys.values(), pa.string())}
+    groups = local_frame(frame.sparkSession, pa.table(listed))
 
     def grouped(records: DataFrame) -> DataFrame:
         found = records.join(f.broadcast(groups), _KEY, "left")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from rw_sql.runtime.positions.log_shares import File, Position, Shares, StoredShares, cuts_of, number_of_shares
 from rw_sql.runtime.positions.ordered_log import LOG_ORDER
@@ -201,15 +204,15 @@ def test_shares_are_kept_if_the_checkpoint_has_no_batch_or_a_damaged_one(tmp_pat
 
 def check_two_owners(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = (_draw(Random(seed))[1] for seed in (1, 2))
-    stored, to_json = stored_in(warehouse), Shares.to_json
+    stored, write = stored_in(warehouse), Warehouse.write_new_text
     found: list[Shares] = []
 
-    def interrupted(shares: Shares) -> str:
-        if shares == one:
-            found.append(stored.put(end(8, 2), other))
-        return to_json(shares)
+    def interrupted(own: Warehouse, path: str, text: str, *, is_durable: bool = False) -> None:
+        monkeypatch.setattr(Warehouse, "write_new_text", write)
+        found.append(stored.put(end(8, 2), other))
+        write(own, path, text, is_durable=is_durable)
 
-    monkeypatch.setattr(Shares, "to_json", interrupted)
+    monkeypatch.setattr(Warehouse, "write_new_text", interrupted)
     found.append(stored.put(end(8, 2), one))
     assert found == [other, other]
     assert stored.of(end(8, 5)) == other
@@ -227,6 +230,59 @@ def test_shares_are_stored_in_an_object_store_as_on_a_disk(s3_store: S3Store, mo
     with s3_store.reached_by_the_environment():
         check_two_owners(Warehouse.at(s3_store.warehouse()), monkeypatch)
         check_what_is_kept(Warehouse.at(s3_store.warehouse()))
+
+
+def other_store(folder: Path, monkeypatch: pytest.MonkeyPatch, error: OSError | None) -> Warehouse:
+    """A warehouse in a store that responds to a conditional write with an error, or ignores the condition (None)."""
+
+    def pipe_file(system: MemoryFileSystem, path: str, value: bytes, mode: str = "overwrite") -> None:
+        if mode == "create" and error is not None:
+            raise error
+        system.open(path, "wb", data=value)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", pipe_file)
+    return Warehouse.at(f"memory://{folder.name}/w")
+
+
+def check_later_owner(warehouse: Warehouse) -> None:
+    """Two owners divide a commit one after the other."""
+    one, other = (_draw(Random(seed))[1] for seed in (1, 2))
+    stored = stored_in(warehouse)
+    assert [stored.put(end(8, 2), shares) for shares in (one, other)] == [one, one]
+    assert stored.of(end(8, 2)) == one
+
+
+def test_a_store_that_ignores_conditions_keeps_the_first_division(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_later_owner(other_store(tmp_path, monkeypatch, None))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EINVAL])
+def test_a_store_that_refuses_conditions_keeps_the_first_division(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    check_later_owner(other_store(tmp_path, monkeypatch, OSError(number, "If-None-Match")))
+
+
+def test_a_file_system_without_hard_links_keeps_the_first_division(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", link)
+    check_later_owner(Warehouse.at(str(tmp_path)))
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EBUSY, "409"), OSError("no response"), PermissionError("403")])
+def test_a_division_whose_write_fails_is_not_written_without_a_condition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    stored = stored_in(other_store(tmp_path, monkeypatch, error))
+    with pytest.raises(OSError, match=str(error.args[-1])):
+        stored.put(end(8, 2), _draw(Random(1))[1])
+    assert stored.of(end(8, 2)) is None
 
 
 def test_a_lost_number_of_shares_stalls_the_query(tmp_path: Path) -> None:

@@ -131,6 +131,20 @@ def test_a_batch_without_rows_of_the_reader_does_not_lose_the_place_in_a_commit(
     assert kept(warehouse) == []
 
 
+def test_the_plan_of_a_batch_is_read_once(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, read, found = open_log(warehouse), Warehouse.read_text, list[str]()
+
+    def recorded(own: Warehouse, path: str) -> str:
+        found.extend([path.rpartition("/")[2]] * ("/offsets/" in path))
+        return read(own, path)
+
+    monkeypatch.setattr(Warehouse, "read_text", recorded)
+    for batch in range(4):
+        plan(warehouse, batch, 8 + batch)
+        assert log.offsets(batch) is None
+    assert found == ["0", "1", "2", "3"]
+
+
 def test_a_skipped_commit_is_not_divided(warehouse: Warehouse) -> None:
     log = open_log(warehouse)
     plan(warehouse, 0, 7)

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 import fsspec
 import pytest
+from botocore.exceptions import ClientError
+from fsspec.implementations.memory import MemoryFileSystem
+from s3fs.errors import translate_boto_error
 
 import rw_sql
 from rw_sql.checkpoints.files import CheckpointFiles
@@ -102,6 +105,45 @@ def test_a_new_object_does_not_replace_another(store: S3Store, warehouse: Wareho
     check_new_files(warehouse)
     puts = [request for request in store.requests()[before:] if request.method == "PUT"]
     assert [(request.if_none_match, request.status) for request in puts] == [("*", 200), ("*", 412)]
+
+
+class ResourceExistsError(Exception):
+    """The error of Azure's client, which fsspec does not convert."""
+
+
+ResourceExistsError.__module__ = "azure.core.exceptions"
+
+
+def of_s3(code: str, message: str) -> BaseException:
+    """The error of s3fs for a response of a store."""
+    response = {"Error": {"Code": code, "Message": message}}
+    error: BaseException = translate_boto_error(ClientError(response, "PutObject"))
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "exists"),
+    [
+        (of_s3("PreconditionFailed", "At least one of the pre-conditions you specified did not hold"), True),
+        (of_s3("PreconditionFailed", ""), True),
+        (of_s3("412", "Precondition Failed"), True),
+        (ResourceExistsError("The specified blob already exists.\nRequestId:1\nErrorCode:BlobAlreadyExists"), True),
+        (FileExistsError("w/a"), True),
+        (of_s3("NotImplemented", "A header you provided implies functionality that is not implemented"), False),
+        (of_s3("ConditionalRequestConflict", "Conflict"), False),
+        (of_s3("AccessDenied", "Access Denied"), False),
+    ],
+)
+def test_the_response_that_an_object_exists_is_recognized_in_every_store(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, exists: bool
+) -> None:
+    def pipe_file(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", pipe_file)
+    with pytest.raises(OSError) as caught:  # noqa: PT011 - the texts are those of the stores
+        Warehouse.at("memory://new/w").write_new_text("memory://new/w/a", "text")
+    assert isinstance(caught.value, FileExistsError) is exists
 
 
 @pytest.mark.s3

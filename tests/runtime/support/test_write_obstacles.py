@@ -155,6 +155,17 @@ def test_a_store_that_refuses_writes_is_found_without_changing_it(s3_store: S3St
         assert refusal(warehouse) is None
 
 
+@pytest.mark.parametrize(("number", "is_refused"), [(errno.ENOSYS, False), (errno.EACCES, True)])
+def test_a_store_without_conditional_writes_does_not_refuse_writes(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, number: int, is_refused: bool
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(number, "of the store")
+
+    monkeypatch.setattr(Warehouse, "write_new_text", refused)
+    assert (refusal(warehouse) is not None) is is_refused
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
