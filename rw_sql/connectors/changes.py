@@ -98,11 +98,10 @@ class TableProgress:
     is the ``identity`` at the end of that snapshot. The reader must then return all changes after its position, because
     a snapshot contains no deletes. If neither ``identity`` nor ``continues`` is set, the reader may omit the changes
     that the snapshot contains. ``kept_for`` names the tables that keep these rows, in the form of a snapshot's name.
-    ``has_live_tables``: a table of rw_sql reads only changes; the reader must not omit changes for this reason either,
-    except for the changes up to the position ``live_from``, which was the end of the server's log when the first such
-    table was created; 0 if this end is not known.
-    ``is_repeated``: markers enclose the rows of the snapshot in the source's log; None if rw_sql 0.1.0 stored the
-    progress.
+    ``keeps_times``: they have got every change, so rows read again keep their times. ``has_live_tables``: a table of
+    rw_sql reads only changes; the reader must not omit changes either, except those up to the position ``live_from``,
+    the end of the server's log when the first such table was created; 0 if not known. ``is_repeated``: markers enclose
+    the rows of the snapshot in the source's log; None if rw_sql 0.1.0 stored the progress.
     """
 
     table: str
@@ -119,6 +118,7 @@ class TableProgress:
     continues: str | None = None
     is_repeated: bool | None = None
     kept_for: str = ""
+    keeps_times: bool = False
     has_live_tables: bool = False
     live_from: int = 0
 
@@ -141,8 +141,7 @@ class TableProgress:
     def from_json(cls, text: str) -> TableProgress:
         """Parses the text of :meth:`to_json`; missing fields get their defaults."""
         made: dict[str, Any] = json.loads(text)
-        for key in ("key_columns", "again"):
-            made[key] = tuple(made.get(key, ()))
+        made |= {key: tuple(made.get(key, ())) for key in ("key_columns", "again")}
         return replace(cls(table=made.pop("table")), **made)
 
 

@@ -81,6 +81,7 @@ class CannedWorld:
     pieces: dict[str, tuple[LogPiece, ...]] = field(default_factory=dict)
     is_trimmed: bool = False
     reader_epoch: int | None = None
+    log_version: int = 7
     backfills: dict[str, BackfillProgress] = field(default_factory=dict)
     run_number: int = 1
     groups: dict[str, GroupOffsets] = field(default_factory=dict)

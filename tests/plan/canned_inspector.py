@@ -321,7 +321,7 @@ def positions_in(world: CannedWorld, source_id: int, fragment: str | None = None
     forgotten = frozenset(split for split, row in stored.items() if row.state == FORGOTTEN)
     return Positions(
         states=states,
-        log_version=7,
+        log_version=world.log_version,
         read_splits=frozenset(world.read),
         forgotten=forgotten,
         lives=dict(world.lives),

@@ -218,7 +218,10 @@ class MysqlReader:
             await_prepared(self._sql(), name, self._timeout)
         self._marks[name] = mark if facts.has_names else with_names(mark, table, progress)
         estimated = progress.rows_estimated if progress.rows_estimated is not None else table.rows_estimated
-        return replace(progress, key_columns=table.key, rows_estimated=estimated, continues=None)
+        keeps_times = progress.keeps_times and mark.begin <= self._position
+        return replace(
+            progress, key_columns=table.key, rows_estimated=estimated, continues=None, keeps_times=keeps_times
+        )
 
     def _check_log(self) -> None:
         """Waits for the first event, and checks that the log file is the same file that earlier runs read."""

@@ -216,7 +216,8 @@ def impact_of(
     if is_taken_back:
         rows = tuple(replace(row, verdict="NONE", duplicates=0, gaps=0, is_exact=True) for row in rows)
     else:
-        if moved.snapshot != source.snapshot:
+        # A lower number is that of a snapshot that the tables already have.
+        if moved.snapshot > source.snapshot:
             notices += tables_read_again(cdc_tables(then, moved))
         notices += effects_on_dependents(snapshot, inspector, reader, rows)
     preview = Preview(

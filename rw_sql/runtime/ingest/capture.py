@@ -32,7 +32,7 @@ from rw_sql.runtime.support.processes import now_ms
 from rw_sql.syntax.lexing.identifiers import quoted, sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from rw_sql.connectors.base import SplitState
     from rw_sql.connectors.changes import SchemaChange, Taken
@@ -145,7 +145,7 @@ class Capture:
             "timestamp": records["timestamp"],
             OFFSET: records[OFFSET],
             _INDEX: records[_INDEX],
-            _UNCHANGED: unchanged_values(records, self.tables),
+            _UNCHANGED: unchanged_values(records, self.progress_after(taken)),
         }
         rows = pa.table(columns)
         marks = self._marks(taken[-1])
@@ -182,17 +182,14 @@ class Capture:
             if gone or other:
                 raise StalledError(self._changed_columns(change, gone, other), is_final=True)
             tables = self._tables(change.table)
-            lacking = [record.name for record in tables if not change.added.keys() <= _fields(record)]
-            added = {
-                name: kind
-                for name, kind in change.added.items()
-                if any(name not in _fields(record) for record in tables)
-            }
+            known = frozenset(self.tables[change.table][1].columns) if change.table in self.tables else frozenset()
+            missing = _missing(tables, known, change.added)
+            added = {name: kind for name, kind in change.added.items() if missing[name]}
             if not added:
                 continue
+            lacking = [record.name for record in tables if any(record in missing[name] for name in added)]
             log_event("columns_added", source=self.source.name, table=change.table, columns=sorted(added))
             listed = ", ".join(f"{name} {kind}" for name, kind in added.items())
-            known = frozenset(self.tables[change.table][1].columns) if change.table in self.tables else frozenset()
             add = self.context.made.get(ADD_COLUMNS)
             if self.adds_columns and add is not None and add(self.source.id, change.table, known, added):
                 raise StalledError(f"COLUMNS were added to {change.table}: {listed}")
@@ -311,6 +308,22 @@ def _fields(table: TableRecord) -> frozenset[str]:
     """The upstream columns that a table reads."""
     columns = table_definition(table.definition).columns
     return frozenset(field_of(column) for column in columns if column.generated is None)
+
+
+def _missing(
+    tables: Sequence[TableRecord], known: Collection[str], added: Collection[str]
+) -> dict[str, list[TableRecord]]:
+    """For each of the upstream columns ``added``, the tables that lack it. ``known`` are the other upstream columns.
+
+    If a table reads the column already, a table that leaves out other columns too leaves it out on purpose.
+    """
+    fields = {record.id: _fields(record) for record in tables}
+    found: dict[str, list[TableRecord]] = {}
+    for name in added:
+        without = [record for record in tables if name not in fields[record.id]]
+        is_read = len(without) < len(tables)
+        found[name] = [record for record in without if not is_read or fields[record.id].issuperset({*known} - {*added})]
+    return found
 
 
 def _least_bucket(snapshot: Snapshot, spec: IngestSpec) -> int:

@@ -73,6 +73,8 @@ def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgre
         traits={name: each for name, each in progress.traits.items() if name != KEY_ORDER},
         continues=progress.identity or progress.continues,
         kept_for=",".join(str(read) for read in table.reads if _was_read(read, kept, table.reads)),
+        # A repeated snapshot that begins after skipped changes reads their new values without their times.
+        keeps_times=progress.keeps_times or not is_owed,
         is_repeated=is_owed or any(read.is_repeated for read in missing if read.has_snapshot),
     )
 
@@ -102,7 +104,7 @@ def unchanged_values(records: pa.Table, tables: Mapping[str, tuple[str, TablePro
     import pyarrow.compute as pc
 
     unchanged = records["unchanged"]
-    kept = [table for table, (_, progress) in tables.items() if progress.kept_for]
+    kept = [table for table, (_, progress) in tables.items() if progress.kept_for and progress.keeps_times]
     if not kept:
         return unchanged
     is_read_again = pc.and_(pc.equal(records["op"], SNAPSHOT), pc.is_in(records["table"], pa.array(kept)))

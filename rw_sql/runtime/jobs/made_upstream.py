@@ -5,6 +5,10 @@ so that the objects can be dropped after the source was dropped, wherever its co
 written before an object is created, so that an attempt that fails, or a killed process, never leaves an unrecorded
 object.
 
+A server may have several addresses. If the connection leads elsewhere by now, the place in the record may be the same
+server under another address. An object there is not dropped if a source in the catalog uses an object of this name at
+any address.
+
 Another source may use the objects of a dropped source, for example because a source was created again under the same
 names before its slot could be dropped. Such a source inherits the objects. They are then dropped after this source is
 dropped.
@@ -44,6 +48,7 @@ _SERVER = ("hostname", "port")
 
 _OF_DATABASE = (*_SERVER, "database.name")
 _OF_SUBSCRIPTION = ("service.url", "topic", "subscription.name")
+_ADDRESS = (*_SERVER, "service.url")
 _PLACE = (*_OF_DATABASE, *_OBJECTS.values(), *_OF_SUBSCRIPTION)
 """The options that determine where the objects are."""
 
@@ -167,7 +172,8 @@ def has_slot_to_drop(context: Context, snapshot: Snapshot, options: Mapping[str,
             there = context.resolve(_at(plan_options(snapshot, statement), made), snapshot)
         except SqlError:
             continue  # The source's connection or secret no longer exists, so its slot has to be dropped manually.
-        if all(there.get(key) == options.get(key) for key in _SERVER):
+        kind = connector(connector_of(statement) or "")
+        if _address(kind, there) == _address(kind, options):
             return True
     return False
 
@@ -196,11 +202,18 @@ def release_upstream(context: Context, catalog: Callable[[], Snapshot], source_i
             # rw_sql 0.1.0 stores only the definition of a source that reads Pulsar.
             is_whole = isinstance(former, dict)
             found = former if is_whole else {**made, "definition": former, "place": None}
-            _released(context, catalog, found, found["definition"])
+            _released(context, catalog, found, found["definition"], is_former=True)
     return is_done
 
 
-def _released(context: Context, catalog: Callable[[], Snapshot], made: dict[str, Any], definition: str) -> bool:
+def _released(
+    context: Context,
+    catalog: Callable[[], Snapshot],
+    made: dict[str, Any],
+    definition: str,
+    *,
+    is_former: bool = False,
+) -> bool:
     statement = source_definition(definition)
     name, kind = statement.name.key, connector(connector_of(statement) or "")
     if not isinstance(kind, HoldingConnector):
@@ -213,8 +226,11 @@ def _released(context: Context, catalog: Callable[[], Snapshot], made: dict[str,
         if left["publication"] and is_unsure and isinstance(kind, ChangeConnector):
             left["publication"] = bool(kind.owns_publication(options, timeout=_SECONDS))
         present = catalog()
-        own = _at(plan_options(present, statement), made)
+        planned = plan_options(present, statement)
+        own = _at(planned, made)
         left = _without_used(context.warehouse, present, kind, statement, own, left)
+        if is_former or _address(kind, shown(own)) != _address(kind, shown(planned)):
+            left = _without_named(present, kind, statement, own, left)
         if not any(left.values()):
             return True
         notices = kind.release(options, slot=left["slot"], publication=left["publication"], timeout=_SECONDS)
@@ -257,17 +273,49 @@ def _without_used(
     return left
 
 
+def _without_named(
+    snapshot: Snapshot, kind: Connector, statement: CreateSource, own: PlannedOptions, made: Mapping[str, bool]
+) -> dict[str, bool]:
+    """Like :func:`_without_used`, at whatever address the source in the catalog uses an object of the same name. This
+    source does not inherit the object, because the two addresses may also be those of two servers."""
+    left = dict(made)
+    for source in snapshot.all("source"):
+        if source.connector != connector_of(statement):
+            continue
+        others = source_options(snapshot, source)
+        for what, option in _OBJECTS.items():
+            named = _without_address(_named(kind, own, what))
+            if left[what] and named == _without_address(_named(kind, others, what)):
+                left[what] = False
+                address = ":".join(value for value in _address(kind, shown(own)).values() if value)
+                logger.warning(
+                    "source %s was dropped: %s %s at %s is kept because source %s uses one of this name: if that is "
+                    "on another server, drop it manually",
+                    statement.name.key, what if option in named else "subscription",
+                    named.get(option) or named.get("subscription.name") or "", address, source.name,
+                )  # fmt: skip
+    return left
+
+
 def _named(kind: Connector, options: PlannedOptions, what: str) -> dict[str, str | None]:
     """The options that determine an object upstream, in a comparable form. A secret is compared by its name, not by its
     value."""
     given = shown(options)
     keys = _NAMED_BY.get(kind.spec.name, {}).get(what, tuple(given))
     found = {key: kind.spec.value(given, key) for key in keys}
-    if found.get("hostname") is not None:
-        found["hostname"] = str(found["hostname"]).lower()
     if "topic" in found:
         found["topic"] = ",".join(kind.named_topics(given))
-    return found
+    return {**found, **{key: value for key, value in _address(kind, given).items() if key in found}}
+
+
+def _address(kind: Connector, options: Mapping[str, str]) -> dict[str, str | None]:
+    """The address of the server that ``options`` name, in a comparable form."""
+    found = {key: kind.spec.value(options, key) for key in _ADDRESS}
+    return {**found, "hostname": (found["hostname"] or "").lower() or None}
+
+
+def _without_address(named: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {key: value for key, value in named.items() if key not in _ADDRESS}
 
 
 def _read(warehouse: Warehouse, source_id: int) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rw_sql.connectors.changes import TableProgress
+from rw_sql.connectors.mysql_cdc import reader
 from rw_sql.connectors.mysql_cdc.marks import Mark
 from rw_sql.connectors.mysql_cdc.server import read_facts
 from tests.support.captured import reason
@@ -193,3 +195,20 @@ def test_a_repeated_snapshot_begins_at_the_end_of_a_log_without_column_names() -
     for other in (replace(repeated, is_repeated=False), replace(repeated, has_live_tables=True)):
         assert Mark.of(other, 1000, 5000, has_names=False).begin == 10
     assert Mark.of(repeated, 1000, 5000).begin == 10
+
+
+@pytest.mark.parametrize("has_names", [True, False])
+def test_rows_that_are_read_again_keep_their_times_if_no_change_is_omitted(
+    monkeypatch: pytest.MonkeyPatch, *, has_names: bool
+) -> None:
+    table: Any = SimpleNamespace(key=("id",), rows_estimated=3)
+    monkeypatch.setattr(reader, "find_table", lambda *_: table)
+    monkeypatch.setattr(reader, "require_readable", lambda *_: None)
+    monkeypatch.setattr(reader, "with_names", lambda mark, *_: mark)
+    monkeypatch.setattr(reader.MysqlReader, "_sql", lambda _: None)
+    facts: Any = SimpleNamespace(end=5000, has_names=has_names, is_mariadb=False)
+    read = reader.MysqlReader({"database.name": "d"})
+    read._position = 1000
+    before = Mark(begin=10, names=() if has_names else ("id",)).to_json()
+    repeated = TableProgress(table="d.t", continues=before, is_repeated=True, kept_for="2.0", keeps_times=True)
+    assert read._found("d.t", repeated, facts).keeps_times is has_names

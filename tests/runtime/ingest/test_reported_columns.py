@@ -60,6 +60,16 @@ def test_a_column_that_another_table_reads_already_is_added_too(caplog: pytest.L
     assert not caplog.messages
 
 
+def test_a_table_that_leaves_out_columns_on_purpose_is_not_named_for_a_column_that_another_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    few = f"CREATE TABLE few (id INT PRIMARY KEY) FROM pg TABLE '{UPSTREAM}'"
+    assert report(cdc_world(B, few), "amount", adds=True, has_added=False) == []
+    assert not caplog.messages
+    assert report(cdc_world(B, few), "more", adds=True, has_added=False) == [{"more"}]
+    assert "few" in caplog.text
+
+
 @pytest.mark.parametrize("adds", [False, True])
 def test_the_notice_names_the_tables_that_lack_the_column(adds: bool, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):

@@ -197,6 +197,19 @@ def test_tables_that_kept_their_rows_keep_the_times_of_rows_that_are_read_again(
     world.run(*RESET)
     begun = {"public.orders": after(world, again["public.orders"])}
     assert unchanged_values(records, begun).to_pylist() == [None, ["word"], None], "changes may have been skipped"
+    world = cdc_world(A)
+    world.run(*RESET)
+    owed = {"public.orders": after(world, ended(world, is_done=False), B)}
+    assert owed["public.orders"][1].kept_for
+    assert unchanged_values(records, owed).to_pylist() == [None, ["word"], None], "so does the next snapshot"
+
+
+def test_a_column_that_is_added_while_another_column_is_read_leaves_the_times() -> None:
+    world = cdc_world(A)
+    known = after(world, ended(world), "ALTER TABLE a ADD COLUMN word VARCHAR")
+    begun = known[0], replace(known[1], identity="old", continues=None, rows_done=5, next_key='{"id": "5"}')
+    _, again = after(world, begun, "ALTER TABLE a ADD COLUMN amount NUMERIC")
+    assert (known[1].keeps_times, again.keeps_times, again.is_repeated) == (True, True, True)
 
 
 def test_a_snapshot_for_another_reset_is_repeated_whatever_the_number_of_that_reset() -> None:

@@ -54,9 +54,9 @@ class Story:
         self.dropped += [(place, what) for what, is_in in (("slot", slot), ("publication", publication)) if is_in]
         return ()
 
-    def run_reader(self, **made: bool) -> None:
+    def run_reader(self, name: str = "s", **made: bool) -> None:
         """One run of the source's reader, which creates what is missing."""
-        record = source(self.world, "s")
+        record = source(self.world, name)
         spec = desired_jobs(self.world.snapshot)[ingest_fragment(record.id)]
         assert isinstance(spec, IngestSpec)
         note_made(self.warehouse, record, spec.options, **(made or {"slot": True, "publication": True}))
@@ -106,6 +106,59 @@ def test_a_source_that_has_not_read_its_new_server_has_a_slot_only_on_the_old_on
     assert found == {"a": True, "b": False}
     assert release_upstream(story.context, lambda: story.world.snapshot, record.id)
     assert story.dropped == [("a", "slot"), ("a", "publication")]
+
+
+def sharing(story: Story) -> None:
+    """Two sources of one connection, with slots of their own and one publication, which the first has created."""
+    story.world.run(f"CREATE CONNECTION c WITH (type = 'postgres', {PLACE.format('a')})")
+    table = TABLE.replace(" pg ", " {} ").replace(" orders ", " {} ")
+    story.world.run(IN_CONNECTION, table.format("orders", "s"))
+    story.world.run(IN_CONNECTION.replace(" s ", " s2 ").replace("'rw',", "'rw2',", 1), table.format("o2", "s2"))
+    story.run_reader()
+    story.run_reader("s2", slot=True)
+
+
+def test_a_publication_in_use_stays_where_the_server_got_another_address(
+    story: Story, caplog: pytest.LogCaptureFixture
+) -> None:
+    sharing(story)
+    story.world.run("ALTER CONNECTION c SET (hostname = 'a.example')")
+    story.run_reader(publication=True)
+    story.run_reader("s2", slot=True)
+    assert story.drop() == [("a.example", "slot"), ("a", "slot")]
+    assert "publication rw at a:5432 is kept because source s2 uses one of this name" in caplog.text
+
+
+def test_a_publication_in_use_stays_if_the_address_changed_after_the_drop(story: Story) -> None:
+    sharing(story)
+    record = source(story.world, "s")
+    story.world.run("DROP SOURCE s CASCADE", "ALTER CONNECTION c SET (hostname = 'a.example')")
+    story.run_reader("s2", slot=True)
+    assert release_upstream(story.context, lambda: story.world.snapshot, record.id)
+    assert story.dropped == [("a", "slot")]
+
+
+def test_a_source_that_was_created_again_keeps_its_slot_under_both_addresses(story: Story) -> None:
+    story.world.run(f"CREATE CONNECTION c WITH (type = 'postgres', {PLACE.format('a')})")
+    story.world.run(IN_CONNECTION, TABLE.replace(" pg ", " s "))
+    story.run_reader()
+    story.world.run("ALTER CONNECTION c SET (hostname = 'a.example')")
+    story.run_reader(publication=True)
+    record = source(story.world, "s")
+    story.world.run("DROP SOURCE s CASCADE", IN_CONNECTION)
+    assert release_upstream(story.context, lambda: story.world.snapshot, record.id)
+    assert story.dropped == []
+    assert made_upstream(story.warehouse, source(story.world, "s"))["inherited"] == ["publication", "slot"]
+
+
+@pytest.mark.parametrize("port", ["", "port = '5432', ", "port = '5433', "])
+def test_a_slot_to_drop_is_found_whether_or_not_the_port_is_written(story: Story, port: str) -> None:
+    story.world.run(IN_SOURCE.format(place=port + PLACE.format("a")), TABLE.replace(" pg ", " s "))
+    story.run_reader()
+    story.world.run("DROP SOURCE s CASCADE")
+    asked = [{"hostname": "A"}, *({"hostname": "a", "port": each} for each in ("5432", "5433"))]
+    found = [has_slot_to_drop(story.context, story.world.snapshot, each) for each in asked]
+    assert found == ([False, False, True] if "5433" in port else [True, True, False])
 
 
 def test_a_change_of_the_login_leaves_no_former_server(story: Story) -> None:
@@ -160,3 +213,21 @@ def test_a_subscription_is_dropped_at_the_brokers_to_which_the_connection_led(
     story.world.run("ALTER CONNECTION c SET (service.url = 'pulsar://b:6650')")
     story.run_reader(slot=True)
     assert story.drop() == [("pulsar://b:6650", "slot"), ("pulsar://a:6650", "slot")]
+
+
+def test_a_subscription_in_use_stays_where_the_brokers_got_another_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    story = Story(tmp_path, monkeypatch, "pulsar")
+    story.world.run("CREATE CONNECTION c WITH (type = 'pulsar', service.url = 'pulsar://a:6650')")
+    create = (
+        "CREATE SOURCE s (id INT) WITH (connector = 'pulsar', connection = c, topic = 't', subscription.name = 'held') "
+        "FORMAT PLAIN ENCODE JSON"
+    )
+    story.world.run(create, "CREATE MATERIALIZED VIEW v AS SELECT id FROM s")
+    story.run_reader(slot=True)
+    record = source(story.world, "s")
+    story.world.run("DROP SOURCE s CASCADE", "ALTER CONNECTION c SET (service.url = 'pulsar://b:6650')", create)
+    assert release_upstream(story.context, lambda: story.world.snapshot, record.id)
+    assert story.dropped == []
+    assert "subscription held at pulsar://a:6650 is kept because source s uses one of this name" in caplog.text

@@ -115,7 +115,7 @@ def test_a_query_with_inlined_with_queries_is_the_same(
         ("SELECT /*+ REPARTITION(2) */ k, count(*) AS n FROM r GROUP BY k HAVING n > 1", "Repartition"),
         ("SELECT /*+ REPARTITION(2, k) */ k, count(*) AS n FROM r GROUP BY k", "RepartitionByExpression"),
         ("SELECT /*+ REPARTITION_BY_RANGE(k) */ k, count(*) AS n FROM r GROUP BY k", "RepartitionByExpression"),
-        ("SELECT /*+ REBALANCE */ k, count(*) AS n FROM r GROUP BY k", "RebalancePartitions"),
+        ("SELECT /*+ REBALANCE */ k, count(*) AS n FROM r GROUP BY k", ""),
         ("SELECT kind, count(*) AS n FROM (SELECT explode(split(kind, ',')) AS kind FROM r) AS x GROUP BY kind", ""),
     ],
 )

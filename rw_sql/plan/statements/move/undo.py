@@ -216,7 +216,7 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector
     before = with_positions(record, snapshot, inspector)
     # A table's definition is derived from the definition of the table's source.
     back = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))
-    back = tuple(reading_again(snapshot, change) for change in back)
+    back = tuple(reading_again(record, snapshot, inspector, change) for change in back)
     return _plan(statement, snapshot, inspector, record, before, back)
 
 

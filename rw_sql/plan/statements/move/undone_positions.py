@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.codec import before_from_json, changes_from_json
 from rw_sql.metastore.records import FORGOTTEN, PutObject, SourceRecord, StoredState
-from rw_sql.model.job_ids import fragment_source
+from rw_sql.model.job_ids import fragment_source, ingest_fragment
 from rw_sql.model.options import selection
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.statements.move.restored import put_records
@@ -47,15 +47,34 @@ def with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspe
     return replace(before, states=states)
 
 
-def reading_again(snapshot: Snapshot, change: Change) -> Change:
-    """The change. If it restores a source to a state from before its tables were read again, or from after that, the
-    tables are read again once more: their rows come from another place in the server's log, or from another server, and
-    only a new snapshot shows which of these rows are still there."""
+def reading_again(undone: OperationRecord, snapshot: Snapshot, inspector: Inspector, change: Change) -> Change:
+    """The change, which restores a source to its state before the operation ``undone``.
+
+    If the operation had the tables of the source read again, and the source has read something since, the tables are
+    read again once more: their rows come from another place in the server's log, or from another server, and only a new
+    snapshot shows which of these rows are still there. If the source has read nothing since, its tables need no other
+    snapshot than before the operation. If the operation did not have the tables read again, the snapshots stay as they
+    are now.
+    """
     record = change.record if isinstance(change, PutObject) else None
     present = snapshot.get(record.id) if isinstance(record, SourceRecord) else None
-    if isinstance(record, SourceRecord) and isinstance(present, SourceRecord) and record.snapshot != present.snapshot:
-        return PutObject(record=replace(record, snapshot=snapshot.epoch + 1))
-    return change
+    if not (isinstance(record, SourceRecord) and isinstance(present, SourceRecord)):
+        return change
+    if record.snapshot == present.snapshot:
+        return change
+    put = put_records(changes_from_json(undone.changes)).get(record.id)
+    if isinstance(put, SourceRecord) and put.snapshot == record.snapshot:
+        return PutObject(record=replace(record, snapshot=present.snapshot))
+    if record.snapshot < present.snapshot and _has_read_nothing(undone, inspector, record):
+        return change
+    return PutObject(record=replace(record, snapshot=snapshot.epoch + 1))
+
+
+def _has_read_nothing(since: OperationRecord, inspector: Inspector, source: SourceRecord) -> bool:
+    """True if the source's log has no commit since the operation was planned."""
+    fragment = ingest_fragment(source.id)
+    known = prediction_from_json(since.prediction).get(fragment)
+    return known is not None and known.log_version == inspector.positions.of(source.id, fragment).log_version
 
 
 def selected_states(record: OperationRecord) -> dict[str, dict[str, StoredState]]:

@@ -47,6 +47,7 @@ def test_undo_of_a_reset_reads_the_tables_again_and_says_so() -> None:
     world = reset_world()
     reset = undo(world)
     world.run("RESUME SOURCE pg")
+    world.log_version += 1
     (read,) = ingest(world).tables
     plan = world.run(reset)
     (again,) = ingest(world).tables
@@ -55,6 +56,34 @@ def test_undo_of_a_reset_reads_the_tables_again_and_says_so() -> None:
     assert plan.preview is not None
     assert AGAIN in plan.preview.notices
     assert ("NOTICE", AGAIN) in [(row.change, row.detail) for row in plan.changes]
+
+
+def test_undo_of_a_reset_after_which_nothing_was_read_reads_no_table_again() -> None:
+    world = cdc_world(TABLE)
+    before = ingest(world).tables
+    world.moved["shop"] = 0x4800
+    world.read.add("shop")
+    world.run("PAUSE SOURCE pg", FORGET)
+    plan = world.run(undo(world))
+    world.run("RESUME SOURCE pg")
+    assert ingest(world).tables == before
+    assert world.states("pg") == {"shop": 0x4800}
+    assert AGAIN not in (plan.preview.notices if plan.preview is not None else ())
+
+
+def test_undo_of_an_option_leaves_the_snapshots_of_a_later_reset_and_its_undo() -> None:
+    world = cdc_world(TABLE)
+    world.run("ALTER SYSTEM SET enable_unsafe_ops = true")
+    world.run("ALTER SOURCE pg UNSAFE SET (auto.schema.change = 'true')")
+    option = undo(world)
+    world.run("PAUSE SOURCE pg", FORGET)
+    world.log_version += 1
+    world.run(undo(world), "RESUME SOURCE pg")
+    before = ingest(world).tables
+    world.run(option)
+    assert ingest(world).tables == before
+    assert source(world).snapshot > 0
+    assert "auto.schema.change" not in dict(source(world).options)
 
 
 def test_an_undone_reset_that_is_done_again_reads_the_tables_once_more() -> None:
@@ -71,6 +100,7 @@ def test_undo_of_a_move_in_a_block_reads_the_former_server_again() -> None:
     assert moved.preview is not None
     assert AGAIN in moved.preview.notices
     (elsewhere,) = ingest(world).tables
+    world.log_version += 1
     plan = world.run(undo(world))
     assert AGAIN in (plan.preview.notices if plan.preview is not None else ())
     (back,) = ingest(world).tables
@@ -87,12 +117,16 @@ def test_undo_of_a_move_that_read_no_table_again_reads_none() -> None:
     assert AGAIN not in (plan.preview.notices if plan.preview is not None else ())
 
 
+@pytest.mark.parametrize("has_read", [False, True])
 @pytest.mark.parametrize("is_undone", [False, True])
-def test_a_slot_is_created_after_a_reset_but_not_after_its_undo(tmp_path: Path, *, is_undone: bool) -> None:
+def test_a_slot_is_created_after_a_reset_but_not_after_its_undo(
+    tmp_path: Path, *, is_undone: bool, has_read: bool
+) -> None:
     """The position that UNDO restores lies in the log of the slot that was there: a new slot would skip changes."""
     world = reset_world()
+    world.log_version += has_read
     if is_undone:
         world.run(undo(world))
     (state,) = world.snapshot.states(ingest_fragment(source(world).id)).values()
-    assert state.epoch == source(world).snapshot
+    assert (state.epoch == source(world).snapshot) is (has_read or not is_undone)
     assert is_new(world, tmp_path) is not is_undone
