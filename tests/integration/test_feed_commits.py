@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from rw_sql.connectors.sink import DEBEZIUM, DELETE, OP, UPDATE_BEFORE, UPSERT
 from rw_sql.runtime.jobs.inputs import VERSION
-from rw_sql.runtime.positions.feed_keys import FeedByKey
+from rw_sql.runtime.positions.feed_keys import HASHES, FeedByKey
 from rw_sql.runtime.sinks import job as sink_job
 from rw_sql.runtime.sinks.batches import FEED_COLUMNS, arranged
 from rw_sql.runtime.support.warehouse import Warehouse
@@ -101,6 +101,19 @@ def test_an_overwrite_leaves_the_target_with_the_new_rows(spark: SparkSession, t
     assert target.rows == target.expected == dict.fromkeys(range(10, 50), "b")
     # The commit was divided, and no batch has most of its rows.
     assert max(sum(parts) for parts in list(target.batches.values())[-6:]) < 30
+
+
+def test_a_commit_of_rows_with_a_map_key_is_one_part(spark: SparkSession, tmp_path: Path) -> None:
+    feed = FeedByKey(
+        warehouse=Warehouse.at(str(tmp_path)), path="", checkpoint="", keys=("tags",), select=lambda rows: rows
+    )
+    rows = spark.range(9).selectExpr("map('a', id) AS tags", "id")
+    half = HASHES // 2
+    assert [feed._of_keys(rows, *part).count() for part in ((0, half), (half, HASHES))] == [0, 9]
+    by_both = replace(feed, keys=("tags", "id"))
+    found = [by_both._of_keys(rows, *part).count() for part in ((0, half), (half, HASHES))]
+    assert sum(found) == 9
+    assert all(found)
 
 
 def test_overwrites_updates_and_restores_are_applied_in_their_order(spark: SparkSession, tmp_path: Path) -> None:

@@ -297,6 +297,10 @@ class DeltaWriter:
         self._write_or_refuse(rows, batch, marks)
         self._done = batch
 
+    def accepts_parts(self) -> bool:
+        """See :class:`rw_sql.runtime.sinks.part_writer.PartWriter`."""
+        return True
+
     def write_part(self, rows: pa.Table, batch: int) -> None:
         """Commits the rows without the batch's number; see
         :class:`rw_sql.runtime.sinks.part_writer.PartWriter`."""

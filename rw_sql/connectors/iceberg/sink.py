@@ -173,6 +173,10 @@ class IcebergWriter:
         self._write(rows, batch)
         self._newest = batch
 
+    def accepts_parts(self) -> bool:
+        """See :class:`rw_sql.runtime.sinks.part_writer.PartWriter`."""
+        return True
+
     def write_part(self, rows: pa.Table, batch: int) -> None:
         """Commits the rows without the batch's number; see
         :class:`rw_sql.runtime.sinks.part_writer.PartWriter`."""

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from psycopg import Connection, sql
 
@@ -21,6 +21,46 @@ WHERE i.indrelid = %s::regclass AND i.indisunique AND i.indexprs IS NULL
 GROUP BY i.indexrelid
 """
 
+_IS_INDEPENDENT = """
+SELECT c.relkind = 'r' AND NOT c.relhassubclass AND NOT EXISTS (
+    SELECT FROM pg_catalog.pg_constraint f WHERE f.contype = 'f' AND f.conrelid = c.oid AND f.confrelid = c.oid
+) AND NOT EXISTS (
+    SELECT FROM pg_catalog.pg_index i
+    WHERE i.indrelid = c.oid AND (i.indisunique OR i.indisexclusion) AND (
+        i.indisexclusion OR i.indexprs IS NOT NULL OR i.indnkeyatts <> cardinality(%(keys)s::text[]) OR EXISTS (
+            SELECT FROM pg_catalog.pg_attribute a
+            WHERE a.attrelid = c.oid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+            AND a.attname::text <> ALL (%(keys)s::text[])
+        ) OR EXISTS (
+            SELECT FROM pg_catalog.pg_collation o WHERE o.oid = ANY (i.indcollation) AND NOT o.collisdeterministic
+        )
+    )
+)
+FROM pg_catalog.pg_class c WHERE c.oid = %(target)s::regclass
+"""
+
+_KEY_TYPES = """
+SELECT a.attname::text, t.typname::text
+FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid AND t.typnamespace = 'pg_catalog'::regnamespace
+LEFT JOIN pg_catalog.pg_collation o ON o.oid = a.attcollation
+WHERE a.attrelid = %(target)s::regclass AND a.attname::text = ANY (%(keys)s::text[])
+AND coalesce(o.collisdeterministic, true) AND (a.atttypmod = -1 OR t.typname = 'varchar')
+"""
+
+_INTEGERS = {"int2", "int4", "int8", "numeric"}
+_EXACT_TYPES = {
+    **dict.fromkeys(("byte", "short", "integer", "long"), _INTEGERS),
+    "string": {"text", "varchar"},
+    "boolean": {"bool"},
+    "binary": {"bytea"},
+    "date": {"date"},
+    "timestamp": {"timestamptz", "timestamp"},
+    "timestamp_ntz": {"timestamp"},
+    "decimal": {"numeric"},
+}
+"""For Spark's types, the types of PostgreSQL that keep different values different."""
+
 _NUMBER = "_rw_index"
 
 
@@ -31,6 +71,24 @@ def unique_columns(
     Raises psycopg.Error."""
     found = connection.execute(_UNIQUE, [target.as_string(connection)]).fetchall()
     return [unique for (unique,) in found if set(unique) != set(keys) and set(unique) <= set(columns)]
+
+
+def are_rows_independent(connection: Connection[Any], target: sql.Identifier, keys: Mapping[str, Any]) -> bool:
+    """True if the table accepts or refuses an upserted or deleted row regardless of the rows with other keys.
+
+    Otherwise the table has a UNIQUE or EXCLUDE constraint beside the key or a FOREIGN KEY that refers to the table
+    itself, it may consider different keys equal, or it is no plain table. ``keys`` are the key columns with their types
+    in Spark's JSON form. Triggers are ignored. Raises psycopg.Error.
+    """
+    parameters = {"target": target.as_string(connection), "keys": list(keys)}
+    found = connection.execute(_IS_INDEPENDENT, parameters).fetchone()
+    if found is None or not found[0]:
+        return False
+    types = dict(connection.execute(_KEY_TYPES, parameters).fetchall())
+    return all(
+        isinstance(kind, str) and types.get(key) in _EXACT_TYPES.get(kind.partition("(")[0], ())
+        for key, kind in keys.items()
+    )
 
 
 def holders_first(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.jdbc.refusals import UNIQUE_VIOLATION, Fault, RowConflict, fault_of, refusal_of
 from rw_sql.connectors.jdbc.url import QUERY_TIMEOUT, query_seconds
-from rw_sql.connectors.jdbc.write_order import holders_first, unique_columns
+from rw_sql.connectors.jdbc.write_order import are_rows_independent, holders_first, unique_columns
 from rw_sql.connectors.sink import (
     DELETE,
     ON_ERROR,
@@ -99,6 +99,21 @@ class JdbcWriter:
         """Writes the batch in one transaction."""
         with self._writing:
             self._write(rows)
+
+    def accepts_parts(self) -> bool:
+        """See :class:`rw_sql.runtime.sinks.part_writer.PartWriter`."""
+        import psycopg
+
+        keys = {key: self._shape.columns[key] for key in self._shape.keys}
+        # A replaced character may make two keys equal.
+        if self._replaced is not None and any(kind == "string" for kind in keys.values()):
+            return False
+        try:
+            with self._writing, self._connection.transaction():
+                return are_rows_independent(self._connection, self._target, keys)
+        except psycopg.Error:
+            # Over a closed connection, no part can be written. A whole batch would be held in memory in vain.
+            return self._connection.closed
 
     def write_part(self, rows: pa.Table, batch: int) -> None:
         """See :class:`rw_sql.runtime.sinks.part_writer.PartWriter`."""

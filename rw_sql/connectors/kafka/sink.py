@@ -331,6 +331,10 @@ class KafkaWriter:
             ]
             raise RefusedRowsError(told, is_rest_written=True)
 
+    def accepts_parts(self) -> bool:
+        """See :class:`rw_sql.runtime.sinks.part_writer.PartWriter`."""
+        return True
+
     def write_part(self, rows: pa.Table, batch: int) -> None:
         """See :class:`rw_sql.runtime.sinks.part_writer.PartWriter`."""
         self.write(rows, batch)

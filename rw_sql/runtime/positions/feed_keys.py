@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
 
     from rw_sql.runtime.positions.progress import TableEnd
     from rw_sql.runtime.support.warehouse import Warehouse
@@ -69,7 +70,8 @@ class FeedByKey:
     """The change feed of the table at ``path``, as the query with ``checkpoint`` reads it.
 
     ``select`` converts rows of the feed to rows of the query's stream, which have ``keys`` and the feed's column
-    VERSION.
+    VERSION. ``begins_with_snapshot``: the query has no starting version, so its first batches read the table's
+    snapshot.
     """
 
     warehouse: Warehouse
@@ -77,6 +79,7 @@ class FeedByKey:
     checkpoint: str
     keys: Sequence[str]
     select: Callable[[DataFrame], DataFrame]
+    begins_with_snapshot: bool = False
 
     def rows(self, frame: DataFrame, batch: int) -> DataFrame:
         """The rows of a planned batch, of which Delta's stream has read ``frame``.
@@ -112,6 +115,8 @@ class FeedByKey:
         if ends is None:
             return 0
         begin, end = ends
+        if end.is_snapshot or (begin is None and self.begins_with_snapshot):
+            return 0
         last = end.version if end.is_within else end.version - 1
         first = max(last - 1, 0 if begin is None else begin.version + begin.is_within)
         size = 0
@@ -170,5 +175,24 @@ class FeedByKey:
         """The rows of the keys with hashes from ``low`` to ``high`` (exclusive)."""
         from pyspark.sql import functions as f
 
-        number = f.pmod(f.xxhash64(*(f.col(quoted_for_spark(key)) for key in self.keys)), f.lit(HASHES))
+        keys = hashed_keys(rows.schema, self.keys)
+        # Without such a key, all rows get the last hash, and come in the last part of the commit.
+        hashed = f.xxhash64(*(f.col(quoted_for_spark(key)) for key in keys)) if keys else f.lit(HASHES - 1)
+        number = f.pmod(hashed, f.lit(HASHES))
         return rows.where((number >= low) & (number < high))
+
+
+def hashed_keys(schema: StructType, keys: Sequence[str]) -> list[str]:
+    """The keys whose values Spark can hash: those without MAP and VARIANT."""
+    kinds = {field.name: field.dataType for field in schema.fields}
+    return [key for key in keys if _is_hashable(kinds[key])]
+
+
+def _is_hashable(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    if isinstance(kind, ArrayType):
+        return _is_hashable(kind.elementType)
+    if isinstance(kind, StructType):
+        return all(_is_hashable(field.dataType) for field in kind.fields)
+    return not isinstance(kind, MapType | VariantType)

@@ -175,6 +175,9 @@ class Sink:
     """The change feed of the table whose rows the sink replaces and deletes in the target; None if the sink reads
     anything else, or only appends rows."""
 
+    has_written_part: bool = False
+    """True if a part of the batch in progress has been written."""
+
     @staticmethod
     def start(context: Context, spec: SinkSpec) -> Sink:
         """Checks the target, claims a run, fences earlier ones, finds the last completed batch, and starts.
@@ -306,6 +309,7 @@ class Sink:
                     checkpoint=self.checkpoint,
                     keys=self.spec.shape.keys,
                     select=select,
+                    begins_with_snapshot=after < 0,
                 )
             return select(reader.load(path)), "append"
         # In a log, only retention deletes rows.
@@ -345,6 +349,7 @@ class Sink:
             return
         with self.streaming.batch():
             fault("sink.in_batch")
+            self.has_written_part = False
             if self.rejected is not None:
                 self.rejected.begin()
             *parts, frame = self._parts(self._in_order(frame, batch), batch)
@@ -370,7 +375,8 @@ class Sink:
         than a batch should be, and the writer writes parts."""
         if self.feed is None or not isinstance(self.writer, PartWriter):
             return [frame]
-        return self.feed.parts(frame, batch, BATCH_BYTES)
+        parts = self.feed.parts(frame, batch, BATCH_BYTES)
+        return parts if len(parts) == 1 or self.writer.accepts_parts() else [frame]
 
     def _write_part(self, rows: pa.Table, batch: int) -> None:
         """Writes a part of a batch, except its last part."""
@@ -378,6 +384,7 @@ class Sink:
             with self.streaming.turn():
                 self.progress.require_turn(batch)
                 self._has_written(rows, batch, self.writer.write_part)
+            self.has_written_part = True
 
     def _has_written(self, rows: pa.Table, batch: int, write: Callable[[pa.Table, int], None]) -> bool:
         """Writes a batch, or a part of it, with ``write``. With ``on_error = 'skip'``, leaves out the rows that the
@@ -392,7 +399,7 @@ class Sink:
                         self.streaming.stall = StalledError(
                             reason_of(left, error.refusals, self.spec.shape),
                             # Each retry of the batch would repeat the rows already written.
-                            is_final=error.is_rest_written,
+                            is_final=error.is_rest_written or self.has_written_part,
                             is_lasting=True,
                         )
                         raise
@@ -426,7 +433,9 @@ class Sink:
             _require_target(sink_connector(self.spec.connector).look(options, self.spec.shape))
         except StalledError as stalled:
             return stalled
-        return StalledError(f"UNFIT {said}: VALIDATE SINK {sql_name(self.spec.name)}", is_lasting=True)
+        return StalledError(
+            f"UNFIT {said}: VALIDATE SINK {sql_name(self.spec.name)}", is_final=self.has_written_part, is_lasting=True
+        )
 
     @property
     def notice(self) -> str | None:

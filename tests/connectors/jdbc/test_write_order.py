@@ -17,6 +17,7 @@ from rw_sql.connectors.jdbc.sink import JdbcSink
 from rw_sql.connectors.jdbc.write_order import _sorted
 from rw_sql.connectors.jdbc.writer import JdbcWriter
 from rw_sql.connectors.sink import DELETE, OP, UPDATE, RefusedRowsError, SinkError, SinkShape
+from rw_sql.runtime.sinks.part_writer import PartWriter
 from tests.support.postgres import PASSWORD, PostgresInfo
 from tests.support.sink_batches import batch, shape
 
@@ -250,6 +251,60 @@ def test_a_row_is_deleted_to_which_another_row_has_referred(make: Callable[[str]
     assert target.rows() == [(2, None), (3, "2")]
     assert [at for at, _ in target.write((2, None, DELETE), (4, None))] == [0]
     assert target.rows() == [(2, None), (3, "2")]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("columns", "accepts"),
+    [
+        ("id INT PRIMARY KEY, word TEXT", True),
+        ("id NUMERIC PRIMARY KEY, word TEXT REFERENCES $t_words (word)", True),
+        ("id INT PRIMARY KEY, word TEXT, UNIQUE (id)", True),
+        ("id INT PRIMARY KEY, word TEXT UNIQUE", False),
+        ("id INT PRIMARY KEY, word TEXT, UNIQUE (id, word)", False),
+        ("id INT PRIMARY KEY, word TEXT, EXCLUDE (word WITH =)", False),
+        ("id INT PRIMARY KEY, word INT REFERENCES $t", False),
+        ("id REAL PRIMARY KEY, word TEXT", False),
+        ("id NUMERIC(9, 1) PRIMARY KEY, word TEXT", False),
+    ],
+)
+def test_a_batch_is_divided_only_if_rows_do_not_depend_on_each_other(
+    postgres: PostgresInfo, columns: str, accepts: bool
+) -> None:
+    name = f"t_{uuid.uuid4().hex[:8]}_words"
+    postgres.run(f"CREATE TABLE {name} (word TEXT PRIMARY KEY)")
+    opened = Target(postgres, columns.replace("$t_words", name)).writer()
+    assert isinstance(opened, PartWriter)
+    assert opened.accepts_parts() == accepts
+    opened.close()
+    assert opened.accepts_parts()
+    with pytest.raises(SinkError):
+        opened.write_part(batch((1, "a")), 0)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("column", "on_error", "accepts"),
+    [
+        ("TEXT", "stop", True),
+        ("VARCHAR(9)", "skip", True),
+        ("TEXT", "replace", False),
+        ("UUID", "stop", False),
+        ("CHAR(9)", "stop", False),
+        ("TEXT COLLATE $c", "stop", False),
+    ],
+)
+def test_a_batch_is_divided_only_if_different_keys_stay_different(
+    postgres: PostgresInfo, column: str, on_error: str, accepts: bool
+) -> None:
+    collation = f"c_{uuid.uuid4().hex[:8]}"
+    made = "(provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+    postgres.run(f"CREATE COLLATION {collation} {made}")
+    columns = f"id INT, word {column.replace('$c', collation)} PRIMARY KEY"
+    opened = Target(postgres, columns, on_error=on_error).writer(shape("upsert", "word"))
+    assert isinstance(opened, PartWriter)
+    assert opened.accepts_parts() == accepts
+    opened.close()
 
 
 @pytest.mark.postgres

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from rw_sql.runtime.delta.feed_files import divided_files, is_read_in_part, undivided_bytes
-from rw_sql.runtime.positions.feed_keys import HASHES, FeedByKey, KeyRange, hash_after
+from rw_sql.runtime.positions.feed_keys import HASHES, FeedByKey, KeyRange, hash_after, hashed_keys
 from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -28,7 +29,17 @@ def remove(size: int | None = 10, **more: object) -> Action:
 
 
 CDC: Action = {"cdc": {"path": "c", "size": 10, "dataChange": False}}
+MAP: Any = {"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True}
 INFO: Action = {"commitInfo": {"operation": "WRITE"}}
+
+
+def array(of: Any) -> Any:
+    return {"type": "array", "elementType": of, "containsNull": True}
+
+
+def struct(*of: Any) -> Any:
+    fields = [{"name": f"f{at}", "type": kind, "nullable": True, "metadata": {}} for at, kind in enumerate(of)]
+    return {"type": "struct", "fields": fields}
 
 
 @dataclass(slots=True)
@@ -199,3 +210,27 @@ def test_a_first_batch_may_be_a_large_commit(feed: Feed, monkeypatch: pytest.Mon
     rows: Any = "rows"
     found: Any = feed.by_key.parts(rows, feed.plan(1, 1), 10)
     assert found == [(0, HASHES // 2), (HASHES // 2, HASHES)]
+
+
+def test_the_batches_of_a_snapshot_are_not_divided(feed: Feed) -> None:
+    feed.commit(*[CDC] * 4)
+    rows: Any = "rows"
+    assert feed.by_key.parts(rows, feed.plan(0, 1, is_snapshot=True), 10) == [rows]
+    assert feed.by_key.parts(rows, feed.plan(1), 10) == [rows]
+
+
+def test_a_first_batch_with_the_whole_snapshot_is_not_divided(feed: Feed) -> None:
+    feed.commit(*[CDC] * 4)
+    rows: Any = "rows"
+    whole = replace(feed.by_key, begins_with_snapshot=True)
+    assert whole.parts(rows, feed.plan(1), 10) == [rows]
+
+
+def test_keys_that_spark_cannot_hash_do_not_divide_a_commit() -> None:
+    fields = {"id": "integer", "tags": MAP, "all": array(MAP), "inner": struct(struct(MAP)), "v": "variant",
+              "names": array("string"), "place": struct("double")}  # fmt: skip
+    schema = StructType.fromJson(struct(*fields.values()))
+    for field_, name in zip(schema.fields, fields, strict=True):
+        field_.name = name
+    assert hashed_keys(schema, list(fields)) == ["id", "names", "place"]
+    assert hashed_keys(schema, ["tags"]) == []

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from rw_sql.connectors.sink import Refusal, RefusedRowsError
+from rw_sql.connectors.sink import Refusal, RefusedRowsError, SinkLook, TargetUnfitError
 from rw_sql.runtime.delta.rejected_rows import RejectedRows, rejected_count
 from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.sinks import job as sink_job
 from rw_sql.runtime.sinks.job import Sink
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.support.sink_batches import shape, sink_spec
@@ -64,6 +66,11 @@ class WholeWriter:
 
 class Writer(WholeWriter):
     """The same, which also writes parts."""
+
+    is_divisible = True
+
+    def accepts_parts(self) -> bool:
+        return self.is_divisible
 
     def write_part(self, rows: pa.Table, batch: int) -> None:
         self.note("part", rows)
@@ -151,3 +158,50 @@ def test_a_part_that_the_target_refuses_stops_the_sink(tmp_path: Path) -> None:
         job._on_batch(Frame(), 0)
     assert "REFUSED row (id = -1): negative" in job.streaming.stall.reason
     assert (writer.written, job.progress.marked) == ([], [])
+
+
+def test_a_refused_part_after_a_written_part_is_not_retried_by_itself(tmp_path: Path) -> None:
+    writer = Writer()
+    job = sink(tmp_path, writer, Frame(1, 2), Frame(3), Frame(-4, 5))
+    with pytest.raises(RefusedRowsError):
+        job._on_batch(Frame(), 0)
+    assert job.streaming.stall.is_final
+    assert writer.written == [("part", [1, 2]), ("part", [3])]
+
+
+def test_a_refused_part_before_any_written_part_is_retried(tmp_path: Path) -> None:
+    job = sink(tmp_path, Writer(), Frame(1))
+    job._on_batch(Frame(), 0)
+    # The parts of an earlier batch do not count.
+    job.feed.all = [Frame(1), Frame(2)]
+    job._on_batch(Frame(), 1)
+    job.feed.all = [Frame(), Frame(-4), Frame(5)]
+    with pytest.raises(RefusedRowsError):
+        job._on_batch(Frame(), 2)
+    assert not job.streaming.stall.is_final
+
+
+@pytest.mark.parametrize("parts_before", [0, 1])
+def test_a_target_that_becomes_unfit_after_a_written_part_is_not_retried_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts_before: int
+) -> None:
+    class Unfit(Writer):
+        def write(self, rows: pa.Table, batch: int) -> None:
+            raise TargetUnfitError("no")
+
+    job = sink(tmp_path, Unfit(), *[Frame(1)] * parts_before, Frame(2))
+    job.context = SimpleNamespace(resolve=lambda *_: {}, metastore=SimpleNamespace(snapshot=lambda: None))
+    monkeypatch.setattr(sink_job, "_require_marks", lambda *_: None)
+    monkeypatch.setattr(sink_job, "sink_connector", lambda _: SimpleNamespace(look=lambda *_: SinkLook()))
+    with pytest.raises(TargetUnfitError):
+        job._on_batch(Frame(), 0)
+    assert "UNFIT no" in job.streaming.stall.reason
+    assert job.streaming.stall.is_final == bool(parts_before)
+
+
+def test_a_target_whose_rows_depend_on_each_other_gets_the_whole_batch(tmp_path: Path) -> None:
+    writer = Writer()
+    writer.is_divisible = False
+    job = sink(tmp_path, writer, Frame(1), Frame(2))
+    job._on_batch(Frame(1, 2), 5)
+    assert writer.written == [("batch", [1, 2])]
