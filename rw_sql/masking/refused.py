@@ -318,7 +318,8 @@ class _Refused:
             return start, end
         options = (at for at in range(start + 2, len(pairs)) if pairs[at] == ("WITH", "("))
         stop = next(options, end)
-        return (end, end) if stop == end else (start, stop)
+        is_sure = stop < end and ("CONNECTOR", "=") not in pairs[start:stop]
+        return (start, stop) if is_sure else (end, end)
 
     def _is_shown(self, at: int) -> bool:
         """True for a text in quotes that cannot be secret."""

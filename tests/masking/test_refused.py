@@ -332,3 +332,11 @@ def test_the_time_to_read_a_refused_statement_grows_with_its_length(piece: str) 
 
     short, long = (min(seconds(times) for _ in "ab") for times in (500, 4000))
     assert long < 0.1 or long < 24 * short
+
+
+def test_a_second_list_does_not_make_the_first_one_of_a_sink_a_query() -> None:
+    text = (
+        "CREATE SINK k AS SELECT 'a' FROM t WTH (connector='jdbc', kennwort='hunter2') FORMAT PLAIN ENCODE JSON "
+        "WITH (a='b')"
+    )
+    assert "hunter2" not in masked(text, plain=())

@@ -12,7 +12,7 @@ from rw_sql.metastore.records import SecretRecord, SinkRecord, TableRecord
 from rw_sql.model.definitions import connection_definition
 from rw_sql.model.object_lookup import objects_in, spoken
 from rw_sql.plan.deploy.change import ALTER, CREATE, DROP, REBUILD, RECREATE, UNSAFE, DeployChange
-from rw_sql.plan.deploy.columns import WHY_OPTIONAL, in_the_way, optional_drops, rebuilt_users
+from rw_sql.plan.deploy.columns import WHY_OPTIONAL, in_the_way, optional_drops, rebuilt_users, without_used_drops
 from rw_sql.plan.deploy.definitions import definition_of, dialects, find_object
 from rw_sql.plan.deploy.fixed_secret import fixed_secret
 from rw_sql.plan.deploy.folder import RELATIONS, DefinitionError
@@ -104,6 +104,7 @@ def compare(
     then = exchange_names(then, folder, is_defined, changes)
     ordered = tuple(wanted for wanted in ordered if wanted not in schemas)
     altered, detached, again = _alterations(then, ordered, known, allow)
+    altered = [left for change in altered if (left := without_used_drops(then, change)).statements]
     again |= {id_: why for id_, why in (unable or {}).items() if id_ not in again}
     rebuilt = {change.touches[0] for change in altered if change.action == REBUILD}
     kept = {(wanted.kind, wanted.name) for wanted in folder}

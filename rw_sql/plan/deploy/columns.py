@@ -3,6 +3,7 @@ object uses this column any more."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import SourceRecord, TableRecord
@@ -87,3 +88,18 @@ def is_optional(snapshot: Snapshot, change: DeployChange) -> bool:
     """True if the change only drops columns that the owner may have added; see :func:`optional_drops`."""
     optional = optional_drops(snapshot, change)
     return bool(optional) and all(statement in optional for statement in change.statements)
+
+
+def without_used_drops(snapshot: Snapshot, change: DeployChange) -> DeployChange:
+    """The change without those of the :func:`optional_drops` whose columns a view or sink may use. An object would
+    otherwise be created again for a column that may stay."""
+    table = snapshot.get(change.touches[0]) if change.touches else None
+    if not isinstance(table, TableRecord):
+        return change
+    used = {
+        statement.column
+        for statement in optional_drops(snapshot, change)
+        if isinstance(statement, AlterTableDropColumn) and users_of_column(snapshot, table, statement.column)
+    }
+    left = (each for each in change.statements if not (isinstance(each, AlterTableDropColumn) and each.column in used))
+    return replace(change, statements=tuple(left)) if used else change

@@ -263,9 +263,12 @@ def table_id(warehouse: Warehouse, table: str) -> str:
     return str(DeltaTable(table).metadata().id)
 
 
-def commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """The existing commits with their actions, newest first, down to the version ``down_to``."""
-    for version in range(latest_version(warehouse, table), down_to - 1, -1):
+def commits(
+    warehouse: Warehouse, table: str, *, down_to: int = 0, newest: int | None = None
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The existing commits with their actions, newest first, from the version ``newest`` (None: the latest) down to the
+    version ``down_to``."""
+    for version in range(latest_version(warehouse, table) if newest is None else newest, down_to - 1, -1):
         try:
             actions = read_actions(warehouse, table, version)
         except FileNotFoundError:  # this commit and all earlier ones were cleaned up
@@ -300,10 +303,12 @@ def restored_version(actions: list[dict[str, Any]]) -> int | None:
     return None
 
 
-def standing_commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterator[tuple[int, JobCommit]]:
-    """Like :func:`job_commits`, without the commits that a later RESTORE reverted."""
+def standing_commits(
+    warehouse: Warehouse, table: str, *, down_to: int = 0, newest: int | None = None
+) -> Iterator[tuple[int, JobCommit]]:
+    """Like :func:`job_commits`, without the commits that a later RESTORE, up to the version ``newest``, reverted."""
     below: int | None = None
-    for version, actions in commits(warehouse, table, down_to=down_to):
+    for version, actions in commits(warehouse, table, down_to=down_to, newest=newest):
         if below is not None and version > below:
             continue
         back_to = restored_version(actions)

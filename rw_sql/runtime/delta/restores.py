@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from rw_sql.runtime.delta.delta_log import has_commit, latest_version, read_actions, restored_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rw_sql.runtime.support.warehouse import Warehouse
 
 
@@ -27,26 +25,36 @@ class Restores:
     _end: int = field(default=0, init=False)
     _found: dict[int, int] = field(default_factory=dict, init=False)
 
-    def oldest_restored(self, first: int) -> int | None:
-        """The oldest version that a RESTORE commit from version ``first`` on goes back to; None if there is no such
-        commit, or no commit before ``first``."""
-        if not has_commit(self.warehouse, self.table, first - 1):
-            return None
+    def restored_before(self, first: int) -> int | None:
+        """A version before ``first`` that a RESTORE commit from version ``first`` on goes back to; None if there is no
+        such commit, or no commit before ``first``.
+
+        Reads no commits after such a RESTORE commit, because a rewind point may keep the commits of a week.
+        """
+        known = self._found_before(first)
+        if known is not None or not has_commit(self.warehouse, self.table, first - 1):
+            return known
         newest = latest_version(self.warehouse, self.table)
         if first > self._end:
             self._begin = self._end = first
-            self._found.clear()
-        self._read(range(first, self._begin))
+        for version in range(first, self._begin):
+            self._read(version)
         self._begin = min(self._begin, first)
-        self._read(range(self._end, newest + 1))
-        self._end = max(self._end, newest + 1)
-        return min((back_to for version, back_to in self._found.items() if version >= first), default=None)
+        known = self._found_before(first)
+        while known is None and self._end <= newest:
+            self._read(self._end)
+            self._end += 1
+            known = self._found_before(first)
+        return known
 
-    def _read(self, versions: Iterable[int]) -> None:
-        for version in versions:
-            try:
-                back_to = restored_version(read_actions(self.warehouse, self.table, version))
-            except FileNotFoundError:  # another process has cleaned up this commit
-                continue
-            if back_to is not None:
-                self._found[version] = back_to
+    def _found_before(self, first: int) -> int | None:
+        back = [back_to for version, back_to in self._found.items() if back_to < first <= version]
+        return min(back, default=None)
+
+    def _read(self, version: int) -> None:
+        try:
+            back_to = restored_version(read_actions(self.warehouse, self.table, version))
+        except FileNotFoundError:  # another process has cleaned up this commit
+            return
+        if back_to is not None:
+            self._found[version] = back_to

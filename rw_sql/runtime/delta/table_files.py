@@ -169,8 +169,8 @@ class TableFiles:
             known = max((version for version in checkpoints if version <= bound), default=None)
             if known is None or known == self._kept_from or not keeps_restores:
                 return known
-            back_to = self._restores.oldest_restored(known)
-            if back_to is None or back_to >= known:
+            back_to = self._restores.restored_before(known)
+            if back_to is None:
                 return known
             bound = back_to
 

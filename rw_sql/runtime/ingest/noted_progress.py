@@ -35,13 +35,14 @@ def note_progress(warehouse: Warehouse, source: SourceRecord, version: int) -> N
     because the progress may be stored only in these commits.
 
     The progress of later commits is left out, because a REWIND may revert them but cannot revert the stored progress.
+    They are not read, as in :func:`note_stretches`.
     """
     noted_at, noted = _note(warehouse, source)
     if version <= noted_at:
         return
     table = warehouse.data(source.id, source.generation)
-    standing = standing_commits(warehouse, table, down_to=noted_at + 1)
-    found = next((commit.tables for at, commit in standing if at <= version and commit.tables), noted)
+    standing = standing_commits(warehouse, table, down_to=noted_at + 1, newest=version)
+    found = next((commit.tables for _, commit in standing if commit.tables), noted)
     if found:
         body = {"version": version, "tables": dict(found)}
         warehouse.write_text(_path(warehouse, source), json.dumps(body), is_durable=True)

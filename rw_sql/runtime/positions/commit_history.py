@@ -96,13 +96,14 @@ def note_stretches(
     """Stores the stretches of the commits up to a version. Must be called before these commits are cleaned up.
 
     ``snapshot`` is the present catalog. Later commits are left out, because a REWIND may revert them but cannot revert
-    the stored history.
+    the stored history. They are not even read: no RESTORE after the version goes back to before it
+    (:meth:`TableFiles.oldest_needed`), and a slow reader may keep a hundred thousand commits.
     """
     noted, stretches = noted_stretches(warehouse, source)
     if version <= noted:
         return
     table = warehouse.data(source.id, source.generation)
-    found = [(at, commit) for at, commit in standing_commits(warehouse, table, down_to=noted + 1) if at <= version]
+    found = list(standing_commits(warehouse, table, down_to=noted + 1, newest=version))
     new = (Stretch.of(at, commit) for at, commit in reversed(found))
     stretches = joined((*stretches, *new), unchanged_since=_newest_change(snapshot, source))
     path = warehouse.range_history(source.id, source.generation)

@@ -78,9 +78,10 @@ def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
     if old:
         facts.drop_rewind_points(old)
     root = f"{context.warehouse.uri}/{FOLDER}"
-    kept = {point.folder for point in facts.rewind_points(source_id)}
+    # The points are read last: the owner of another group may write a point in the meantime.
     last = facts.last_runs().get(ingest_fragment(source_id))
     newest = max((*facts.rewind_operations(source_id), 0 if last is None else last.epoch))
+    kept = {point.folder for point in facts.rewind_points(source_id)}
     for name in context.warehouse.list_names(f"{root}/rewind-{source_id}"):
         operation = name.partition("-")[0]
         is_later = operation.isdecimal() and int(operation) > newest
@@ -161,12 +162,15 @@ class PointPruning:
         except (SqlError, DeltaError, OSError) as error:
             if not self._context.explains(error):
                 logger.warning("old rewind points could not be removed yet: %s", error)
+            self._is_tidied = False  # copies may be left whose points are erased already
 
     def _run(self) -> None:
         context = self._context
         points = context.metastore.jobs.rewind_points()
-        stretches = downtime_until(context, context.group, now_ms()) if points else ()
-        ids = self._left_behind(points) | {point.source_id for point in points}
+        # If the machine sleeps during this run, the sleep counts neither as age nor as downtime.
+        now = now_ms()
+        stretches = downtime_until(context, context.group, now) if points else ()
+        ids = self._left_behind() | {point.source_id for point in points}
         for id_ in sorted(ids):
             if self._is_stopping.is_set() or not context.holds_lease():
                 return
@@ -176,7 +180,7 @@ class PointPruning:
                 continue
             try:
                 # A statement may have been committed since the last source.
-                self._prune(context.metastore.snapshot(), id_, stretches)
+                self._prune(context.metastore.snapshot(), id_, stretches, now)
             finally:
                 with self._reserving:
                     self._current, is_wanted = None, id_ in self._reserved
@@ -184,14 +188,14 @@ class PointPruning:
                     self._wake()
         self._is_tidied = True
 
-    def _left_behind(self, points: Collection[RewindPoint]) -> set[int]:
-        """The sources with copies and without points, if this process has not looked for them yet. An owner that was
-        killed may have left such copies."""
+    def _left_behind(self) -> set[int]:
+        """The sources with copies, if this process has not looked for copies without a point yet. An owner that was
+        killed, or a failure of the store, may have left such copies."""
         if self._is_tidied:
             return set()
         names = self._context.warehouse.list_names(f"{self._context.warehouse.uri}/{FOLDER}")
         found = (name.removeprefix("rewind-") for name in names if name.startswith("rewind-"))
-        return {int(id_) for id_ in found if id_.isdecimal()} - {point.source_id for point in points if point.has_data}
+        return {int(id_) for id_ in found if id_.isdecimal()}
 
     def _is_previewed(self, snapshot: Snapshot, source_id: int) -> bool:
         """True if the readers of a source are stopped for a statement that may be a REWIND."""
@@ -200,7 +204,7 @@ class PointPruning:
             lock.source_id == source_id and lock.epoch == snapshot.epoch and lock.expires_ms > now for lock in locks
         )
 
-    def _prune(self, snapshot: Snapshot, source_id: int, stretches: Collection[Stretch]) -> None:
+    def _prune(self, snapshot: Snapshot, source_id: int, stretches: Collection[Stretch], now: int) -> None:
         jobs, source = self._context.metastore.jobs, snapshot.get(source_id)
         if not isinstance(source, SourceRecord) or source.resource_group != self._context.group:
             return
@@ -212,13 +216,12 @@ class PointPruning:
         for point in points:
             counted = [*stretches, *(before if point.operation < source.group_since else ())]
             is_pending = point.operation in pending
-            found.append(point if is_pending else self._aged(point, rewind_point_retention_ms(snapshot), counted))
-        changed = [now for now, point in zip(found, points, strict=True) if now is not point]
+            found.append(point if is_pending else self._aged(point, rewind_point_retention_ms(snapshot), counted, now))
+        changed = [aged for aged, point in zip(found, points, strict=True) if aged is not point]
         if changed:
             jobs.replace_rewind_points(changed)
         is_erased = any(not point.has_data for point in changed)
-        has_data = any(point.has_data for point in points)
-        if is_erased or not (self._is_tidied or has_data) or _surplus(points, kept_points(snapshot), pending):
+        if is_erased or not self._is_tidied or _surplus(points, kept_points(snapshot), pending):
             prune_points(self._context, snapshot, source_id)
 
     def _downtime_before_move(self, source: SourceRecord, points: Collection[RewindPoint]) -> Collection[Stretch]:
@@ -232,14 +235,15 @@ class PointPruning:
         found = downtime_of_all_groups(self._context.warehouse, until_ms=move.at_ms)
         return [(start, min(end, move.at_ms)) for start, end in found if start < move.at_ms]
 
-    def _aged(self, point: RewindPoint, retention_ms: int | None, stretches: Collection[Stretch]) -> RewindPoint:
+    def _aged(
+        self, point: RewindPoint, retention_ms: int | None, stretches: Collection[Stretch], now: int
+    ) -> RewindPoint:
         """The point; with a reason if it is too old, and without data if it has had that reason for long enough.
 
         The time at which a point gets its reason is stored in place of the time at which it was made, because the next
         owner of the jobs may have to erase it. If the clock was set back since the stored time, that time counts as
         now, because it would otherwise not grow old until the clock is at the stored time again.
         """
-        now = now_ms()
         if not point.has_data:
             return point
         if point.made_ms > now + _CLOCKS_MS:

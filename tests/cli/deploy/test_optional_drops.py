@@ -98,3 +98,14 @@ def test_other_columns_are_not_kept_silently(
     warehouse.run(*alterations)
     with pytest.raises(SqlError, match="cannot change to its new definition without a DROP"):
         apply(tmp_path, warehouse, wanted)
+
+
+def test_an_added_column_that_a_view_uses_is_no_difference() -> None:
+    warehouse = with_added_column()
+    view = "CREATE MATERIALIZED VIEW v AS SELECT {} FROM t;\n"
+    warehouse.run(view.format("*").rstrip(";\n"))
+    assert warehouse.changes({"a.sql": BEFORE + view.format("*")}) == ()
+    changed = BEFORE + view.format("id, a + 1 AS c")
+    assert [change.texts[0].partition(" AS ")[0] for change in warehouse.changes({"a.sql": changed})] == [
+        "CREATE OR REPLACE MATERIALIZED VIEW v"
+    ]
