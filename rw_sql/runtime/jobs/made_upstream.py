@@ -7,7 +7,8 @@ object.
 
 A server may have several addresses. If the connection leads elsewhere by now, the place in the record may be the same
 server under another address. An object there is not dropped if a source in the catalog uses an object of this name at
-any address.
+any address, unless the server's identity shows that it is another server. The same applies to a publication at the
+present address.
 
 Another source may use the objects of a dropped source, for example because a source was created again under the same
 names before its slot could be dropped. Such a source inherits the objects. They are then dropped after this source is
@@ -25,7 +26,9 @@ from rw_sql.connectors.base import HoldingConnector
 from rw_sql.connectors.changes import CaptureError, ChangeConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
+from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.model.definitions import connector_of, option_text, source_definition
+from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.options import SecretReference, effective_options, plan_options, shown, source_options
 from rw_sql.runtime.support.event_log import log_event
 
@@ -229,8 +232,10 @@ def _released(
         planned = plan_options(present, statement)
         own = _at(planned, made)
         left = _without_used(context.warehouse, present, kind, statement, own, left)
-        if is_former or _address(kind, shown(own)) != _address(kind, shown(planned)):
-            left = _without_named(present, kind, statement, own, left)
+        is_elsewhere = is_former or _address(kind, shown(own)) != _address(kind, shown(planned))
+        # At the present address, only a publication may stay, because a slot keeps the server's log.
+        kinds = tuple(_OBJECTS) if is_elsewhere else ("publication",)
+        left = _without_named(present, kind, statement, own, left, options, kinds)
         if not any(left.values()):
             return True
         notices = kind.release(options, slot=left["slot"], publication=left["publication"], timeout=_SECONDS)
@@ -274,27 +279,53 @@ def _without_used(
 
 
 def _without_named(
-    snapshot: Snapshot, kind: Connector, statement: CreateSource, own: PlannedOptions, made: Mapping[str, bool]
+    snapshot: Snapshot,
+    kind: Connector,
+    statement: CreateSource,
+    own: PlannedOptions,
+    made: Mapping[str, bool],
+    options: Mapping[str, str],
+    kinds: Collection[str],
 ) -> dict[str, bool]:
-    """Like :func:`_without_used`, at whatever address the source in the catalog uses an object of the same name. This
-    source does not inherit the object, because the two addresses may also be those of two servers."""
+    """Like :func:`_without_used`, for objects of these ``kinds``, at whatever address the source in the catalog uses an
+    object of the same name, unless the server that ``options`` name is certainly another one. This source does not
+    inherit the object, because the two addresses may also be those of two servers."""
     left = dict(made)
     for source in snapshot.all("source"):
         if source.connector != connector_of(statement):
             continue
         others = source_options(snapshot, source)
-        for what, option in _OBJECTS.items():
-            named = _without_address(_named(kind, own, what))
-            if left[what] and named == _without_address(_named(kind, others, what)):
-                left[what] = False
-                address = ":".join(value for value in _address(kind, shown(own)).values() if value)
-                logger.warning(
-                    "source %s was dropped: %s %s at %s is kept because source %s uses one of this name: if that is "
-                    "on another server, drop it manually",
-                    statement.name.key, what if option in named else "subscription",
-                    named.get(option) or named.get("subscription.name") or "", address, source.name,
-                )  # fmt: skip
+        for what in kinds:
+            option, named = _OBJECTS[what], _without_address(_named(kind, own, what))
+            if not left[what] or named != _without_address(_named(kind, others, what)):
+                continue
+            if _is_another_server(snapshot, kind, source, options):
+                continue
+            left[what] = False
+            address = ":".join(value for value in _address(kind, shown(own)).values() if value)
+            logger.warning(
+                "source %s was dropped: %s %s at %s is kept because source %s uses one of this name: if that is "
+                "on another server, drop it manually",
+                statement.name.key, what if option in named else "subscription",
+                named.get(option) or named.get("subscription.name") or "", address, source.name,
+            )  # fmt: skip
     return left
+
+
+def _is_another_server(snapshot: Snapshot, kind: Connector, source: SourceRecord, options: Mapping[str, str]) -> bool:
+    """True if the server that ``options`` name responds and is certainly not the one whose positions ``source`` has."""
+    rows = snapshot.states(ingest_fragment(source.id))
+    read = {kind.decode_state(split, row.state).cluster for split, row in rows.items() if row.state != FORGOTTEN}
+    systems = {_system(cluster) for cluster in read}
+    if not systems or None in systems:
+        return False
+    there = _system(kind.look(options, timeout=_SECONDS).cluster)
+    return there is not None and there not in systems
+
+
+def _system(cluster: str | None) -> str | None:
+    """The identity of a server without the timeline, which a failover of PostgreSQL changes."""
+    return cluster.partition("/")[0] if cluster else None
 
 
 def _named(kind: Connector, options: PlannedOptions, what: str) -> dict[str, str | None]:

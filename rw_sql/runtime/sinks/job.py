@@ -396,10 +396,12 @@ class Sink:
                     write(left, batch)
                 except RefusedRowsError as error:
                     if self.rejected is None:
+                        # Each retry of the batch would repeat the rows already written.
+                        is_final = error.is_rest_written or self.has_written_part
+                        reason = reason_of(left, error.refusals, self.spec.shape)
                         self.streaming.stall = StalledError(
-                            reason_of(left, error.refusals, self.spec.shape),
-                            # Each retry of the batch would repeat the rows already written.
-                            is_final=error.is_rest_written or self.has_written_part,
+                            f"{reason}; or correct the target, then {self._retry}" if is_final else reason,
+                            is_final=is_final,
                             is_lasting=True,
                         )
                         raise
@@ -433,9 +435,17 @@ class Sink:
             _require_target(sink_connector(self.spec.connector).look(options, self.spec.shape))
         except StalledError as stalled:
             return stalled
-        return StalledError(
-            f"UNFIT {said}: VALIDATE SINK {sql_name(self.spec.name)}", is_final=self.has_written_part, is_lasting=True
-        )
+        # The problem may have passed, for example a failover. To write a part again leaves a table of PostgreSQL as it
+        # is, but repeats records of a topic and adds files to a Delta or Iceberg table.
+        is_final = self.has_written_part and self.spec.connector != "jdbc"
+        reason = f"UNFIT {said}: VALIDATE SINK {sql_name(self.spec.name)}"
+        return StalledError(f"{reason}; then {self._retry}" if is_final else reason, is_final=is_final, is_lasting=True)
+
+    @property
+    def _retry(self) -> str:
+        """The statements after which the sink retries a batch that it does not retry by itself."""
+        name = sql_name(self.spec.name)
+        return f"PAUSE SINK {name}; RESUME SINK {name}"
 
     @property
     def notice(self) -> str | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from rw_sql.connectors.base import Upstream
 from rw_sql.connectors.registry import connector
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import IngestSpec, desired_jobs
@@ -43,11 +44,16 @@ class Story:
         )
         monkeypatch.setattr(Context, "resolve", self._resolve)
         monkeypatch.setattr(type(connector(name)), "release", self._release)
+        monkeypatch.setattr(type(connector(name)), "look", self._look)
         monkeypatch.setattr(made_upstream_module, "_RETRIES", {})
+        self.clusters: dict[str | None, str] = {}
         self.dropped: list[tuple[str | None, str]] = []
 
     def _resolve(self, options: Any, _: Snapshot) -> dict[str, str]:
         return {key: "secret" if isinstance(value, SecretReference) else value for key, value in options}
+
+    def _look(self, options: Mapping[str, str], *, timeout: float) -> Upstream:
+        return Upstream(cluster=self.clusters.get(options.get("hostname")))
 
     def _release(self, options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
         place = options.get("hostname", options.get("service.url"))
@@ -149,6 +155,37 @@ def test_a_source_that_was_created_again_keeps_its_slot_under_both_addresses(sto
     assert release_upstream(story.context, lambda: story.world.snapshot, record.id)
     assert story.dropped == []
     assert made_upstream(story.warehouse, source(story.world, "s"))["inherited"] == ["publication", "slot"]
+
+
+# The canned server of every source in the catalog is cluster "7:1".
+@pytest.mark.parametrize(("cluster", "dropped"), [("8:1", BOTH[2:]), ("7:1", []), ("7:1/2", []), (None, [])])
+def test_a_slot_is_dropped_on_the_former_server_although_the_new_one_has_one_of_this_name(
+    story: Story, cluster: str | None, dropped: list[tuple[str, str]]
+) -> None:
+    story.world.run(f"CREATE CONNECTION c WITH (type = 'postgres', {PLACE.format('a')})")
+    story.world.run(IN_CONNECTION, TABLE.replace(" pg ", " s "))
+    story.run_reader()
+    story.world.run("ALTER CONNECTION c SET (hostname = 'b')")
+    story.run_reader()
+    story.clusters = {"a": cluster} if cluster else {}
+    record = source(story.world, "s")
+    story.world.run("DROP SOURCE s CASCADE", IN_CONNECTION)
+    assert release_upstream(story.context, lambda: story.world.snapshot, record.id)
+    assert story.dropped == dropped
+
+
+@pytest.mark.parametrize(("cluster", "publication"), [("8:1", [("a", "publication")]), ("7:1", []), (None, [])])
+def test_a_publication_that_another_source_uses_under_another_address_stays(
+    story: Story, cluster: str | None, publication: list[tuple[str, str]]
+) -> None:
+    table = TABLE.replace(" pg ", " {} ").replace(" orders ", " {} ")
+    story.world.run(IN_SOURCE.format(place=PLACE.format("a")), table.format("orders", "s"))
+    other = IN_SOURCE.format(place=PLACE.format("a.example")).replace(" s ", " s2 ").replace("'rw',", "'rw2',", 1)
+    story.world.run(other, table.format("o2", "s2"))
+    story.run_reader()
+    story.run_reader("s2", slot=True)
+    story.clusters = {"a": cluster} if cluster else {}
+    assert story.drop() == [("a", "slot"), *publication]
 
 
 @pytest.mark.parametrize("port", ["", "port = '5432', ", "port = '5433', "])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -166,7 +167,20 @@ def test_a_refused_part_after_a_written_part_is_not_retried_by_itself(tmp_path: 
     with pytest.raises(RefusedRowsError):
         job._on_batch(Frame(), 0)
     assert job.streaming.stall.is_final
+    assert job.streaming.stall.reason.endswith("; or correct the target, then PAUSE SINK k; RESUME SINK k")
     assert writer.written == [("part", [1, 2]), ("part", [3])]
+
+
+def test_a_batch_whose_other_rows_are_written_names_the_statements_that_retry_it(tmp_path: Path) -> None:
+    class Brokers(Writer):
+        def write(self, rows: pa.Table, batch: int) -> None:
+            raise RefusedRowsError([Refusal(index=0, reason="large")], is_rest_written=True)
+
+    job = sink(tmp_path, Brokers(), Frame(1, 2))
+    with pytest.raises(RefusedRowsError):
+        job._on_batch(Frame(), 0)
+    assert job.streaming.stall.is_final
+    assert job.streaming.stall.reason.endswith("PAUSE SINK k; RESUME SINK k")
 
 
 def test_a_refused_part_before_any_written_part_is_retried(tmp_path: Path) -> None:
@@ -179,24 +193,29 @@ def test_a_refused_part_before_any_written_part_is_retried(tmp_path: Path) -> No
     with pytest.raises(RefusedRowsError):
         job._on_batch(Frame(), 2)
     assert not job.streaming.stall.is_final
+    assert "RESUME SINK" not in job.streaming.stall.reason
 
 
+@pytest.mark.parametrize("connector", ["jdbc", "kafka", "deltalake"])
 @pytest.mark.parametrize("parts_before", [0, 1])
-def test_a_target_that_becomes_unfit_after_a_written_part_is_not_retried_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts_before: int
+def test_a_target_that_becomes_unfit_after_a_written_part_is_not_retried_by_itself_if_that_repeats_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts_before: int, connector: str
 ) -> None:
     class Unfit(Writer):
         def write(self, rows: pa.Table, batch: int) -> None:
             raise TargetUnfitError("no")
 
     job = sink(tmp_path, Unfit(), *[Frame(1)] * parts_before, Frame(2))
+    job.spec = replace(job.spec, connector=connector)
     job.context = SimpleNamespace(resolve=lambda *_: {}, metastore=SimpleNamespace(snapshot=lambda: None))
     monkeypatch.setattr(sink_job, "_require_marks", lambda *_: None)
     monkeypatch.setattr(sink_job, "sink_connector", lambda _: SimpleNamespace(look=lambda *_: SinkLook()))
     with pytest.raises(TargetUnfitError):
         job._on_batch(Frame(), 0)
     assert "UNFIT no" in job.streaming.stall.reason
-    assert job.streaming.stall.is_final == bool(parts_before)
+    is_final = bool(parts_before) and connector != "jdbc"
+    assert job.streaming.stall.is_final == is_final
+    assert ("; then PAUSE SINK k; RESUME SINK k" in job.streaming.stall.reason) == is_final
 
 
 def test_a_target_whose_rows_depend_on_each_other_gets_the_whole_batch(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ from rw_sql.plan.statements.move.undo_rebuild import KINDS as UNDONE_REBUILDS
 from rw_sql.plan.statements.move.undo_rebuild import lower_undo_rebuild
 from rw_sql.plan.statements.move.undo_rename import lower_undo_rename, renaming_of
 from rw_sql.plan.statements.move.undo_swap import lower_undo_swap, swapped_pair
-from rw_sql.plan.statements.move.undone_positions import reading_again, selected_states, with_positions
+from rw_sql.plan.statements.move.undone_positions import led_back, reading_again, selected_states, with_positions
 from rw_sql.plan.statements.table.source_of_table import follows_source, without_tables
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.lexing.identifiers import literal, sql_name
@@ -216,7 +216,9 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector
     before = with_positions(record, snapshot, inspector)
     # A table's definition is derived from the definition of the table's source.
     back = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))
-    back = tuple(reading_again(record, snapshot, inspector, change) for change in back)
+    then = after(snapshot, back)
+    back = tuple(reading_again(record, snapshot, then, inspector, change) for change in back)
+    back = (*back, *led_back(record, snapshot, after(snapshot, back), back))
     return _plan(statement, snapshot, inspector, record, before, back)
 
 

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.codec import before_from_json, changes_from_json
-from rw_sql.metastore.records import FORGOTTEN, PutObject, SourceRecord, StoredState
+from rw_sql.metastore.records import FORGOTTEN, ConnectionRecord, PutObject, SourceRecord, StoredState
 from rw_sql.model.job_ids import fragment_source, ingest_fragment
-from rw_sql.model.options import selection
+from rw_sql.model.options import selection, shown, source_options
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.statements.move.restored import put_records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.codec import BeforeImage
     from rw_sql.metastore.records import Change, OperationRecord
@@ -47,14 +49,17 @@ def with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspe
     return replace(before, states=states)
 
 
-def reading_again(undone: OperationRecord, snapshot: Snapshot, inspector: Inspector, change: Change) -> Change:
+def reading_again(
+    undone: OperationRecord, snapshot: Snapshot, then: Snapshot, inspector: Inspector, change: Change
+) -> Change:
     """The change, which restores a source to its state before the operation ``undone``.
 
     If the operation had the tables of the source read again, and the source has read something since, the tables are
     read again once more: their rows come from another place in the server's log, or from another server, and only a new
     snapshot shows which of these rows are still there. If the source has read nothing since, its tables need no other
     snapshot than before the operation. If the operation did not have the tables read again, the snapshots stay as they
-    are now.
+    are now, unless the operation led to another database: a discovery has then had the tables read again. ``then`` is
+    the catalog after the UNDO.
     """
     record = change.record if isinstance(change, PutObject) else None
     present = snapshot.get(record.id) if isinstance(record, SourceRecord) else None
@@ -63,11 +68,36 @@ def reading_again(undone: OperationRecord, snapshot: Snapshot, inspector: Inspec
     if record.snapshot == present.snapshot:
         return change
     put = put_records(changes_from_json(undone.changes)).get(record.id)
-    if isinstance(put, SourceRecord) and put.snapshot == record.snapshot:
+    is_same = _database(snapshot, present) == _database(then, record)
+    if is_same and isinstance(put, SourceRecord) and put.snapshot == record.snapshot:
         return PutObject(record=replace(record, snapshot=present.snapshot))
     if record.snapshot < present.snapshot and _has_read_nothing(undone, inspector, record):
         return change
     return PutObject(record=replace(record, snapshot=snapshot.epoch + 1))
+
+
+def led_back(
+    undone: OperationRecord, snapshot: Snapshot, then: Snapshot, changes: Sequence[Change]
+) -> Iterator[Change]:
+    """The changes that have tables read again whose source is led back to another database by a connection that the
+    UNDO restores with ``changes``. They are needed if the tables were read again since the operation ``undone``, for
+    example because a discovery found the database. ``then`` is the catalog after the UNDO."""
+    connections = [record for record in put_records(changes).values() if isinstance(record, ConnectionRecord)]
+    users = {user.id: user for connection in connections for user in then.users_of(connection.id)}
+    for user in users.values():
+        present = snapshot.get(user.id)
+        if not isinstance(user, SourceRecord) or not isinstance(present, SourceRecord):
+            continue
+        if user.snapshot != present.snapshot or present.snapshot <= undone.epoch:
+            continue
+        if _database(snapshot, present) != _database(then, user):
+            yield PutObject(record=replace(user, snapshot=snapshot.epoch + 1))
+
+
+def _database(snapshot: Snapshot, source: SourceRecord) -> tuple[str | None, ...]:
+    """The database that a source captures, as the options of the source and of its connection name it."""
+    spec, given = connector(source.connector).spec, shown(source_options(snapshot, source))
+    return tuple(spec.value(given, key) for key in ("hostname", "port", "database.name"))
 
 
 def _has_read_nothing(since: OperationRecord, inspector: Inspector, source: SourceRecord) -> bool:

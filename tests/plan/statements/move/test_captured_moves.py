@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from rw_sql.connectors.base import Upstream
+from rw_sql.metastore.records import DISCOVERY, Operation
 from rw_sql.model.job_ids import ingest_fragment
+from rw_sql.plan.statements.common import take_up_new_topics
 from rw_sql.runtime.ingest.capture import is_new_upstream
 from rw_sql.runtime.support.warehouse import Warehouse
+from tests.plan import canned_inspector
 from tests.plan.canned_inspector import positions_in
 from tests.plan.statements.move.test_block import commit
 from tests.plan.statements.move.test_undo import undo
@@ -33,6 +37,14 @@ def reset_world() -> CannedWorld:
     world.read.add("shop")
     world.run("PAUSE SOURCE pg", FORGET)
     return world
+
+
+def discovered(world: CannedWorld) -> None:
+    """The owner assigns the databases that the source does not read yet; then the source reads something."""
+    changes, _ = take_up_new_topics(world.snapshot, world.inspector, source(world))
+    assert changes
+    world.commit(Operation(kind=DISCOVERY, statement="-- discovery", objects=("pg",), changes=changes))
+    world.log_version += 1
 
 
 def is_new(world: CannedWorld, path: Path) -> bool:
@@ -115,6 +127,67 @@ def test_undo_of_a_move_that_read_no_table_again_reads_none() -> None:
     plan = world.run(undo(world))
     assert ingest(world).tables == before
     assert AGAIN not in (plan.preview.notices if plan.preview is not None else ())
+
+
+def test_undo_of_a_move_to_a_database_that_was_discovered_later_reads_the_former_server_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    silent, look = {"b"}, canned_inspector._look
+
+    def looked(world: CannedWorld, options: dict[str, str]) -> Upstream:
+        return Upstream(error="b does not answer") if options.get("hostname") in silent else look(world, options)
+
+    monkeypatch.setattr(canned_inspector, "_look", looked)
+    world = cdc_world(TABLE)
+    world.read.add("shop")
+    world.run("ALTER SYSTEM SET enable_unsafe_ops = true")
+    world.run("ALTER SOURCE pg UNSAFE SET (hostname = 'b', database.name = 'shop2') WITH (VALIDATE = false)")
+    moved = undo(world)
+    silent.clear()
+    discovered(world)
+    plan = world.run(moved)
+    assert source(world).snapshot == world.snapshot.epoch
+    assert AGAIN in (plan.preview.notices if plan.preview is not None else ())
+
+
+@pytest.mark.parametrize("secret", ["p", "q"])
+def test_undo_of_a_connection_s_move_reads_the_former_server_again(secret: str) -> None:
+    world = cdc_world()
+    world.run(
+        "DROP SOURCE pg",
+        "CREATE SECRET p WITH (backend = 'meta') AS 'x'",
+        "CREATE SECRET q WITH (backend = 'meta') AS 'y'",
+        "CREATE CONNECTION c WITH (type = 'postgres', hostname = 'a', username = 'u', password = SECRET p, "
+        "database.name = 'shop')",
+        "CREATE SOURCE pg WITH (connector = 'postgres-cdc', connection = c, slot.name = 'rw', publication.name = 'rw')",
+        TABLE,
+    )
+    world.read.add("shop")
+    world.run("ALTER SYSTEM SET enable_unsafe_ops = true")
+    world.run(f"ALTER CONNECTION c SET (hostname = 'b', database.name = 'shop2', password = SECRET {secret})")
+    moved = undo(world)
+    discovered(world)
+    plan = world.run(moved)
+    assert source(world).snapshot == world.snapshot.epoch
+    assert ("NOTICE", AGAIN) in [(row.change, row.detail) for row in plan.changes]
+
+
+def test_undo_of_a_connection_s_login_reads_no_table_again() -> None:
+    world = cdc_world()
+    world.run(
+        "DROP SOURCE pg",
+        "CREATE CONNECTION c WITH (type = 'postgres', hostname = 'a', username = 'u', database.name = 'shop')",
+        "CREATE SOURCE pg WITH (connector = 'postgres-cdc', connection = c, slot.name = 'rw', publication.name = 'rw')",
+        TABLE,
+    )
+    world.read.add("shop")
+    world.run("ALTER SYSTEM SET enable_unsafe_ops = true", "ALTER CONNECTION c SET (username = 'other')")
+    login = undo(world)
+    world.run("PAUSE SOURCE pg", FORGET)
+    world.log_version += 1
+    before = source(world).snapshot
+    world.run(login)
+    assert source(world).snapshot == before > 0
 
 
 @pytest.mark.parametrize("has_read", [False, True])
