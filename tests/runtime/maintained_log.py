@@ -139,6 +139,23 @@ class MaintainedLog:
         put(self.context.metastore, record)
         return record
 
+    def sink(self, starts: tuple[tuple[int, int], ...] = (), created_at_ms: int = 0) -> SinkRecord:
+        """A sink of the catalog that reads the log."""
+        record = SinkRecord(
+            id=self.context.metastore.snapshot().next_id,
+            name="k",
+            definition="",
+            connector="kafka",
+            options=(),
+            inputs=(self.source.id,),
+            schema="",
+            type="append-only",
+            starts=starts,
+            created_at_ms=created_at_ms,
+        )
+        put(self.context.metastore, record)
+        return record
+
     def read(self, view: MaterializedViewRecord, batch: int, next_version: int, *, is_whole: bool = False) -> None:
         """The view has planned a batch that ends before this version."""
         offset = {

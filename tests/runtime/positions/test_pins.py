@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.metastore.facts import PointDependent, RewindPoint
-from rw_sql.metastore.records import DropObject, Operation, SinkRecord
+from rw_sql.metastore.records import DropObject, Operation
 from rw_sql.runtime.delta import table_files
 from rw_sql.runtime.positions.pins import least_needed_version
 from rw_sql.runtime.upkeep.table_upkeep import Retention
@@ -112,17 +112,7 @@ def test_a_point_of_a_dropped_source_needs_no_version(log: MaintainedLog) -> Non
 
 
 def test_a_sink_needs_what_it_reads_on_but_no_version_of_its_own_batches(log: MaintainedLog) -> None:
-    sink = SinkRecord(
-        id=log.context.metastore.snapshot().next_id,
-        name="k",
-        definition="",
-        connector="kafka",
-        options=(),
-        inputs=(log.source.id,),
-        schema="",
-        type="append-only",
-    )
-    put(log.context.metastore, sink)
+    sink = log.sink()
     log.append(4)
     point_of(log, PointDependent(id=sink.id, generation=1, version=2, batch=-1, reads=((log.source.id, 1),)))
     assert least_needed_version(log.context, sink.id) is None

@@ -11,7 +11,6 @@ import pytest
 
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import Lease
-from rw_sql.metastore.records import SinkRecord
 from rw_sql.model.job_specs import view_spec
 from rw_sql.runtime.control.owner import Owner
 from rw_sql.runtime.delta import table_files
@@ -188,19 +187,7 @@ def test_a_reader_that_has_not_begun_waits_since_there_are_rows_for_it(log: Main
     (since,) = waits_since_ms(log)
     assert since is not None
     assert since >= began
-    sink = SinkRecord(
-        id=log.context.metastore.snapshot().next_id,
-        name="k",
-        definition="",
-        connector="kafka",
-        options=(),
-        inputs=(log.source.id,),
-        schema="",
-        type="append-only",
-        starts=((log.source.id, log.output.table.version()),),
-        created_at_ms=created,
-    )
-    put(log.context.metastore, sink)
+    log.sink(starts=((log.source.id, log.output.table.version()),), created_at_ms=created)
     assert waits_since_ms(log)[1:] == [created]
     # A reader that is younger than the rows waits since its creation.
     be_quiet(log, 2 * EIGHT_DAYS)
