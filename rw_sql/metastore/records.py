@@ -144,10 +144,9 @@ new row is ignored. IF_NOT_NULL: only those new values that are not null replace
 class LivePosition(NamedTuple):
     """The place in a source's log after which a table of a change data capture source reads changes.
 
-    ``since`` is the epoch of the statement that had last set the source's position when the table was created.
-    ``offset`` is the source's position at that time or, for a table without a snapshot, the end of the server's log.
-    ``hour`` is the first hour (since 1970) of the log that can contain later changes. ``split`` is the source's split,
-    if known."""
+    ``since`` is the epoch of the statement that last set the source's position before the table was created. ``offset``
+    is the source's position at that time or, for a table without a snapshot, the end of the server's log. ``hour`` is
+    the first hour (since 1970) of the log that can contain later changes. ``split`` is the split, if known."""
 
     since: int
     offset: int
@@ -453,9 +452,8 @@ Change = PutObject | DropObject | AssignSplits | UnassignSplits | PutSplitStates
 
 DISCOVERY, REWIND, INJECT_CHECKPOINT = "DISCOVER SPLITS", "REWIND SOURCE", "INJECT CHECKPOINT OFFSETS"
 UNDO = "UNDO OPERATION"
-"""The kinds of four operations to which the code refers by name. DISCOVERY: the owner found new splits. REWIND: a
-source was rewound. INJECT_CHECKPOINT: the checkpoint of a job that rw_sql does not run was rewritten. UNDO: an earlier
-operation was undone."""
+"""The kinds of operations to which the code refers by name: the owner found new splits; a source was rewound; the
+checkpoint of a job that rw_sql does not run was rewritten; an earlier operation was undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ from rw_sql.syntax.lexing.nesting import too_deep
 from rw_sql.syntax.parsing.unsupported import unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.ports.inspector import Inspector
 
@@ -51,52 +54,40 @@ def lower(
     ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources`` is True if new
     sources are shared by default. ``search_path`` are the schemas in which unqualified names are looked up.
     """
+    with _hiding_unknown(statement):
+        statement = resolved(statement, snapshot, search_path, query_dialect)
+        refused = unsupported(statement)
+        if refused is not None:
+            raise refused
+        shown = search_path if isinstance(statement, _OF_SESSION) else DEFAULT_PATH
+        try:
+            plan = _lower(
+                statement,
+                snapshot,
+                inspector,
+                query_dialect=query_dialect,
+                shares_sources=shares_sources,
+                search_path=shown,
+            )
+        except OtherKindError as error:
+            raise with_the_right_statement(error, statement, snapshot)  # noqa: B904 - the same error, its hint completed
+        except RecursionError as error:
+            query = getattr(statement, "query", None)
+            raise too_deep(query.span if query is not None else statement.span) from error
+        refuse_passwords(statement)
+        plan = with_tables(snapshot, plan)
+        require_no_rewind(plan, snapshot, inspector)
+        return plan
+
+
+@contextmanager
+def _hiding_unknown(statement: ast.Statement) -> Iterator[None]:
+    """Within the block, an error about the statement hides the values of the statement's unknown properties."""
     try:
-        return _checked(
-            statement,
-            snapshot,
-            inspector,
-            query_dialect=query_dialect,
-            shares_sources=shares_sources,
-            search_path=search_path,
-        )
+        yield
     except SqlError as error:
         hide_unknown(error, statement)
         raise
-
-
-def _checked(
-    statement: ast.Statement,
-    snapshot: Snapshot,
-    inspector: Inspector,
-    *,
-    query_dialect: str,
-    shares_sources: bool,
-    search_path: tuple[str, ...],
-) -> Plan:
-    statement = resolved(statement, snapshot, search_path, query_dialect)
-    refused = unsupported(statement)
-    if refused is not None:
-        raise refused
-    shown = search_path if isinstance(statement, _OF_SESSION) else DEFAULT_PATH
-    try:
-        plan = _lower(
-            statement,
-            snapshot,
-            inspector,
-            query_dialect=query_dialect,
-            shares_sources=shares_sources,
-            search_path=shown,
-        )
-    except OtherKindError as error:
-        raise with_the_right_statement(error, statement, snapshot)  # noqa: B904 - the same error, its hint completed
-    except RecursionError as error:
-        query = getattr(statement, "query", None)
-        raise too_deep(query.span if query is not None else statement.span) from error
-    refuse_passwords(statement)
-    plan = with_tables(snapshot, plan)
-    require_no_rewind(plan, snapshot, inspector)
-    return plan
 
 
 def lower_explained(
