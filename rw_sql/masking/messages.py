@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _DOLLAR_QUOTED = re.compile(r"\$(?P<tag>\w*)\$(?P<content>.*)\$(?P=tag)\$", re.DOTALL)
 _QUOTE = re.compile(r"['\"`$]+")
 _LONGEST_TOLD = 1000
-"""Messages quote no longer texts. To compile patterns of much longer texts takes seconds."""
+"""The greatest length of a text that a message quotes. Patterns of much longer texts take seconds to compile."""
 
 _SHORTEST_CONTENT = 4
 _SHORTEST_UNQUOTED = 8

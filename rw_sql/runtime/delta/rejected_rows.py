@@ -45,7 +45,7 @@ _UPKEEP_EVERY = 50
 """The number of batches with refused rows after which small files are merged."""
 
 _SMALL_BYTES = 4 * 2**20
-"""The size in bytes from which a file is not merged with others any more."""
+"""The size in bytes from which a file is not merged with others."""
 
 _KEPT_HOURS = 24
 """The time in hours for which replaced files are kept, because a query may be reading them."""
