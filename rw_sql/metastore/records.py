@@ -66,9 +66,7 @@ KEYED = "keyed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """The way in which a view's table is kept up to date.
-
-    The way is decided when the view is created; ``reason`` explains the decision.
+    """How a view's table is kept up to date. The CREATE statement decides this; ``reason`` explains the decision.
 
     With an empty ``strategy``, a view without keys appends the rows of its query; a view with keys replaces rows with
     the same key. ``query`` is the job's query if it differs from the view's query. The job's query also returns the
@@ -146,12 +144,14 @@ class LivePosition(NamedTuple):
 
     ``since`` is the epoch of the statement that last set the source's position before the table was created. ``offset``
     is the source's position at that time or, for a table without a snapshot, the end of the server's log. ``hour`` is
-    the first hour (since 1970) of the log that can contain later changes. ``split`` is the split, if known."""
+    the first hour (since 1970) of the log that can contain later changes. ``split`` is the split, if known. ``run`` is
+    the newest run of the source's reader at that time; 0 if there was none, or with rw_sql 0.1."""
 
     since: int
     offset: int
     hour: int
     split: str = ""
+    run: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -295,6 +295,9 @@ class CannedPositions(Port):
         kind = registry.connector(source.connector)
         return {row.split: kind.decode_state(row.split, row.state) for row in stood}
 
+    def newest_run(self, source_id: int) -> int:
+        return self.world.run_number
+
     def committed_ranges(
         self, source_id: int, fragment: str | None = None, *, down_to: int = 0
     ) -> tuple[CommittedRanges, ...]:

@@ -279,6 +279,9 @@ class _StoredPositions:
     ) -> Mapping[str, SplitState]:
         raise Unanswerable(OPERATIONS)
 
+    def newest_run(self, source_id: int) -> int:
+        return 0
+
     def committed_ranges(
         self, source_id: int, fragment: str | None = None, *, down_to: int = 0
     ) -> tuple[CommittedRanges, ...]:

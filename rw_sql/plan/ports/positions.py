@@ -84,6 +84,10 @@ class PositionPort(Protocol):
         """
         ...
 
+    def newest_run(self, source_id: int) -> int:
+        """The number of the newest run of a source's shared reader; 0 before the first run."""
+        ...
+
     def committed_ranges(
         self, source_id: int, fragment: str | None = None, *, down_to: int = 0
     ) -> tuple[CommittedRanges, ...]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
+from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.plan.ports.positions import Positions
 from rw_sql.plan.ports.queries import STREAM, AnalyzedQuery
 from rw_sql.runtime.control.checkpoint_folders import CheckpointFolders
@@ -239,6 +240,9 @@ class _ReaderPositions:
         if fragment is not None and not source.is_shared:
             return read_fragment_positions_before(warehouse, self._snapshot, source, fragment, epoch, stood)
         return read_positions_before(warehouse, source, epoch, stood)
+
+    def newest_run(self, source_id: int) -> int:
+        return max((run.run for run in self._context.metastore.jobs.runs(ingest_fragment(source_id))), default=0)
 
     def committed_ranges(
         self, source_id: int, fragment: str | None = None, *, down_to: int = 0

@@ -117,11 +117,17 @@ def numbered(log: pa.Table, table: str) -> pa.Table:
 
 def _is_after(live_from: LivePosition) -> Column:
     """True for a row of the log that was read after ``live_from``."""
+    is_later, is_beyond = f.col(SINCE) > live_from.since, f.col(OFFSET) > live_from.offset
+    if not live_from.run:
+        return is_later | is_beyond
     # Positions of different epochs are not comparable: a statement may have set the source's position back, or to
-    # another server. Only a split that was read earlier continues with an older epoch when it is read again.
-    is_comparable = f.col(SINCE) == live_from.since
-    is_comparable = is_comparable | (f.col(SPLIT) != live_from.split) if live_from.split else f.lit(True)
-    return (f.col(SINCE) > live_from.since) | (is_comparable & (f.col(OFFSET) > live_from.offset))
+    # another server. Neither positions nor epochs of different splits are comparable: a source that is moved back to a
+    # split continues there with the split's older epoch. A run that begins after the table's creation reads only later
+    # changes of other splits, and an earlier run reads no other split any more.
+    is_own = f.col(SPLIT) == live_from.split
+    return f.when(is_own, is_later | ((f.col(SINCE) == live_from.since) & is_beyond)).otherwise(
+        f.col(RUN) > live_from.run
+    )
 
 
 def _members(column: str) -> Column:

@@ -132,14 +132,28 @@ def test_positions_of_other_epochs_are_not_compared(spark: SparkSession, tmp_pat
     log.add("c", 2, offset=0x5000, _rw_since=7)
     log.add("c", 3, offset=0x5001, _rw_since=7)
     log.add("c", 4, offset=0x1000, _rw_since=9)
-    # A split that was read before the split "shop" is read once more.
-    log.add("c", 5, offset=0x9000, _rw_since=1, _rw_split="other")
-    log.add("c", 6, offset=0x1000, _rw_since=1, _rw_split="other")
     log.write()
-    place = LivePosition(since=7, offset=0x5000, hour=HOUR, split="shop")
-    assert [row["id"] for row in log.frame(spark, place).collect()] == [3, 4, 5]
+    place = LivePosition(since=7, offset=0x5000, hour=HOUR, split="shop", run=3)
+    assert [row["id"] for row in log.frame(spark, place).collect()] == [3, 4]
     # A table of an earlier version of rw_sql.
-    assert [row["id"] for row in log.frame(spark, place._replace(split="")).collect()] == [1, 3, 4, 5]
+    assert [row["id"] for row in log.frame(spark, place._replace(split="", run=0)).collect()] == [1, 3, 4]
+
+
+def test_only_later_runs_read_changes_of_another_split(spark: SparkSession, tmp_path: Path) -> None:
+    log = LogOfRows(tmp_path)
+    # The source read the database "other", at higher positions, before the table was created over "shop".
+    log.add("c", 1, run=2, offset=0x9000, _rw_since=1, _rw_split="other")
+    log.add("c", 2, run=2, offset=0x9000, _rw_since=8, _rw_split="other")
+    log.add("c", 3, run=3, offset=0x3001, _rw_since=7)
+    # It is moved back, and continues with the older epoch and at lower or higher positions.
+    log.add("c", 4, run=4, offset=0x1000, _rw_since=1, _rw_split="other")
+    log.add("c", 5, run=4, offset=0x9001, _rw_since=8, _rw_split="other")
+    log.add("c", 6, run=5, offset=0x3000, _rw_since=7)
+    log.write()
+    place = LivePosition(since=7, offset=0x3000, hour=HOUR, split="shop", run=3)
+    assert [row["id"] for row in log.frame(spark, place).collect()] == [3, 4, 5]
+    # The database was not known when the table was created.
+    assert [row["id"] for row in log.frame(spark, place._replace(split="")).collect()] == [4, 5, 6]
 
 
 def test_rows_that_are_read_again_keep_their_times(spark: SparkSession, tmp_path: Path) -> None:

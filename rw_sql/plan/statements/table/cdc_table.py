@@ -116,7 +116,8 @@ def _live_from(statement: CreateTable, snapshot: Snapshot, inspector: Inspector,
         end = inspector.upstreams.look_again(source.connector, options).splits.get(split)
         if end is not None and end.cluster == state.cluster:
             offset = max(offset, end.end)
-    return LivePosition(since=0 if row is None else row.epoch, offset=offset, hour=hour, split=split)
+    run = inspector.positions.newest_run(source.id)
+    return LivePosition(since=0 if row is None else row.epoch, offset=offset, hour=hour, split=split, run=run)
 
 
 def _rate_limit(statement: CreateTable) -> int | None:

@@ -84,7 +84,7 @@ def test_the_star_becomes_the_columns_and_the_key() -> None:
     )
     assert (made.source_id, made.inputs, made.keys) == (None, (source(world).id,), ("id",))
     hour = 1_700_000_000_000 // 3_600_000
-    assert made.live_from == LivePosition(since=1, offset=0x5000, hour=hour - 1, split="shop")
+    assert made.live_from == LivePosition(since=1, offset=0x5000, hour=hour - 1, split="shop", run=1)
     (job,) = [spec for spec in desired_jobs(world.snapshot).values() if isinstance(spec, ViewSpec)]
     assert job.query == (
         "SELECT `id`, `word`, `amount`, `_rw_run`, `_rw_batch`, `_rw_split`, `_rw_offset`, `_rw_index`, `_rw_op`, "
