@@ -35,7 +35,7 @@ def history_path(context: Context, spec: ViewSpec, given: ViewInput) -> str:
 
 
 def filled_path(context: Context, spec: ViewSpec, given: ViewInput, is_direct: bool) -> str:
-    """The path of the table to which the backfill of one input is written: its staging table, or the view's own
+    """The path of the table to which the backfill of one input writes: the input's staging table, or the view's own
     table."""
     if is_direct:
         return context.warehouse.data(spec.view_id, spec.generation)

@@ -41,7 +41,7 @@ class ChunkDecoder:
     def of(
         warehouse: Warehouse, statement: CreateSource, table: BackfillStaging | DirectTable, run: int
     ) -> ChunkDecoder:
-        """The decoder of a source's records for a table."""
+        """Creates the decoder with which a source's records are decoded for a table."""
         arrow = ArrowBatches.of(warehouse, statement, run)
         return ChunkDecoder(warehouse=warehouse, statement=statement, table=table, run=run, arrow=arrow)
 
@@ -53,7 +53,7 @@ class ChunkDecoder:
 
         ``rows_of`` decodes records with Spark. If Arrow decodes the records and the table's columns are columns of the
         log, Arrow writes the table's files. If the table has other columns, Arrow writes files below the table's
-        folder, and Spark reads these files. They exist until :meth:`discard` is called.
+        folder, and Spark reads these files. These files exist until :meth:`discard` is called.
         """
         if self.arrow is None or not self.arrow.takes(records, count):
             return rows_of(records), None

@@ -1,4 +1,4 @@
-"""Determines whether a view's backfill is complete, and does the work that remains after it."""
+"""Determines whether a view's backfill is complete, and does the work that remains after the backfill."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LIVE = "live"
 
 
 def is_live(context: Context, spec: ViewSpec, checkpoint: str) -> bool:
-    """True if a view's backfill is complete: either no input needed one, or the view's checkpoint points into the
-    inputs' logs.
+    """True if a view's backfill is complete: either no input needed a backfill, or the view's checkpoint points into
+    the inputs' logs.
 
     Opens no staging table, because a kill may have interrupted the deletion of a staging table, so that only some of
     its files exist.

@@ -2,9 +2,9 @@
 
 Used only for queries that process each row independently.
 
-Such a query returns the same rows whether it reads a stream or chunks, so no staging table is needed. The chunks are
-commits of generation 0, which the view's stream ignores when it looks for its own commits. After the last chunk, the
-stream gets a checkpoint that starts in the log.
+Such a query returns the same rows whether it reads a stream or chunks, so no staging table is needed. Each chunk is a
+commit of generation 0. The view's stream ignores these commits when it looks for its own commits. After the last chunk,
+the stream gets a checkpoint that starts in the log.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class DirectTable:
         )
 
     def result(self, rows: DataFrame) -> DataFrame:
-        """The rows of the view's table for rows of the log: the result of the view's query."""
+        """The rows that the view's query returns for rows of the log. These rows are written to the view's table."""
         return self._result(rows.where(f"{ERROR} IS NULL"))
 
     def _result(self, rows: DataFrame) -> DataFrame:

@@ -98,7 +98,7 @@ class Backfill:
     """Backfills a view during one run of its job, on a separate thread, until the view is live.
 
     ``open_query`` starts the view's query on the given tables; the query stops at the ends of these tables. If
-    ``direct_table`` is set, the backfill writes the chunks to it and starts no query.
+    ``direct_table`` is set, the backfill writes the chunks to this table and starts no query.
     """
 
     context: Context
@@ -207,7 +207,7 @@ class Backfill:
             if self.stopping.is_set():
                 return
         if self.spark is not None:
-            self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # takes it away
+            self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # removes it
         if self.direct_table is None:
             self.report(CATCHING_UP, of_all, of_all)
             self._pass_through(given)
@@ -395,8 +395,8 @@ class BackfillReader:
             table.append(rows, chunk, lives, is_small=is_small, expected=expected, save=save)
 
     def _expected(self, chunk: tuple[BackfillChunk, ...], options: Mapping[str, str] | None = None) -> Expected:
-        """The number of rows to expect from a chunk's offsets; with the source's ``options``, from the upstream's log,
-        if it has one."""
+        """The number of rows to expect from a chunk's offsets. If the source's ``options`` are given and the upstream's
+        log contains the number of records, the result is this number."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         return expected_of(self.kind, ranges, options, is_row_by_row=not has_changes(definition_of(self.source)))
 
@@ -421,7 +421,7 @@ class BackfillReader:
         return self.splits[split].cluster, self.splits[split].incarnation
 
     def _from_log(self, spark: SparkSession, chunk: tuple[BackfillChunk, ...], version: int) -> DataFrame:
-        """The rows of a chunk from the log at ``version``, so that later deletions from the log have no effect."""
+        """The rows of a chunk, read from the log at ``version``. Later deletions from the log have no effect."""
         rows = table_at(spark, self.backfill.context.log_path(self.source), version).where(f"{ERROR} IS NULL")
         return rows_of_chunk(spark, rows, chunk)
 

@@ -31,7 +31,7 @@ def plan_remaining(
 ) -> tuple[int, HistoryPlan]:
     """The version of the source's log from which a backfill copies, and the chunks that are not in ``held`` yet.
 
-    The upstream is contacted only if the source has read offsets of the history again, in a greater term. Raises
+    The upstream is contacted only if the source has read offsets of the history again, in a later term. Raises
     StalledError if the upstream does not respond.
     """
     version, pieces = held_log(context.warehouse, source)
@@ -45,8 +45,8 @@ def plan_remaining(
 def replaced_spans(
     kind: Connector, options: Mapping[str, str], again: Sequence[BackfillChunk]
 ) -> dict[str, tuple[tuple[int, int], ...]]:
-    """``again`` are chunks that the source has read again in a greater term. Returns the offsets in these chunks at
-    which the upstream has lost the records of the history. Raises StalledError if the upstream does not respond."""
+    """``again`` are chunks that the source has read again in a later term. Returns the offsets in these chunks at which
+    the upstream has lost the records of the history. Raises StalledError if the upstream does not respond."""
     replaced: dict[str, Spans] = {}
     waiting = list(again)
     while waiting and isinstance(kind, TermConnector):

@@ -85,7 +85,7 @@ class BackfillStaging:
         )
 
     def result(self, rows: DataFrame) -> DataFrame:
-        """The rows of this table for rows of the log. Returns the rows unchanged."""
+        """Converts rows of the log to rows of this table: returns the rows unchanged."""
         return rows
 
     def columns_in_log(self, log: DataFrame) -> Mapping[str, str] | None:

@@ -4,6 +4,6 @@ jobs.
 ``inspector`` reads the facts that planning needs. ``rest_scheduler`` decides when jobs rest, and wakes jobs at rest.
 ``rest_conditions`` determines which jobs may rest, and contains the state of a job at rest.
 
-Imports: every package of ``runtime`` below it. Begin with ``executor`` (how a statement runs) and ``reconciler`` (how a
-job runs).
+Imports: every package of ``runtime`` below ``control``. Begin with ``executor`` (how a statement runs) and
+``reconciler`` (how a job runs).
 """

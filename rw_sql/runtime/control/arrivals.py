@@ -53,7 +53,7 @@ class Arrivals:
                 if least is None or since <= least:
                     self._arrived[job] = since
                     del self._coming[job]
-                    # The former owner may have written since the last look, so the next reads must look for its
+                    # The former owner may have written since the last look, so the next reads must look for new
                     # commits.
                     self._context.metastore.looks.forget()
         self.waiting = frozenset(self._coming)

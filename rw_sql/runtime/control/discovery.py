@@ -41,14 +41,15 @@ logger = logging.getLogger(__name__)
 
 _MOST_DISCOVERIES = 4
 _LOCKED_SECONDS = 1.0
-"""The interval of checks while a statement holds readers stopped until its commit."""
+"""The interval in seconds between two checks while a statement keeps readers stopped until the statement commits."""
 
 
 class SplitDiscovery:
     """Checks the upstreams of running sources for new splits, each at its own interval and at most four at a time.
 
-    The source that has been due for the longest time is checked first, so slow upstreams delay the checks of the others
-    but do not prevent them. ``stall`` is the function that stops a job for a reason that a check has found.
+    The source that has been due for the longest time is checked first, so slow upstreams delay the checks of other
+    upstreams but do not prevent these checks. ``stall`` is the function that stops a job for a reason that a check has
+    found.
     """
 
     def __init__(self, context: Context, stall: Callable[[JobSpec, StalledError], None]) -> None:
@@ -91,7 +92,8 @@ class SplitDiscovery:
             self._checks[source_id] = run_in_background(check, f"discovery-{source_id}")
 
     def _check_again(self, source_id: int, at: float) -> None:
-        """Makes a source due at this time on the monotonic clock, even if it does not run then."""
+        """Makes the next check of a source due at the time ``at`` on the monotonic clock, even if the source does not
+        run at that time."""
         self._changed[source_id] = None
         with self._next_check_lock:
             self._next_check[source_id] = at
@@ -101,7 +103,7 @@ class SplitDiscovery:
         return self._next_check.get(source_id, 0.0)
 
     def _forget_dropped(self) -> None:
-        """Forgets the sources that the catalog no longer has, once after each change of the catalog."""
+        """Removes the stored facts about dropped sources. Does this once after each change of the catalog."""
         snapshot = self._context.metastore.snapshot()
         if snapshot is self._forgotten_at:
             return
@@ -138,8 +140,8 @@ class SplitDiscovery:
             is_complete = True
         except SqlError as error:
             problem = error.message
-        except Exception as error:  # noqa: BLE001 - a connector's edge
-            # Applies to any exception of the client: the next tick retries, and the problem is logged once.
+        except Exception as error:  # noqa: BLE001 - a connector may raise any exception
+            # The client may raise any exception. The next check tries again, and the problem is logged once.
             if not self._context.explains(error):
                 problem = f"{type(error).__name__}: {cause_line(str(error))}"
         finally:

@@ -62,7 +62,7 @@ _PAUSE_SECONDS = 0.5
 """The maximum pause before a further attempt. The pause has a random length, so that several sessions do not commit at
 the same time again."""
 _QUICK_ANSWER_SECONDS = 10.0
-"""If a user takes longer than this to confirm a preview, the statement queries the upstream again."""
+"""If a user takes longer than this time in seconds to confirm a preview, the statement queries the upstream again."""
 _QUICK_COMMIT_SECONDS = LOCK_SECONDS - COMMIT_SECONDS
 """The limit that replaces ``_QUICK_ANSWER_SECONDS`` for a block and a REWIND, whose previews take longer to read. After
 this time, the locks of running readers are too old for a commit."""
@@ -72,8 +72,8 @@ _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 
 @dataclass(slots=True)
 class _Commit:
-    """The result of a statement's commit: its epoch once it is committed, and the error if the commit or the plan's
-    effect failed. A ConcurrentCommit is not a result, because the statement is then planned again."""
+    """The result of a statement's commit: the epoch once the statement is committed, and the error if the commit or the
+    plan's effect failed. A ConcurrentCommit is not a result, because the statement is then planned again."""
 
     epoch: int | None = None
     error: Exception | None = None
@@ -232,8 +232,8 @@ class Executor:
         return snapshot, plan
 
     def _plan_as(self, shown: Plan | None, confirmed: set[str]) -> tuple[Snapshot, Plan] | None:
-        """Returns the confirmed plan and the snapshot to commit it on, if nothing that the plan depends on has changed;
-        otherwise None.
+        """If nothing that the confirmed plan depends on has changed, returns this plan and the snapshot on which to
+        commit the plan. Otherwise, returns None.
 
         Only the plan of an INJECT is used again, because a new plan would resolve TO LATEST to other offsets. No reader
         can have advanced the positions in the meantime: the source is paused, or no job writes the checkpoint. Plans of
@@ -254,7 +254,8 @@ class Executor:
         return None
 
     def _is_current(self, plan: Plan, snapshot: Snapshot) -> bool:
-        """True if the plan of an INJECT still has the effect that its preview shows. Looks at the upstream again."""
+        """True if the plan of an INJECT still has the effect that its preview shows. Requests the state of the upstream
+        again."""
         is_current = (
             is_rewrite_current if isinstance(plan.statement, ast.InjectCheckpointOffsets) else is_inject_current
         )
@@ -394,7 +395,7 @@ class Executor:
     def _carry_out(self, plan: Plan, epoch: int, started: float) -> None:
         """Carries out the plan's effect outside of the warehouse, after the commit.
 
-        Records the outcome too. An effect that is refused changes nothing. In this case, the outcome is the failure.
+        Also records the outcome. If the effect is refused, it changes nothing, and the outcome is the failure.
         """
         if plan.effect is None:
             return
@@ -413,9 +414,8 @@ class Executor:
     def _pass_gate(
         self, snapshot: Snapshot, plan: Plan, session: SessionState, confirmed: set[str], *, in_advance: bool
     ) -> float:
-        """Returns normally if exactly the plan ``plan`` is confirmed. Otherwise raises SqlError with the preview.
-
-        The result is the time in seconds that the user has taken to answer; 0 if the user was not asked.
+        """If exactly the plan ``plan`` is confirmed, returns the time in seconds that the user has taken to answer, or
+        0 if the user was not asked. If the plan is not confirmed, raises SqlError with the preview.
         """
         require_switch(snapshot, plan.statement.span)
         question = question_of(snapshot, plan)
@@ -452,8 +452,8 @@ def _set_parameter(session: SessionState, name: str, value: str | None) -> None:
 
 
 def _shown(plan: Plan, token: str) -> str:
-    """The identity of the plan that a confirmation covers. For a block, the identity includes the positions that the
-    preview shows."""
+    """A text that identifies the plan to which a confirmation applies. For a block, the text includes the positions
+    that the preview shows."""
     if not isinstance(plan.statement, ast.UnsafeBlock) or plan.preview is None:
         return token
     return f"{token} {[part.splits for part in plan.preview.parts or (plan.preview,)]}"

@@ -42,8 +42,8 @@ _MARK_SECONDS = 1.0
 def is_awaited(plan: Plan) -> bool:
     """True if the statement waits for the owner.
 
-    The statements in ``HOLDS`` always wait, even if no running job has to change, because the owner must have read
-    their effect, for example a pause.
+    The statements in ``HOLDS`` always wait, even if no running job has to change, because the owner must first have
+    read the change, for example a pause, from the catalog.
     """
     return isinstance(plan.statement, HOLDS) or any(not step.is_catalog for step in plan.steps)
 
@@ -63,8 +63,8 @@ class FollowUp:
     ) -> tuple[ResultRow, ...]:
         """Waits for the owner if jobs must change, records the outcome, and returns the notices for the user.
 
-        ``before`` is the catalog before the commit, ``started`` the monotonic time at which the statement began. Every
-        error states that the statement is committed.
+        ``before`` is the catalog before the commit, and ``started`` is the monotonic time at which the statement began.
+        Every error states that the statement is committed.
         """
         try:
             return self._finish(plan, before, epoch, session, started)
@@ -118,19 +118,19 @@ class FollowUp:
             return
         metastore.record_outcome(epoch, outcome, duration_ms)
         if self._is_applied(epoch):
-            # The owner applied the epoch before this outcome was written, and so could not replace it.
+            # The owner applied the epoch before this outcome was written, so the owner could not replace this outcome.
             metastore.record_outcome(epoch, APPLIED, duration_ms)
 
     def _wait_made(self, plan: Plan, session: SessionState) -> tuple[ResultRow, ...]:
-        """Waits until a new view's backfill is complete, unless it runs in the background."""
+        """Waits until a new view's backfill is complete, unless the backfill runs in the background."""
         seconds = 0.0 if session.parameter("background_ddl") == "true" else session.timeout
         jobs = [view_job(id_) for id_ in plan.affected]
         session.waiting.begin("committed; waiting for its backfill", jobs)
         return wait_until_made(self._context, jobs, seconds, session.on_progress)
 
     def _is_applied(self, epoch: int, groups: Collection[str] = ()) -> bool:
-        """True if the owners of ``groups`` (if that is empty: of all groups that have an owner) have applied
-        ``epoch``."""
+        """True if the owners of ``groups`` have applied ``epoch``. If ``groups`` is empty, all groups that have an
+        owner, or may have an owner, are checked."""
         leases = self._context.metastore.jobs.leases()
         asked = groups or possibly_owned_groups(self._context) or leases.keys()
         found = [leases.get(group) for group in asked]
@@ -150,11 +150,11 @@ class FollowUp:
     def wait_applied(
         self, epoch: int, seconds: float, jobs: Collection[str] | None = None, groups: Collection[str] = ()
     ) -> bool:
-        """Waits until the owners of ``groups`` (if that is empty: every owner) have applied ``epoch``. Returns False at
-        once if no process runs the jobs of one of the groups.
+        """Waits until the owners of ``groups`` have applied ``epoch``. If ``groups`` is empty, waits for every owner.
+        Returns False at once if no process runs the jobs of one of the groups.
 
-        Also returns False if neither the jobs nor the applied epoch make progress for ``seconds`` (ten times as long
-        while heartbeats continue). If this process is the owner, waits only for ``jobs`` (None: all jobs).
+        Also returns False if neither the jobs nor the applied epoch make progress for ``seconds``, or for ten times as
+        long while heartbeats continue. If this process is the owner, waits only for ``jobs`` (None: all jobs).
         """
         owner, limit, awaited = self._owner(), StallTimeout(seconds), frozenset(jobs or ())
         own = self._context.group

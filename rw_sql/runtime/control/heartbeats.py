@@ -44,8 +44,8 @@ class Beats:
         self._next = 0.0
 
     def of(self, running: Mapping[str, Job], starting: Mapping[str, WorkerThread], now: float) -> list[str]:
-        """The jobs that have made progress in their start or in a long batch since the last check. ``starting`` are the
-        threads that start jobs."""
+        """The jobs that have made progress during their start or during a long batch since the last check. ``starting``
+        are the threads that start jobs."""
         if now < self._next:
             return []
         self._next = now + BEAT_SECONDS

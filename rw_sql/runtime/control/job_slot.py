@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 _PASSING_SECONDS = 0.3
 _REPLACED_SECONDS = 10.0
-"""The interval in seconds at which the owner of a warehouse in an object store checks whether another process has
-replaced its reports, because each check is a request. On a local path, every pass checks this."""
+"""The interval in seconds at which this process checks whether another process has replaced its reports. The interval
+applies only to a warehouse in an object store, where each check is a request. On a local path, every pass makes this
+check."""
 
 _LONG_RETRY_SECONDS = 1.0
 """The time in seconds after which the status of a job shows that a retry is in progress. On an idle machine, most
@@ -228,9 +229,8 @@ def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot
     Queued slots that are already being worked on count towards the limit. Slots with the most unread records come
     first.
 
-    If the numbers are equal, sources come first. The numbers are equal at the start of a process. The reason is that
-    the query of a view polls its inputs until they have rows, which takes CPU time from the jobs that are being
-    started.
+    If the numbers are equal, as at the start of a process, sources come first. The query of a view polls its inputs
+    until the inputs have rows, which takes CPU time from the jobs that are being started.
     """
     due = [slot for slot in slots if slot.needs_work(now)]
     waiting = (slot for slot in due if slot.is_queued)
@@ -259,8 +259,8 @@ def content_of(status: JobStatus) -> tuple[object, ...]:
 
 
 class StatusReports:
-    """Stores the statuses of jobs. A job's status is stored again whenever it changes, and if another process has
-    replaced it."""
+    """Stores the statuses of jobs. A job's status is stored again whenever it changes, and whenever another process has
+    replaced the stored status."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -272,8 +272,9 @@ class StatusReports:
     def forget_replaced(self, slots: Mapping[str, JobSlot]) -> None:
         """Forgets the reported statuses that another process has replaced, so that :meth:`fresh` returns them again.
 
-        An earlier owner that was suspended may write statuses after this owner. The statuses of jobs that must not run
-        now are left alone, because a REWIND that cannot be carried out writes its reason into them.
+        An earlier owner that was suspended may write statuses after this owner has written its own statuses. The
+        statuses of jobs that must not run now are not replaced, because if a REWIND cannot be carried out, these
+        statuses contain the reason.
         """
         with self._context.metastore.looks.at_most_every(_REPLACED_SECONDS):
             self._seen, stored = self._context.metastore.jobs.statuses_after(self._seen)
@@ -315,8 +316,8 @@ class StatusReports:
         return found
 
     def write(self, statuses: Sequence[JobStatus], slots: Mapping[str, JobSlot]) -> None:
-        """Stores statuses, unless another process has taken over the jobs. If they are not stored, or the store does
-        not respond, the next call of :meth:`fresh` returns the same statuses again."""
+        """Stores statuses, unless another process has taken over the jobs. If the statuses are not stored, or if the
+        store does not respond, the next call of :meth:`fresh` returns the same statuses again."""
         try:
             if statuses and self._context.is_replaced():
                 self._unsettle(statuses, slots)

@@ -26,7 +26,8 @@ APPLIED = "applied"
 """The outcome of a statement after the jobs have adopted its effect."""
 
 NOT_KNOWN = "committed; its process ended before it recorded the outcome: SHOW CHECKPOINT shows it"
-"""The outcome of a change to a foreign checkpoint whose process was killed. No owner completes such a change."""
+"""The outcome of a change to a foreign checkpoint if the process that made the change was killed. No owner completes
+such a change."""
 
 
 def completed(records: Iterable[OperationRecord], applied_epoch: int) -> tuple[OperationRecord, ...]:
@@ -35,7 +36,7 @@ def completed(records: Iterable[OperationRecord], applied_epoch: int) -> tuple[O
 
 
 def is_left_open(record: OperationRecord) -> bool:
-    """True if the owner must record the outcome of an operation when the owner has applied the operation.
+    """True if the owner, after it has applied an operation, must record the outcome of the operation.
 
     False for a safe operation without an outcome, because such an operation may not have changed any job.
     """

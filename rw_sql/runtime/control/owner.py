@@ -56,10 +56,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2
-"""The interval in seconds at which the owner polls for new epochs, and for sessions that wait for the lease."""
+"""The interval in seconds at which the owner checks for new epochs, and at which a process that waits for the lease
+checks whether the lease is free."""
 
 _STORE_LOOK_SECONDS = 1.0
-"""The interval for a warehouse in an object store, where each look at a table is a request."""
+"""The same interval in seconds for a warehouse in an object store, where each check of a table is a request."""
 
 _OUTCOME_SECONDS, _MOST_OUTCOME_SECONDS = 2.0, 10.0
 _LOOK_BACK = 50
@@ -88,7 +89,7 @@ class Owner:
         self._lease_lock = threading.Lock()
         self._reconciler: Reconciler | None = None
         self._losing: Future[None] | None = None
-        """The stop of the jobs after the lease was lost; None if it never was."""
+        """The background task that stops the jobs after the lease was lost; None if the lease was never lost."""
         self._stopping = threading.Event()
         self._has_given_up = threading.Event()
         self._told_epoch = -1
@@ -128,7 +129,8 @@ class Owner:
 
     @property
     def why_ended(self) -> str | None:
-        """The reason why this process will never run the jobs again; None if it runs them or may still run them."""
+        """The reason why this process will never run the jobs again; None if this process runs the jobs or may still
+        run them."""
         return self._why_ended if self._ended.is_set() else None
 
     def wake(self) -> None:
@@ -189,7 +191,7 @@ class Owner:
         else:
             fault("owner.after_lease")
             logger.info("this process runs the jobs of %s", self._of())
-            # The first pass must see everything that others committed while this process did not run the jobs.
+            # The first pass must see everything that other processes committed while this process did not run the jobs.
             self._context.metastore.looks.forget()
             # From here on, this process has the lease, even if a later step fails: no other process takes the lease
             # while this process runs.
@@ -249,8 +251,8 @@ class Owner:
         return uri if group == DEFAULT_GROUP else f"resource group {group} of {uri}"
 
     def _run(self) -> None:
-        # The lease is released regardless of how the loop ends, because an inactive owner would block all
-        # others.
+        # The lease is released regardless of how the loop ends, because an inactive owner would block all other
+        # processes that wait for the lease.
         self._why_ended = "the loop that runs the jobs failed unexpectedly"
         try:
             with self._context.metastore.looks.at_most_every(_STORE_LOOK_SECONDS):
@@ -419,7 +421,8 @@ class Owner:
             self._context.owning.clear()
             self._context.metastore.failed_writes.forget()
             if reconciler is not None:
-                # The heartbeat's thread must not wait for the jobs, because the next lease needs heartbeats too.
+                # The heartbeat's thread must not wait until the jobs have stopped, because this process may take the
+                # lease again, which needs heartbeats too.
                 self._losing = run_in_background(partial(self._stop_lost, reconciler), "jobs-stop")
         logger.warning("another process took over the jobs of %s", self._context.warehouse.uri)
         self._context.applied.forget()

@@ -1,4 +1,5 @@
-"""Quiesce locks: keep readers stopped until a block or a REWIND is committed, so that its preview stays exact."""
+"""Quiesce locks: keep readers stopped until a block or a REWIND is committed, so that the preview of the block or the
+REWIND stays exact."""
 
 from __future__ import annotations
 
@@ -87,8 +88,8 @@ def quiesced_jobs(context: Context, snapshot: Snapshot, group: str | None = None
 
 
 def _seconds_seen(warehouse: str, locks: Collection[QuiesceLock]) -> list[float]:
-    """For each lock, the time in seconds since this process first read it. ``locks`` must be all locks of the
-    warehouse, because all others are forgotten."""
+    """For each lock, the time in seconds since this process first read the lock. ``locks`` must be all locks of the
+    warehouse, because this function removes the stored times of all other locks."""
     now = time.monotonic()
     keys = [(warehouse, lock.hold, lock.source_id, lock.expires_ms) for lock in locks]
     for gone in [key for key in list(_seen) if key[0] == warehouse and key not in keys]:
@@ -110,9 +111,9 @@ def lock_sources(
 ) -> tuple[QuiesceLock, ...]:
     """Locks sources for the commit that follows ``snapshot``, and returns when their readers have stopped.
 
-    Without an owner no reader runs, and a new owner respects the lock. If a reader neither stops nor makes progress
-    for ``seconds``, releases the lock and raises SqlError SOURCE_IS_RUNNING. While it is not known whether the reader's
-    owner still runs, waits longer.
+    Without an owner no reader runs, and a new owner respects the lock. If a reader neither stops nor makes progress for
+    ``seconds``, releases the lock and raises SqlError SOURCE_IS_RUNNING. Waits longer while this process does not know
+    whether the reader's owner still runs.
     """
     for source_id in sources:
         _require_one_group(snapshot, source_id)
@@ -205,7 +206,8 @@ def _has_stopped(context: Context, name: str) -> bool:
 
 
 def _groups_to_stop(context: Context, name: str) -> frozenset[str]:
-    """The groups of the readers whose owners have not yet confirmed the locks ``name``."""
+    """The groups whose readers the locks ``name`` stop, and whose owners have not yet reported that these readers have
+    stopped."""
     locks = [lock for lock in context.metastore.jobs.quiesce_locks() if lock.hold == name and not lock.is_taken]
     snapshot = context.metastore.snapshot()
     return frozenset(group for lock in locks for group in _reader_groups(snapshot, lock.source_id))

@@ -351,7 +351,7 @@ class Reconciler:
             if not self._context.explains(error):
                 logger.warning("%s: %s", slot.job_id, slot.last_error)
             return Failure(reason=slot.last_error)
-        except Exception as error:  # noqa: BLE001 - log_error logs it
+        except Exception as error:  # noqa: BLE001 - log_error logs the error
             # Connectors, Arrow and Spark may raise any exception here. The reason is reported, the job is retried
             # later, and the other jobs continue. Without this handler, the job would be retried immediately, again and
             # again.

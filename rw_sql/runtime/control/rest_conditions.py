@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class SourceJob(Protocol):
-    """The attributes of a source's running reader from which its state at rest is made: its position, its connector and
-    its options."""
+    """A source's running reader, with the attributes that determine the reader's state at rest: the position, the
+    connector and the options."""
 
     kind: Connector
     options: dict[str, str]

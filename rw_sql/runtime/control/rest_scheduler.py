@@ -1,5 +1,5 @@
-"""Decides which idle jobs (jobs without new input) rest, and wakes them when the upstream has new records, when an
-input commits, or on request.
+"""Decides which idle jobs (jobs without new input) rest, and wakes jobs at rest when the upstream has new records, when
+an input has a new commit, or on request.
 
 The reconciler calls this module in each pass. A job at rest costs no time in a pass, because it is checked only if one
 of its inputs is not at rest.
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REMOTE_SECONDS = 2.0
-"""The interval in seconds at which input tables in an object store are checked for commits that belong to no batch."""
+"""The interval in seconds at which input tables in an object store are checked for commits that no batch has made."""
 
 _NOTE_SECONDS = 1.0
 """The minimum interval between two writes of the list of jobs at rest, in seconds."""
@@ -77,8 +77,8 @@ class Rests:
         self._fresh: list[JobSlot] = []
         self._batches: dict[str, tuple[int, float] | None] = {}
         self._next_remote_look = 0.0
-        # The lock that a thread of the watcher holds while it reports, and that a thread holds while a job comes to
-        # rest.
+        # A thread of the watcher holds this lock while it reports. Any other thread holds the lock while it records
+        # that a job comes to rest.
         self._lock = threading.Lock()
         self._findings: list[Finding] = []
         self._troubled: frozenset[str] = frozenset()
@@ -89,7 +89,8 @@ class Rests:
         self._idle_seconds: float | None = None
         self._changed_sources: frozenset[int] = frozenset()
         self._options = WatchedOptions(context, self._on_new_secrets)
-        # Sources that an earlier process left at rest and whose options contain secrets, until they are watched again.
+        # Sources that an earlier process left at rest, whose options contain secrets, and that are not watched again
+        # yet.
         self._recalled: dict[str, IdleSource] = {}
         # Sources whose secrets have changed, or cannot be read.
         self._renewed: set[str] = set()
@@ -105,8 +106,8 @@ class Rests:
             self._noting.exception()
 
     def recall(self, slots: Mapping[str, JobSlot]) -> None:
-        """Called in the first pass: keeps at rest the jobs that an earlier process left at rest, if nothing has changed
-        for them."""
+        """Keeps a job at rest if an earlier process left the job at rest and nothing has changed for the job. The first
+        pass calls this method."""
         try:
             text = self._context.warehouse.read_text(_file(self._context))
         except FileNotFoundError:
@@ -247,7 +248,7 @@ class Rests:
             return None
         try:
             return idle_state(self._context, spec, running)
-        except Exception as error:  # noqa: BLE001 - a connector's edge
+        except Exception as error:  # noqa: BLE001 - a connector may raise any exception
             # The state at rest cannot be determined now, so the job keeps running.
             if not self._context.explains(error):
                 logger.warning("%s does not rest: %s", slot.job_id, cause_line(str(error)))
@@ -265,14 +266,14 @@ class Rests:
         return idle if running is None else idle.after_stop(self._context, running)
 
     def _tables(self, idle: Idle) -> list[str]:
-        """The tables of a job whose state Spark has cached."""
+        """Those tables of a job for which Spark has cached the table's state."""
         own = self._context.warehouse.data(idle.spec.object_id, idle.spec.generation)
         return [own, *idle.versions] if isinstance(idle, IdleReader) else [own]
 
     def _is_quiet(self, slot: JobSlot, now: float, seconds: float) -> bool:
-        """True if a running job has had nothing to do for ``seconds``, the value of ``idle_job_timeout``. In this time,
-        the job must have committed no batch, and no check must have found work. If the job has a longer minimum
-        interval between batches, it must have committed no batch for this interval."""
+        """True if a running job has had nothing to do for ``seconds``, the value of ``idle_job_timeout``. This means
+        that the job has committed no batch in this time, and that no check has found work. If the job has a longer
+        minimum interval between batches, it must have committed no batch for this interval."""
         if slot.running is None or slot.is_working or slot.running.spec != slot.wanted or not may_rest(slot.wanted):
             return False
         if now - max(slot.started_at, slot.looked_at) <= seconds:

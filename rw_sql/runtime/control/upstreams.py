@@ -142,6 +142,6 @@ class Upstreams:
 
 
 def _seen(connector: str, options: Mapping[str, str]) -> Upstream:
-    """The state of an upstream. Its error contains no secret."""
+    """The state of an upstream. An error in this state contains no secret."""
     found = registry.connector(connector).look(options)
     return found if found.error is None else replace(found, error=without_secrets(found.error, options))

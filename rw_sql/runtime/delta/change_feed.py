@@ -19,8 +19,8 @@ def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
     """The first version of a table's change feed to read: ``after``, or the version at which the change feed was
     enabled, if that version is later.
 
-    A commit that only repeats the setting, such as one that adds a column, does not count as enabling it. If the commit
-    ``after`` was cleaned up, the settings of that version are unknown, and the result is ``after``.
+    A commit that only repeats the setting, such as a commit that adds a column, does not count as enabling the change
+    feed. If the commit ``after`` was cleaned up, the settings of that version are unknown, and the result is ``after``.
     """
     began: int | None = None
     for version, actions in commits(warehouse, table, down_to=after + 1):
@@ -37,7 +37,7 @@ def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
 
 
 def begin_feed(output: JobOutput) -> None:
-    """Enables a table's change feed from now on, between two commits of its job.
+    """Enables a table's change feed from now on, between two commits of the table's job.
 
     Uses a separate ``DeltaTable`` object, because the batch in progress may be reading through the job's object. The
     job looks for newer versions before each commit, so it finds the commit of this setting.

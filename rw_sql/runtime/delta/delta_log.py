@@ -66,7 +66,7 @@ class JobCommit:
 
     @property
     def newest_batch(self) -> int:
-        """The last batch of the generation once this commit is made; -1 if there is none."""
+        """The last batch of the generation after this commit; -1 if the generation has no batch."""
         return self.batch if self.batch >= 0 else self.done
 
     def to_json(self) -> str:
@@ -141,14 +141,15 @@ def _is_commit(name: str) -> bool:
     return len(name) == 25 and name.endswith(".json") and name[:20].isdecimal()
 
 
-# The newest version seen so far of each table, by path.
+# The newest known version of each table, by path.
 _seen: dict[str, int] = {}
 
 _PAGE = 1000
 """The number of names that one listing request to an object store returns."""
 
 _LISTING_SECONDS = 600.0
-"""The time in seconds after which a long log in an object store is listed again, because it may be short by now."""
+"""The time in seconds after which a long log in an object store is listed again, because clean-up may have shortened
+the log in the meantime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,12 +162,12 @@ class _Look:
     listed_at: float
 
 
-# The last look at each table in an object store, by URI.
+# The last :class:`_Look` at each table in an object store, by the table's URI.
 _looks: dict[str, _Look] = {}
 
 
 def latest_version(warehouse: Warehouse, table: str) -> int:
-    """The table's newest version, -1 if there is no table.
+    """The table's newest version; -1 if there is no table.
 
     On a local path, this function only checks for versions after the newest version that it has found before, because
     listing a log of 100,000 commits takes half a second. In an object store, this function does the same if a listing
@@ -294,7 +295,7 @@ def job_commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterat
 
 
 def restored_version(actions: list[dict[str, Any]]) -> int | None:
-    """The version that a commit restored the table to; None for other commits."""
+    """The version to which a RESTORE commit restored the table; None for any other commit."""
     for action in actions:
         info = action.get("commitInfo")
         if info is not None and info.get("operation") == "RESTORE":
@@ -306,7 +307,8 @@ def restored_version(actions: list[dict[str, Any]]) -> int | None:
 def standing_commits(
     warehouse: Warehouse, table: str, *, down_to: int = 0, newest: int | None = None
 ) -> Iterator[tuple[int, JobCommit]]:
-    """Like :func:`job_commits`, without the commits that a later RESTORE, up to the version ``newest``, reverted."""
+    """Like :func:`job_commits`, but without the commits that a later RESTORE reverted. A RESTORE after the version
+    ``newest`` does not count."""
     below: int | None = None
     for version, actions in commits(warehouse, table, down_to=down_to, newest=newest):
         if below is not None and version > below:
@@ -320,19 +322,19 @@ def standing_commits(
 
 
 def last_commit(warehouse: Warehouse, table: str, generation: int) -> JobCommit | None:
-    """The last job commit of a generation; None if there is none."""
+    """The last job commit of a generation; None if the table has no job commit of this generation."""
     return next((commit for _, commit in job_commits(warehouse, table) if commit.generation == generation), None)
 
 
 def last_batch(warehouse: Warehouse, table: str, generation: int) -> int:
-    """The last batch of a generation in the table; -1 if there is none."""
+    """The last batch of a generation in the table; -1 if the table has no batch of this generation."""
     commit = last_commit(warehouse, table, generation)
     return -1 if commit is None else commit.newest_batch
 
 
 def committed_ms(actions: list[dict[str, Any]]) -> int | None:
     """The time of a commit according to its writer's clock, in milliseconds since 1970; None if the commit does not
-    state it."""
+    state a time."""
     for action in actions:
         info = action.get("commitInfo")
         if info is not None and info.get("timestamp") is not None:
@@ -355,8 +357,8 @@ def added_rows(actions: list[dict[str, Any]]) -> int | None:
 
 
 def written_bytes(actions: list[dict[str, Any]]) -> int:
-    """The size of the files with a commit's new rows. These are the commit's change feed files. If it has no change
-    feed files, they are its data files."""
+    """The size of the files with a commit's new rows. If the commit has change feed files, these files count.
+    Otherwise, the commit's data files count."""
     feed = [action["cdc"] for action in actions if "cdc" in action]
     added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
     return sum(int(file.get("size", 0)) for file in feed or added)
@@ -372,7 +374,7 @@ def rows_of_table(actions: list[dict[str, Any]], upstream: str) -> int | None:
 
 
 _Counter = tuple[str, str]
-"""The name of a counter in ``operationMetrics``: in delta-rs and in Spark."""
+"""The two names of a counter in ``operationMetrics``: the name in delta-rs and the name in Spark."""
 
 _INSERTED: _Counter = ("num_target_rows_inserted", "numTargetRowsInserted")
 _DELETED: _Counter = ("num_target_rows_deleted", "numTargetRowsDeleted")
@@ -463,7 +465,7 @@ def column_count(actions: list[dict[str, Any]], column: str | None) -> int:
 
 
 def has_new_data(actions: list[dict[str, Any]]) -> bool:
-    """True if a commit adds new rows. Fences and commits of upkeep add none."""
+    """True if a commit adds new rows. Fences and commits of upkeep add no new rows."""
     return any(action["add"].get("dataChange", True) for action in actions if "add" in action)
 
 

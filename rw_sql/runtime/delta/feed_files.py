@@ -1,4 +1,4 @@
-"""How Delta's stream of a change feed divides a commit among batches.
+"""Determines how Delta's stream of a change feed divides a commit among batches.
 
 If a commit has change files, or files with deletion vectors, a batch of the stream reads the commit as a whole. Any
 other commit consists of added and removed files, whose rows are its changes. A batch may end after any of these files,
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def divided_files(actions: Iterable[dict[str, Any]]) -> tuple[int, ...] | None:
-    """The sizes in bytes of the files among which a batch of the change feed may end, in the order in which an offset
-    of the stream counts them; None if a batch reads the commit as a whole."""
+    """The sizes in bytes of the files of a commit, if a batch of the change feed may end after any of these files. The
+    sizes are in the order in which an offset of the stream counts the files. None if a batch reads the commit as a
+    whole."""
     sizes = []
     for action in actions:
         if "cdc" in action:
@@ -31,8 +32,8 @@ def divided_files(actions: Iterable[dict[str, Any]]) -> tuple[int, ...] | None:
 
 
 def is_read_in_part(actions: Iterable[dict[str, Any]], index: int) -> bool:
-    """True if a batch of the change feed that ends at the file ``index`` of a commit leaves files of the commit to the
-    next batch."""
+    """True if a batch of the change feed leaves files of a commit to the next batch. The batch ends at the commit's
+    file ``index``."""
     sizes = divided_files(actions)
     return sizes is not None and 0 <= index < len(sizes) - 1
 

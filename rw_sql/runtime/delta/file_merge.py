@@ -43,8 +43,8 @@ Action = AddAction | RemoveAction
 class FileMerge:
     """One merge into an unpartitioned table, at the version of ``table``.
 
-    ``frame`` has one row per key. If ``frame`` has a column KEEP, rows with the value false delete their key. The frame
-    is read several times, so the caller must persist it.
+    ``frame`` has one row per key. If ``frame`` has a column KEEP, a row with the value false deletes the table's row
+    with the same key. The frame is read several times, so the caller must persist it.
     """
 
     warehouse: Warehouse
@@ -57,10 +57,10 @@ class FileMerge:
     _gone: dict[str, int] | None = field(default=None, init=False)
 
     def split(self) -> list[Action]:
-        """The actions that move the rows to be replaced into separate files, without changing data; empty if there
-        are none.
+        """The actions that move the rows to be replaced into separate files, without changing data; empty if there are
+        no such rows.
 
-        After their commit, :meth:`merged` removes these files as a whole.
+        After the commit of these actions, :meth:`merged` removes the files with the rows to be replaced as a whole.
         """
         touched = self._touched()
         if not touched:
@@ -113,7 +113,8 @@ class FileMerge:
         return spark.read.options(**AS_WRITTEN).schema(schema_of(self.table)).parquet(*paths)
 
     def _without_keys(self, rows: DataFrame, how: str) -> DataFrame:
-        """The rows whose keys are in the merge (``left_semi``), or are not (``left_anti``)."""
+        """The rows whose keys are in the merge (if ``how`` is ``left_semi``), or the rows whose keys are not in the
+        merge (``left_anti``)."""
         given = self._given().select(
             *(f.col(quoted_for_spark(key)).alias(f"_rw_key_{at}") for at, key in enumerate(self.keys))
         )

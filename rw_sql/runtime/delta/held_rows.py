@@ -39,7 +39,7 @@ def may_hold(held: DataFrame, count: int) -> bool:
 
 
 def small_rows(rows: DataFrame) -> pa.Table | None:
-    """Computes the rows once and collects them into this process; None if they are too large for it."""
+    """Computes the rows once and collects them into this process; None if the rows are too large for this process."""
     held = rows.persist()
     try:
         return held.toArrow() if may_hold(held, held.count()) else None

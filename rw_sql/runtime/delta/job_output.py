@@ -1,10 +1,10 @@
 """Writes a job's batches to its Delta table, each exactly once. delta-rs writes small batches, Spark writes large ones.
 
 The fence uses one application id per job, with versions ``run × 2³² + batch`` (Delta protocol, "Transaction
-Identifiers"). A run starts by committing a fence: an empty append that has the version of its batch 0. From then on, an
-append of an older run has no effect: the append fails if this module writes it, and Spark skips the append if Spark
-writes it. A run that directly follows an idle run of the same process needs no fence: its first batch is refused if
-anything else has been committed.
+Identifiers"). A run starts by committing a fence: an empty append that has the version of the run's batch 0. From then
+on, an append of an older run has no effect: the append fails if this module writes it, and Spark skips the append if
+Spark writes it. A run that directly follows an idle run of the same process needs no fence: its first batch is refused
+if anything else has been committed.
 """
 
 from __future__ import annotations
@@ -404,8 +404,8 @@ class JobOutput:
     def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int) -> None:
         """Replaces the table's rows that have the keys of ``rows``, and adds the rows with new keys.
 
-        A NULL in a key equals NULL. ``rows`` has one row per key. If ``rows`` has a column KEEP, rows with the value
-        false delete their key instead.
+        A NULL in a key equals NULL. ``rows`` has one row per key. If ``rows`` has a column KEEP, a row with the value
+        false deletes the table's row with its key.
         """
         version = self._version_of(batch)
         fault("batch.before_merge")

@@ -17,7 +17,7 @@ contains the condition."""
 
 def same_keys(rows: pa.Table, keys: Sequence[str]) -> str:
     """The condition of a merge by delta-rs under which a row ``s`` of ``rows`` and a row ``t`` of the table have the
-    same keys. A NULL equals NULL, and NaN equals NaN, whatever the bits of both.
+    same keys. A NULL equals a NULL, and a NaN equals a NaN, even if the bits of the two NaN values differ.
 
     The condition also contains the conditions of :func:`key_range`, which are true for all rows with these keys.
     Without the conditions of :func:`key_range`, the merge would open every file of the table.
@@ -29,8 +29,8 @@ def same_keys(rows: pa.Table, keys: Sequence[str]) -> str:
 
 
 def _compared(side: str, rows: pa.Table, key: str) -> str:
-    """The expression for a key of one side of the merge, whose values the merge compares. DataFusion compares NaN
-    values by their bits, but zeros by their value."""
+    """The expression that the merge compares for a key, on one side of the merge. DataFusion compares NaN values by
+    their bits, but zeros by their value."""
     kind = rows.schema.field(key).type
     if pa.types.is_float64(kind):
         return f"nanvl({side}.`{key}`, CAST('NaN' AS DOUBLE))"

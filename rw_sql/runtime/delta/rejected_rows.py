@@ -2,7 +2,7 @@
 'skip'``).
 
 Each batch with a refused row adds a file and a commit to this table. The job therefore merges small files, and deletes
-files and commits that are no longer needed. It does so before it adds the rows of a batch, because
+files and commits that are no longer needed. The job does this before it adds the rows of a batch, because
 :func:`discard_from` expects the newest rows in the last commit.
 """
 
@@ -45,7 +45,7 @@ _UPKEEP_EVERY = 50
 """The number of batches with refused rows after which small files are merged."""
 
 _SMALL_BYTES = 4 * 2**20
-"""The size in bytes from which a file is not merged with others."""
+"""A file of at least this size in bytes is not merged with other files."""
 
 _KEPT_HOURS = 24
 """The time in hours for which replaced files are kept, because a query may be reading them."""
@@ -66,7 +66,7 @@ def reason_of(rows: pa.Table, refusals: Sequence[Refusal], shape: SinkShape) -> 
 
 
 def row_text(rows: pa.Table, index: int, shape: SinkShape) -> str:
-    """Text that identifies a row: its key, ``(id = 2)``, or its first columns if it has no key."""
+    """Text that identifies a row: its key, for example ``(id = 2)``, or its first columns if it has no key."""
     names = list(shape.keys) or list(shape.columns)[:_MOST_COLUMNS]
     cut = ", …" if not shape.keys and len(shape.columns) > len(names) else ""
     return "(" + ", ".join(f"{name} = {_value_text(rows, name, index)}" for name in names) + cut + ")"
@@ -194,7 +194,8 @@ def _merge_small_files(path: str, batch: int) -> None:
     sizes = dict(zip(files.column("path").to_pylist(), files.column("size_bytes").to_pylist(), strict=True))
     found = (_Part.of(part, sizes) for part in table.to_pyarrow_dataset().get_fragments())
     parts = [part for part in found if part is not None]
-    # A predicate over batches selects the files to be replaced, so the merged files are all files from a batch on.
+    # A predicate over batches selects the files to be replaced, so the merged files must be all files of a range of
+    # batches.
     after = max((part.last for part in parts if part.size >= _SMALL_BYTES), default=-1)
     small = [part for part in parts if part.first > after and part.last < batch]
     if len(small) >= _UPKEEP_EVERY:
@@ -230,8 +231,8 @@ class _Part:
 
 
 def discard_from(warehouse: Warehouse, path: str, batch: int) -> None:
-    """Removes the rows of ``batch`` and later ones from a sink's table of rejected rows. Does nothing if the table does
-    not exist."""
+    """Removes the rows of ``batch`` and of all later batches from a sink's table of rejected rows. Does nothing if the
+    table does not exist."""
     version = latest_version(warehouse, path)
     # Every commit of rows replaces the rows of one batch, and batches are written in order.
     if version < 0 or _newest_batch(read_actions(warehouse, path, version)) < batch:
@@ -243,8 +244,9 @@ def discard_from(warehouse: Warehouse, path: str, batch: int) -> None:
 
 
 def carry_over(warehouse: Warehouse, old: str, new: str, batch: int) -> None:
-    """Copies the rows of the batches up to ``batch`` from the table of rejected rows ``old`` to the table ``new``, in
-    which they replace the rows of these batches. Creates ``new`` if needed; does nothing if ``old`` does not exist."""
+    """Copies the rows of the batches up to ``batch`` from the table of rejected rows ``old`` to the table ``new``. In
+    ``new``, the copied rows replace the rows of these batches. Creates ``new`` if needed; does nothing if ``old`` does
+    not exist."""
     if latest_version(warehouse, old) < 0:
         return
     table = DeltaTable(old)
@@ -255,8 +257,8 @@ def carry_over(warehouse: Warehouse, old: str, new: str, batch: int) -> None:
 
 
 def _newest_batch(actions: Iterable[dict[str, Any]]) -> int:
-    """The last batch of which a commit adds rows; -1 if it adds none."""
-    # delta-rs returns no statistics of tables with nested columns, so they are read from the commit.
+    """The last batch of which a commit adds rows; -1 if the commit adds no rows."""
+    # delta-rs returns no statistics of tables with nested columns, so the statistics are read from the commit.
     stats = [json.loads(action["add"]["stats"]) for action in actions if "add" in action]
     return max((int(each["maxValues"][BATCH]) for each in stats), default=-1)
 

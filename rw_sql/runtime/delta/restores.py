@@ -26,8 +26,8 @@ class Restores:
     _found: dict[int, int] = field(default_factory=dict, init=False)
 
     def restored_before(self, first: int) -> int | None:
-        """A version before ``first`` that a RESTORE commit from version ``first`` on goes back to; None if there is no
-        such commit, or no commit before ``first``.
+        """A version before ``first`` to which a RESTORE commit at version ``first`` or later restored the table. None
+        if there is no such RESTORE commit, or if the table has no commit before ``first``.
 
         Reads no commits after such a RESTORE commit, because a rewind point may keep the commits of a week.
         """

@@ -1,4 +1,4 @@
-"""Compares the number of rows that a batch writes with independent counts. If they differ, nothing is committed.
+"""Compares the number of rows that a batch writes with independent counts. If the numbers differ, nothing is committed.
 
 Spark, Delta and Arrow already provide these counts, so nothing has to be read again.
 """
@@ -76,7 +76,7 @@ class _LoggedCounts(Protocol):
     """A connector whose upstream has a log of the numbers of records."""
 
     def logged_records(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int | None:
-        """The number of records in these ranges according to the log; None if the log does not contain it."""
+        """The number of records in these ranges according to the log; None if the log does not contain this number."""
         ...
 
 
@@ -87,11 +87,13 @@ def expected_of(
     *,
     is_row_by_row: bool,
 ) -> Expected:
-    """The number of rows to expect from a batch's ranges of offsets. ``is_row_by_row``: each record becomes one row.
+    """The number of rows to expect from a batch's ranges of offsets. ``is_row_by_row`` is true if each record becomes
+    one row.
 
-    With the source's ``options``, the number in the upstream's log counts, if the upstream has one. It applies only to
-    the rows that the batch writes, because Spark may read more of a table than the range, and filter it. Raises the
-    exceptions of the connector's ``read_batch``.
+    If the source's ``options`` are given, each record becomes one row, and the upstream's log contains the number of
+    records, this number is expected. It applies only to the rows that the batch writes, because Spark may read more
+    rows of a table than the range contains, and filter these rows. Raises the exceptions of the connector's
+    ``read_batch``.
     """
     if options is not None and is_row_by_row and isinstance(kind, _LoggedCounts):
         logged = kind.logged_records(options, ranges)

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 _FLOATING = ("FLOAT", "DOUBLE")
 _UNFINISHED = "_rw_writing"
 WRITTEN = "written"
-"""In an object store, the folder below the table's folder that contains one folder per batch written by Spark."""
+"""The folder below a table's folder in an object store. This folder contains one folder for each batch that Spark
+writes."""
 _STATISTICS = ("delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols")
 _WRITING = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -76,10 +77,11 @@ class Reported:
 
 
 SparkSave = Callable[["DataFrame", str], Reported]
-"""Saves the rows of a frame with Spark as Parquet files of a table in a new folder."""
+"""A function that saves the rows of a frame with Spark, as Parquet files for a table, in a new folder."""
 
 SaveFiles = Callable[[str, SparkSave], Reported | None]
-"""Saves the rows of a batch as Parquet files of a table in a new folder; None if Spark must save them."""
+"""A function that saves the rows of a batch as Parquet files for a table, in a new folder. It returns None if Spark
+must save the rows."""
 
 
 def write_files(
@@ -129,8 +131,8 @@ def write_files(
 
 
 def _added(file: Mapping[str, Any], place: str, partition: Mapping[str, object], *, is_new_data: bool) -> AddAction:
-    """The action that adds a file to a table, made from the file's entry in another table's log. ``place`` is the path
-    that precedes the file's name, relative to the table's folder."""
+    """The action that adds a file to a table. The action is made from the file's entry in the log of another table.
+    ``place`` is the path that precedes the file's name, relative to the table's folder."""
     return AddAction(
         path=f"{place}{file['path']}",
         size=file["size"],
@@ -172,8 +174,8 @@ def _certain(stats: str, file: str) -> str:
 
     Writers of Parquet omit the minimum and maximum for a row group in which a value has more than 4,096 bytes. delta-rs
     would compute the file's minimum and maximum from the other groups only, and readers would skip rows. In a file of
-    several groups, the minimum and maximum of floating-point columns are omitted too, because the values of a group may
-    be NaN, or may ignore NaN.
+    several groups, the minimum and maximum of floating-point columns are omitted too, because the minimum and maximum
+    of a group may be NaN, or may ignore NaN.
     """
     footer = pq.read_metadata(file.removeprefix("file://"))
     groups = range(footer.num_row_groups)

@@ -120,7 +120,8 @@ def compact(table: DeltaTable, partition: str | None = None) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class TableFiles:
-    """The files of one table, for the process whose runs write it. Another process may write the table in between.
+    """The files of one table. This class is for the process whose runs write the table. Another process may write the
+    table in between.
 
     ``pending`` is the folder with the lists of replaced files that have not been deleted yet.
 
@@ -151,8 +152,9 @@ class TableFiles:
         """The newest version up to ``bound`` before which all commits can be deleted; None if there is no such version.
 
         A complete checkpoint of this version exists, and is old enough that no reader needs earlier commits. If
-        ``keeps_restores`` is true, no RESTORE commit from this version on goes back to an earlier version. What is
-        stored about the deleted commits then contains either the reverted commits and the RESTORE commit, or neither.
+        ``keeps_restores`` is true, no RESTORE commit at this version or later restores an earlier version. The stored
+        history of the deleted commits then contains either both the reverted commits and the RESTORE commit, or neither
+        of them.
         """
         if self._checkpoints is None:
             self._checkpoints = set(_whole_checkpoints(self._log_names()))
@@ -219,7 +221,8 @@ class TableFiles:
         if last < 0:
             return
         old: Iterable[int] = range(max(self._checksums_to + 1, self._kept_from), last + 1)
-        # In the meantime, other processes have cleaned up most of the checksums that they had written.
+        # Other processes may have written many versions since the last call, and may have cleaned up most of their own
+        # checksums. A listing then finds the remaining checksums.
         if self._checksums_to < 0 or last - self._checksums_to > _MOST_UNLISTED:
             found = (int(match[1]) for name in self._log_names() if (match := _CHECKSUM.fullmatch(name)))
             old = [version for version in found if version <= last]
@@ -232,7 +235,7 @@ class TableFiles:
 
         Keeps ``live`` files, and files that an existing commit removed from the table. A list may name such files
         because a REWIND restores files that had been replaced before. The versions between the REWIND and the second
-        removal need these files. When the commit of that removal is cleaned up, they are listed again.
+        removal need these files. When the commit of the second removal is cleaned up, these files are listed again.
 
         Also deletes lists of sufficient age that cannot be read. The files in a deleted list then count as left behind
         (:meth:`remove_orphans`).
@@ -321,9 +324,9 @@ class TableFiles:
 
 @dataclass(slots=True, kw_only=True)
 class RemovedFiles:
-    """The files that the existing commits of a table removed from it.
+    """The files that the existing commits of a table removed from the table.
 
-    Reads each commit once, because a reader or a rewind point that is far behind keeps many of them.
+    Reads each commit once, because a reader or a rewind point that is far behind keeps many commits.
     """
 
     warehouse: Warehouse

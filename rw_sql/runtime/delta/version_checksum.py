@@ -7,8 +7,7 @@ files, so rw_sql writes them for its commits. If a file is missing because a pro
 instead.
 
 After a commit, delta-rs updates its own state of the table, which takes 4 to 10 ms. On a local path, another thread
-writes the checksum file at the same time, because a view that reads the new version without this file needs 0.12 s
-more.
+writes the checksum file at the same time, because without this file, a view needs 0.12 s more to read the new version.
 """
 
 from __future__ import annotations
@@ -173,7 +172,8 @@ class VersionChecksums:
         return TableState(version=version, files=len(sizes), bytes=sum(sizes), metadata=metadata, protocol=protocol)
 
     def _checkpointed(self) -> tuple[Action | None, Action | None, int]:
-        """The metadata and the protocol in the newest checkpoint, and its version; None and -1 without a checkpoint."""
+        """The metadata and the protocol in the newest checkpoint, and the version of this checkpoint. If the table has
+        no checkpoint, the result is None, None and -1."""
         folder = f"{self.path}/_delta_log"
         try:
             version = int(json.loads(self.warehouse.read_text(f"{folder}/_last_checkpoint"))["version"])
@@ -186,7 +186,8 @@ class VersionChecksums:
         return _told(metadata), _told(protocol), version
 
     def _read(self, version: int) -> TableState | None:
-        """Reads the state from a version's checksum file, rw_sql's or Spark's; None if it is missing or incomplete."""
+        """Reads the state from a version's checksum file, which rw_sql or Spark has written. Returns None if the file
+        is missing or incomplete."""
         try:
             told = json.loads(self.warehouse.read_text(_file(self.path, version)))
         except FileNotFoundError:

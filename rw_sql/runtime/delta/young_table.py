@@ -24,7 +24,7 @@ MOST_COMMITS = 20
 MOST_BYTES = 64 * 2**20
 """The maximum size of a young table in bytes.
 
-A change feed delivers all rows of a commit in one batch, regardless of their size.
+A change feed delivers all rows of a commit in one batch, regardless of the size of the rows.
 """
 
 

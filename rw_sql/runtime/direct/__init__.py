@@ -1,8 +1,8 @@
 """Direct readers: readers inside a view's own query, for sources that views do not share.
 
-Spark's checkpoint stores their positions.
+The checkpoint of the view's query stores the positions of the direct readers.
 
 Before the query starts, ``align_checkpoint`` changes the checkpoint to match the catalog.
 
-Imports: ``positions``, ``jobs``, ``decoding``, ``delta`` and below. Begin with ``readers``.
+Imports: ``positions``, ``jobs``, ``decoding``, ``delta`` and the packages below these. Begin with ``readers``.
 """

@@ -1,4 +1,4 @@
-"""Aligns a view's checkpoint with the catalog's positions for its direct readers, before its query starts.
+"""Aligns a view's checkpoint with the catalog's positions for its direct readers, before the view's query starts.
 
 Operator state is not changed. The last committed entry of the offset log is replaced in place, so that batch numbers
 continue. A planned batch that has written nothing is removed. A planned batch whose rows are already in the view must

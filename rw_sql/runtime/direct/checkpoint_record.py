@@ -63,7 +63,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def read_record(files: CheckpointFiles) -> ReaderRecord | None:
-    """Reads the record; None if a checkpoint has none yet."""
+    """Reads the record; None if the checkpoint has no record yet."""
     try:
         return msgspec.json.decode(files.read(_FILE), type=ReaderRecord)
     except FileNotFoundError:

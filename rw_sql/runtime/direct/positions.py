@@ -81,8 +81,8 @@ class _ReaderContext:
     def with_terms(
         self, states: Mapping[str, SplitState], stored: Mapping[str, StoredState], *, before: int | None = None
     ) -> dict[str, SplitState]:
-        """The states with the terms of their logs. The terms are those that the view's commits have stored. With
-        ``before``, only commits of runs that started before the operation with this epoch count."""
+        """The states, each with the term of the split's log. The terms come from the view's commits. If ``before`` is
+        given, only commits of runs that started before the operation with this epoch count."""
         if not isinstance(self.kind, TermConnector):
             return dict(states)
         table = self.warehouse.data(self.view.id, self.view.generation)
@@ -117,8 +117,8 @@ def read_fragment_positions_before(
     epoch: int,
     stood: Iterable[StoredState],
 ) -> dict[str, SplitState]:
-    """The positions of splits just before the operation with ``epoch`` took effect. They are read from the checkpoint's
-    changes."""
+    """The positions of splits just before the operation with ``epoch`` took effect. The positions are read from the
+    recorded changes to the checkpoint."""
     rows = {row.split: row for row in stood}
     reader_context = _ReaderContext.of(warehouse, snapshot, source, fragment)
     if reader_context is None:

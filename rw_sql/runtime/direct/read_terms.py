@@ -36,7 +36,7 @@ def reached_states(
 
     ``since`` is the epoch of the statement that set each split's position. Only commits of runs that started at
     ``since`` or later, and before the epoch ``before``, count. If the last batch is in the view but not in its
-    checkpoint, the result includes the end of this batch, because the log must contain its records too.
+    checkpoint, the result includes the end of this batch, because the log must contain the records of this batch too.
     """
     found = dict(states)
     waiting = set(states)

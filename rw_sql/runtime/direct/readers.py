@@ -194,7 +194,8 @@ class DirectReaders:
         return None
 
     def _reached(self, reader: _Reader, since: Mapping[str, int]) -> Mapping[str, SplitState]:
-        """The positions with the terms of their logs, including a batch whose rows are in the view already."""
+        """The positions, each with the term of the split's log. If the rows of the last batch are already in the view,
+        the result includes the end of this batch."""
         if not isinstance(reader.kind, TermConnector):
             return reader.states
         table = self.warehouse.data(self.spec.view_id, self.spec.generation)
@@ -367,7 +368,8 @@ class DirectReaders:
 
     def planned(self, ranges: Mapping[str, tuple[int, int]]) -> Planned:
         """Limits for the number and the size of a batch's rows. The exact number and size are known only after the
-        batch is read. For a batch of few offsets, the limits are estimates; for other batches, there are no limits."""
+        batch is read. For a batch of few offsets in a view with one input, the limits are estimates. For other batches,
+        there are no limits."""
         offsets = sum(end - start for start, end in ranges.values())
         if offsets > SMALL_ROWS or len(self.spec.inputs) != 1:
             return Planned()

@@ -1,4 +1,4 @@
-"""The last epoch that the owner in this process has applied, for each job."""
+"""Stores the last epoch that the owner in this process has acted on, and the jobs that do not match this epoch yet."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class Applied:
-    """The epoch that the owner has acted on, and the jobs that do not match it yet. Thread-safe.
+    """The epoch that the owner has acted on, and the jobs that do not match this epoch yet. Thread-safe.
 
     The lease's ``applied_epoch`` is for other processes, and advances only when *all* jobs match. In the owner's
-    process, a statement on one source need not wait for the jobs of another.
+    process, a statement on one source need not wait for the jobs of another source.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Applied:
         self._pending: frozenset[str] = frozenset()
 
     def tell(self, epoch: int, pending: Collection[str]) -> None:
-        """Records that the owner has acted on ``epoch``. The jobs in ``pending`` do not match it yet."""
+        """Records that the owner has acted on ``epoch``. The jobs in ``pending`` do not match this epoch yet."""
         with self._changed:
             if epoch != self._epoch or self._pending != pending:
                 self._epoch, self._pending = epoch, frozenset(pending)
@@ -35,7 +35,8 @@ class Applied:
             self._changed.notify_all()
 
     def left(self, jobs: Collection[str]) -> tuple[int, frozenset[str]]:
-        """The last epoch that the owner has acted on, and the jobs among ``jobs`` that do not match it yet."""
+        """The last epoch that the owner has acted on, and those of the jobs ``jobs`` that do not match this epoch
+        yet."""
         with self._changed:
             return self._epoch, self._pending.intersection(jobs)
 
@@ -47,8 +48,9 @@ class Applied:
     def wait(
         self, epoch: int, seconds: float, *, jobs: Collection[str] | None = None, is_over: Callable[[], bool]
     ) -> bool:
-        """Waits until the jobs match the epoch, or until ``is_over`` returns true. ``is_over`` is called at every
-        change. Returns True if the jobs match."""
+        """Waits at most ``seconds`` until the jobs match the epoch, or until ``is_over`` returns true. ``is_over`` is
+        called after each call of :meth:`tell` or :meth:`forget` that changes the state. Returns True if the jobs match
+        the epoch."""
         with self._changed:
             self._changed.wait_for(lambda: self._has_applied(epoch, jobs) or is_over(), seconds)
             return self._has_applied(epoch, jobs)

@@ -1,9 +1,9 @@
 """Decodes the batches of a source with Arrow instead of Spark, if Arrow can decode them.
 
 A large batch of JSON needs most of its CPU time for decoding, and most of the remaining time for writing. Spark still
-reads the records and runs the tasks. A small batch is decoded in this process, because Spark would need most of its
-time to plan the decoding. :mod:`rw_sql.runtime.decoding.json_blocks` decides for each record whether Arrow decodes it.
-Spark decodes the other records, so the rows are the same as without Arrow.
+reads the records and runs the tasks. A small batch is decoded in this process, because Spark would spend most of the
+time on planning the decoding. :mod:`rw_sql.runtime.decoding.json_blocks` decides for each record whether Arrow decodes
+it. Spark decodes the other records, so the rows are the same as without Arrow.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LARGE_ROWS, _FEW_COLUMNS = 100_000, 6
-"""Spark itself decodes batches of at most this number of records with few columns, because starting Spark's Python
-processes for Arrow takes longer. For records with more columns, the limit is lower; see :func:`is_large`."""
+"""If records have few columns, Spark itself decodes batches of at most this number of records, because starting Spark's
+Python processes for Arrow takes longer. For records with more columns, the limit is lower; see :func:`is_large`."""
 
 _REST_BATCHES = 20
 """Spark decodes this number of batches after a large batch of which Arrow could not decode most records, or after a
@@ -91,7 +91,7 @@ _TYPES_IN_PARTS = {name: kind for name, kind in _TYPES.items() if not pa.types.i
 """The types that Arrow also reads within structures and arrays."""
 
 _INCLUDED = {"key": "key", "partition": "partition", "topic": "partition", "timestamp": "timestamp"}
-"""For each word of INCLUDE, the column of the records that contains its value."""
+"""Maps each word of INCLUDE to the column of the records that contains the value for this word."""
 
 _INCLUDED_IN_SMALL = {**_INCLUDED, "offset": OFFSET, "file": SPLIT}
 _INCLUDES = {*_INCLUDED_IN_SMALL}
@@ -123,8 +123,8 @@ class ArrowBatches:
 
     @staticmethod
     def of(warehouse: Warehouse, statement: CreateSource, run: int) -> ArrowBatches | None:
-        """The decoder for a source; None if Spark must decode all batches of the source because of its format or the
-        types of its columns."""
+        """The decoder for a source; None if Spark must decode all batches of the source because of the source's format
+        or the types of the source's columns."""
         connector = connector_of(statement) or ""
         if encode_of(statement) != "JSON" or included_offset(connector):
             return None
@@ -194,7 +194,7 @@ class ArrowBatches:
         return pa.table(columns, schema=schema)
 
     def takes(self, frame: DataFrame, expected: int) -> bool:
-        """True if Arrow should decode a batch of about this number of records."""
+        """True if Arrow should decode a batch of about ``expected`` records."""
         if not self.is_shared or not is_large(expected, self.reader.schema):
             return False
         if frame.sparkSession.sparkContext in _without:
@@ -215,11 +215,12 @@ class ArrowBatches:
         since: Mapping[str, int],
         renamed: Mapping[str, str] | None = None,
     ) -> Reported | None:
-        """Saves the rows of records as Parquet files in a new folder. ``schema`` are the table's columns. ``renamed``
-        maps the name of a column in the table to its name in the log, for each column whose two names differ.
+        """Saves the rows of records as Parquet files in a new folder. ``schema`` contains the table's columns. A column
+        may have another name in the table than in the log. For each such column, ``renamed`` maps the name in the table
+        to the name in the log.
 
         For records that Arrow does not decode, ``rows_of`` makes the table's rows with Spark, and ``by_spark`` saves
-        these rows. Returns None, and leaves nothing, if the Python processes of this Spark cannot run Arrow. Raises
+        these rows. If the Python processes of this Spark cannot run Arrow, returns None and leaves no files. Raises
         MiscountError if a file that a task wrote does not exist.
         """
         spark, parts = records.sparkSession, f"{folder}.parts"
@@ -316,8 +317,8 @@ def is_large(records: int, schema: pa.Schema) -> bool:
 
 
 def _arrow_type(kind: DataType, scalars: Mapping[str, pa.DataType]) -> pa.DataType | None:
-    """The type in which Arrow reads a column; None if Arrow does not read the column. ``scalars`` are the types without
-    parts that Arrow reads, by name."""
+    """The type in which Arrow reads a column; None if Arrow does not read the column. ``scalars`` maps the names of the
+    simple types (types without fields or elements) that Arrow reads to Arrow's types."""
     if kind.element is not None:
         element = _arrow_type(kind.element, _TYPES_IN_PARTS)
         return None if element is None else pa.list_(element)
@@ -329,14 +330,14 @@ def _arrow_type(kind: DataType, scalars: Mapping[str, pa.DataType]) -> pa.DataTy
 
 
 def _values_in(kind: pa.DataType) -> int:
-    """The number of values in a value of a type. An array counts as if it had one item."""
+    """The number of simple values in one value of the type ``kind``, if each array in this value has one element."""
     if pa.types.is_list(kind):
         return _values_in(kind.value_type)
     return sum(_values_in(field.type) for field in kind) if pa.types.is_struct(kind) else 1
 
 
 def _field_names(kind: pa.DataType) -> Iterator[str]:
-    """The names of all fields of structures in a type."""
+    """The names of the fields of all structures in the type ``kind``."""
     if pa.types.is_list(kind):
         yield from _field_names(kind.value_type)
     elif pa.types.is_struct(kind):
@@ -354,8 +355,8 @@ def _codec(name: str) -> str:
 
 
 def _text(raw: Column) -> Column:
-    """If the last character of a record is a brace: the record, extended by the member ``END``. Otherwise, the
-    unchanged record."""
+    """If the last character of a record is a closing brace, adds the member ``END`` to the record. Any other record
+    remains unchanged."""
     cut = f.concat(f.substring(raw, f.lit(1), f.octet_length(raw) - 1), f.lit(_SUFFIX.encode()))
     return f.when(f.endswith(raw, f.lit(b"}")), cut).otherwise(raw).alias("_rw_text")
 

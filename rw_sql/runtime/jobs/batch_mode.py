@@ -1,4 +1,4 @@
-"""Changes between a streaming query and a thread as the writer of one run's batches.
+"""Switches one run between two writers of batches: a streaming query and a thread.
 
 The thread writes small batches without planning and starting Spark's jobs. The thread leaves every batch that is not
 small, or that it cannot write, to a query. Once the query has read all of its input in small batches, a thread takes
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_NEEDED = 64
-"""The maximum number of successive small batches after which a thread takes the query's place. The number is one at
-first, and is doubled whenever the thread starts a query, because starting a query takes as long as several batches."""
+"""A thread takes the query's place after a certain number of successive small batches. This constant is the maximum of
+that number. The number is one at first, and is doubled whenever the thread starts a query, because starting a query
+takes as long as several batches."""
 
 _LOOK_SECONDS = 0.005
 _END_SECONDS = 10.0
 """The maximum time in seconds for which the thread waits until the query has completed its last batch."""
 
 _ENDING_SECONDS = 1.0
-"""The maximum time in seconds for which a batch of a query that is about to be stopped waits for the stop."""
+"""If a query is about to be stopped, the query's next batch waits for the stop. This constant is the maximum time of
+this wait in seconds."""
 
 
 class LeftToSparkError(Exception):
@@ -72,7 +74,7 @@ class BatchMode:
     interval_factor: float = 0.0
     is_possible: bool = True
     _last_of_query: int | None = field(default=None, init=False)
-    """The last batch of the query, while a thread is taking the query's place; otherwise None."""
+    """The query's last batch if a thread is taking the query's place; otherwise None."""
     _small: int = field(default=0, init=False)
     _needed: int = field(default=1, init=False)
     _changing: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -88,7 +90,7 @@ class BatchMode:
         place."""
         if self._last_of_query is None:
             return
-        # Spark logs the errors of a batch only until the stop of its query has begun.
+        # Once the stop of a query has begun, Spark does not log the errors of the query's batch.
         query, limit = self.streaming.query, time.monotonic() + _ENDING_SECONDS
         while query is not None and query.isActive and time.monotonic() < limit:
             time.sleep(_LOOK_SECONDS)
@@ -160,7 +162,8 @@ class BatchMode:
             self.leave(reason)
 
     def _replace_query(self, last: int) -> None:
-        """Ends the query after its batch ``last``, in the thread that takes its place."""
+        """Ends the query after the query's batch ``last``. This method runs in the thread that takes the query's
+        place."""
         limit = time.monotonic() + _END_SECONDS
         while not self.has_completed(last) and time.monotonic() < limit:
             if self.streaming.is_stopping:

@@ -91,7 +91,7 @@ class BatchThread:
         return self._interval_seconds
 
     def _is_due(self, batch: int, at: float) -> bool:
-        """Waits until a batch is announced and may begin; False if the thread was stopped."""
+        """Waits until a batch is announced and may begin. Returns False if the thread was stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_stopped or self._announced > batch)
             self._changed.wait_for(lambda: self._is_stopped, max(0.0, at - time.monotonic()))
@@ -99,7 +99,8 @@ class BatchThread:
 
 
 class InputThread(BatchThread):
-    """Writes a batch whenever its input has one, until a batch fails or :meth:`stop` is called. Thread-safe."""
+    """Writes a batch whenever ``has_input`` returns true, until a batch fails or :meth:`stop` is called.
+    Thread-safe."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""Derives the jobs that a catalog requires from the jobs of an earlier snapshot: only the jobs that a change may affect
-are computed again."""
+"""Determines the jobs that a catalog requires. The jobs of an earlier snapshot are used again, except the jobs that a
+change may affect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rw_sql.model.job_specs import JobSpec
 
 _LOCAL_KINDS = frozenset({"source", "table", "materialized_view", "sink", "pause", "parameter"})
-"""The kinds of objects whose change affects only the jobs of objects that read or use them."""
+"""The kinds of objects for which the following holds: a change to an object affects only the jobs of the objects that
+read or use this object."""
 
 
 def desired_jobs_of_group(

@@ -76,7 +76,8 @@ class Context:
         group).
 
         In the owner's own process, the result does not depend on the heartbeat, which may be late. The clock of another
-        machine may be wrong, so an owner also counts as present while this process sees that it renews its lease.
+        machine may be wrong, so an owner also counts as present while this process sees that the owner renews the
+        lease.
         """
         if self.owning.is_set() and (lease is None or lease.group == self.group):
             return True

@@ -1,5 +1,5 @@
 """Periods in which no process ran the jobs of a resource group. For the group's readers, these periods do not count as
-waiting.
+waiting time.
 
 After a week without jobs, the readers are a week behind, but this does not mean that they are stuck. Two kinds of
 periods are recorded: the time before an owner takes the lease, and gaps between an owner's heartbeats (because the
@@ -61,8 +61,8 @@ def downtime(warehouse: Warehouse, group: str = DEFAULT_GROUP, *, until_ms: int 
 
 
 def downtime_of_all_groups(warehouse: Warehouse, *, until_ms: int) -> list[Stretch]:
-    """The recorded periods of all groups, for each period in which no process ran the jobs of any one group.
-    ``until_ms`` is as in :func:`downtime`."""
+    """The recorded periods of all groups together. In each of these periods, at least one group had no process that ran
+    the group's jobs. ``until_ms`` is as in :func:`downtime`."""
     found: list[Stretch] = []
     for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
         of_group = _FILE_NAME.fullmatch(name)
@@ -72,8 +72,8 @@ def downtime_of_all_groups(warehouse: Warehouse, *, until_ms: int) -> list[Stret
 
 
 def downtime_until(context: Context, group: str, now_ms: int) -> list[Stretch]:
-    """The recorded periods of a group. For a group that this process does not run and that has no owner now, the result
-    includes the period in progress.
+    """The recorded periods of a group. If this process does not run the group's jobs, and the group has no owner now,
+    the result includes the period in progress.
 
     The group's next owner will record the period in progress, but upkeep of other groups needs this period before then.
     For the group of this process, the result includes the time since the last heartbeat if the heartbeat is late. After

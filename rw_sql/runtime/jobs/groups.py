@@ -45,8 +45,9 @@ def owned_groups(context: Context) -> frozenset[str]:
 
 
 def possibly_owned_groups(context: Context) -> frozenset[str]:
-    """The groups that have an owner, and those of which this process does not yet know this: by this machine's clock,
-    the owner's last heartbeat is old, but the owner is on another machine, and its clock may be wrong.
+    """The groups that have an owner, and the groups that may have an owner. A group may have an owner if the group's
+    last owner is on another machine and the last heartbeat is old by this machine's clock. In this case, the clock of
+    the other machine may be wrong.
 
     A group without an owner is left out after LEASE_SECONDS without a renewal.
     """
@@ -88,8 +89,8 @@ def unapplied(context: Context, epoch: int, *, without: str | None = None) -> Ma
 def _may_run(context: Context, lease: Lease) -> bool:
     """True if the owner of a group may still run jobs.
 
-    For a process on another machine, the renewals that this process observes count. The time of the heartbeat does not
-    count, because it comes from the clock of the other machine.
+    If the owner is on another machine, the result depends on the renewals that this process observes. The result does
+    not depend on the time of the heartbeat, because this time comes from the clock of the other machine.
     """
     at, is_here = now_ms(), lease.host == this_machine()
     if is_here or lease.is_released:
@@ -98,7 +99,7 @@ def _may_run(context: Context, lease: Lease) -> bool:
 
 
 def owners_of(context: Context) -> dict[str, Owner]:
-    """The last owner of each group that ever had one."""
+    """The last owner of each group that ever had an owner."""
     at = now_ms()
     return {group: _owner(context, lease, at) for group, lease in context.metastore.jobs.leases().items()}
 
@@ -134,8 +135,8 @@ def holding(context: Context, epoch: int) -> Mapping[str, Lease]:
     """The leases, by group, of other owners that may still run jobs that the catalog of ``epoch`` no longer assigns to
     their groups.
 
-    An owner stops its jobs without waiting for other owners, so two owners that exchange jobs do not wait for each
-    other.
+    An owner stops its jobs without waiting for other owners. Therefore, if jobs are moved in both directions between
+    two groups, the two owners do not wait for each other.
     """
     return {
         group: lease

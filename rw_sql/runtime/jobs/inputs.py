@@ -180,7 +180,7 @@ def feed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataF
 
 
 def feed_columns(given: ViewInput) -> tuple[str, ...]:
-    """For a view whose rows change: its columns, including hidden keys, as expressions over the columns of the view's
+    """The columns of a view whose rows change, including hidden keys, as expressions over the columns of the view's
     files."""
     return given.selection((*given.columns, *(key for key in given.keys if key not in given.columns)))
 

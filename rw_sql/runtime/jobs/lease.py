@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore.job_store import JobStore
 
 HEARTBEAT_SECONDS, STORE_HEARTBEAT_SECONDS = 2.0, 4.0
-"""The interval in seconds at which an owner renews its lease: on a local path, and in an object store, where a renewal
-takes several requests."""
+"""The intervals in seconds at which an owner renews its lease. The first interval applies on a local path. The second
+interval applies in an object store, where a renewal takes several requests."""
 
 LEASE_SECONDS = 15.0
 """The time without a heartbeat, in seconds, after which another process may take the lease of a warehouse in an object
@@ -98,8 +98,8 @@ def suspended_pid(lease: Lease | None) -> int | None:
 def resume_command(lease: Lease) -> str:
     """The command that resumes a suspended owner.
 
-    Ctrl-Z in a terminal suspends both the Python process and its JVM. After ``kill -CONT`` of one of them, the owner
-    would renew its lease, but run no batch.
+    Ctrl-Z in a terminal suspends both the Python process and its JVM. If ``kill -CONT`` resumed only one of the two
+    processes, the owner would renew its lease, but would run no batch.
     """
     return f"kill -CONT {' '.join(map(str, _suspended_pids(lease) or [lease.python_pid]))}"
 
@@ -148,24 +148,25 @@ class LeaseWatch:
 
     clock: Callable[[], float] = time.monotonic
     _seen: tuple[tuple[str, int], float] | None = None
-    """The last heartbeat, and when it was first seen. The pair is replaced as a whole, because other threads may read
-    it at the same time."""
+    """The last heartbeat, and the time at which this process first saw it. The pair is replaced as a whole, because
+    other threads may read it at the same time."""
     _renewed: tuple[str, float] | None = None
     """The owner whose last renewal was seen, and the latest time at which the owner can have written it."""
 
     def is_renewed(self, lease: Lease, now_ms: int) -> bool:
         """True if this process has seen a renewal of the lease within the last LEASE_SECONDS, or has observed the lease
-        for a shorter time.
+        for less than LEASE_SECONDS.
 
-        A lease that is older than any plausible difference of clocks need not be observed.
+        If the last heartbeat is older than any plausible difference between two clocks, returns False at once.
         """
         if lease.heartbeat_ms + int(CLOCKS_SECONDS * 1000) <= now_ms:
             return False
         beat, at, seen = (lease.owner, lease.heartbeat_ms), self.clock(), self._seen
         if seen is None or seen[0] != beat:
             if seen is not None and seen[0][0] == lease.owner and lease.heartbeat_ms > seen[0][1]:
-                # The last heartbeat was written before it was first seen, and the owner's clock measures the time from
-                # one heartbeat to the next. The new heartbeat may be much older than this look.
+                # The previous heartbeat was written before this process first saw it, and the owner's clock measures
+                # the time from one heartbeat to the next. The sum of both times is the latest time of the new
+                # heartbeat, which may be long before now.
                 self._renewed = (lease.owner, min(at, seen[1] + (lease.heartbeat_ms - seen[0][1]) / 1000))
             seen = self._seen = (beat, at)
         return at - seen[1] < LEASE_SECONDS
@@ -231,10 +232,10 @@ def try_take(
 def _is_free(old: Lease | None, at: int, *, is_local: bool, watch: LeaseWatch | None) -> bool:
     """True if no process owns the warehouse any more.
 
-    Where the heartbeat decides, the renewals that ``watch`` observes count instead of the times in the lease. According
-    to these times, an owner whose clock is ahead would keep the lease too long after its end, and an owner whose clock
-    is behind would lose the lease at once. A process on the same machine has the same clock, so it need not observe an
-    expired lease.
+    If the heartbeat decides, this function uses the renewals that ``watch`` observes instead of the times in the lease.
+    According to these times, an owner whose clock is ahead would keep the lease too long after its end, and an owner
+    whose clock is behind would lose the lease at once. A process on the same machine has the same clock, so it need not
+    observe an expired lease.
     """
     if old is None or old.is_released:
         return True

@@ -1,10 +1,10 @@
 """Checks that the upstream's log has not lost records that a source has read from it.
 
-A log that lost records continues with other records at the same offsets, in a later term (Kafka: leader epoch, a number
-that grows). Each commit stores the terms of its positions. At its start and for each batch, a run compares these terms
-with the upstream's terms. If the terms differ, as after each change of a partition's leader, the run sends a request to
-the upstream to find out whether the log has lost records before the position. A backfill makes the same comparison with
-the terms in its history, before it reads a chunk and before it commits the chunk.
+A log that lost records continues with other records at the same offsets, in a later term. In Kafka, the term is the
+leader epoch, a number that grows. Each commit stores the terms of its positions. At its start and for each batch, a run
+compares these terms with the upstream's terms. If the terms differ, as after each change of a partition's leader, the
+run sends a request to the upstream to find out whether the log has lost records before the position. A backfill makes
+the same comparison with the terms in its history, before it reads a chunk and before it commits the chunk.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Records which objects the runs of a source have created upstream: a slot or subscription, and a publication.
 
 The record is a file beside the checkpoints. The record includes the source's definition and the place of the objects,
-so that the objects can be dropped after the source was dropped, wherever its connection then leads. The record is
-written before an object is created, so that an attempt that fails, or a killed process, never leaves an unrecorded
-object.
+so that the objects can be dropped after the source was dropped, even if the source's connection names another server by
+then. The record is written before an object is created, so that an attempt that fails, or a killed process, never
+leaves an unrecorded object.
 
-A server may have several addresses. If the connection leads elsewhere by now, the place in the record may be the same
-server under another address. An object there is not dropped if a source in the catalog uses an object of this name at
-any address, unless the server's identity shows that it is another server. The same applies to a publication at the
-present address.
+A server may have several addresses. If the connection names another address by now, the place in the record may be the
+same server under its former address. Therefore, an object at the place in the record is kept if a source in the catalog
+uses an object of the same name at any address. But if the identities of the servers show that these are two different
+servers, the object is dropped. The same rule applies to a publication at the present address.
 
-Another source may use the objects of a dropped source, for example because a source was created again under the same
-names before its slot could be dropped. Such a source inherits the objects. They are then dropped after this source is
-dropped.
+Another source may use the objects of a dropped source, for example because a source was created again with the same
+names before the first source's slot could be dropped. Such a source inherits the objects. The inherited objects are
+dropped after this source is dropped.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ _SECONDS = 8.0
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 5.0, 3600.0
 
 _RETRIES: dict[tuple[str, int], tuple[float, float]] = {}
-"""For each source whose objects could not be dropped, by (warehouse, source): the time of the next try on the monotonic
-clock, and the delay after that try. The delay is needed because an upstream that no longer exists must not slow down
-the owner at every statement."""
+"""Maps each source whose objects could not be dropped, as (warehouse, source), to the time of the next try on the
+monotonic clock, and the delay after that try. The delay is needed because an upstream that no longer exists must not
+slow down the owner at every statement."""
 
 
 def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
@@ -84,8 +84,8 @@ def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
 
 
 def note_made(warehouse: Warehouse, source: SourceRecord, options: PlannedOptions = (), **made: bool) -> None:
-    """Records that a run creates a slot or a publication, the source's current definition, and the place that its
-    effective ``options`` name.
+    """Records that a run creates a slot or a publication. The record also contains the source's current definition and
+    the place that the source's effective ``options`` name.
 
     Former places are kept, because the objects that runs have created there still exist. If the present options name
     another slot or publication, the earlier runs have not created it.
@@ -233,7 +233,8 @@ def _released(
         own = _at(planned, made)
         left = _without_used(context.warehouse, present, kind, statement, own, left)
         is_elsewhere = is_former or _address(kind, shown(own)) != _address(kind, shown(planned))
-        # At the present address, only a publication may stay, because a slot keeps the server's log.
+        # At the present address, only a publication may stay, because a slot would prevent the server from deleting its
+        # log.
         kinds = tuple(_OBJECTS) if is_elsewhere else ("publication",)
         left = _without_named(present, kind, statement, own, left, options, kinds)
         if not any(left.values()):
@@ -287,9 +288,10 @@ def _without_named(
     options: Mapping[str, str],
     kinds: Collection[str],
 ) -> dict[str, bool]:
-    """Like :func:`_without_used`, for objects of these ``kinds``, at whatever address the source in the catalog uses an
-    object of the same name, unless the server that ``options`` name is certainly another one. This source does not
-    inherit the object, because the two addresses may also be those of two servers."""
+    """Like :func:`_without_used`, but for objects of these ``kinds`` only. Leaves out an object if a source in the
+    catalog uses an object of the same name, at any address. But if the server that ``options`` name is certainly
+    another server, the object stays in the result. The source in the catalog does not inherit the object, because the
+    two addresses may also be the addresses of two different servers."""
     left = dict(made)
     for source in snapshot.all("source"):
         if source.connector != connector_of(statement):
@@ -313,7 +315,7 @@ def _without_named(
 
 
 def _is_another_server(snapshot: Snapshot, kind: Connector, source: SourceRecord, options: Mapping[str, str]) -> bool:
-    """True if the server that ``options`` name responds and is certainly not the one whose positions ``source`` has."""
+    """True if the server that ``options`` name responds and is certainly not the server that ``source`` has read."""
     rows = snapshot.states(ingest_fragment(source.id))
     read = {kind.decode_state(split, row.state).cluster for split, row in rows.items() if row.state != FORGOTTEN}
     systems = {_system(cluster) for cluster in read}

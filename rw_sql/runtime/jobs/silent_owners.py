@@ -1,8 +1,8 @@
 """Detects owners that write nothing, and determines the reason. The statuses that such an owner has stored are no
 longer valid.
 
-Only the owner itself sees the error of its writes. Other processes see only the age of the owner's heartbeat. They read
-the reason from the operating system, without writing anything themselves.
+Only the owner itself sees the error with which its writes fail. Other processes see only the age of the owner's
+heartbeat. They read the reason from the operating system, without writing anything themselves.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 LATE_SECONDS = 30.0
 """If the last heartbeat of an owner on this machine is at least this number of seconds old, the owner's statuses are
-not valid. This limit applies only to a warehouse on a local path. Only the owner's own ``/readyz`` applies the limit to
-every warehouse."""
+not valid. For a warehouse in an object store, only the owner's own ``/readyz`` applies this limit."""
 
 LOOK_SECONDS = 5.0
 """If the last heartbeat of an owner is at least this number of seconds old, another process looks for an obstacle."""
@@ -42,7 +41,7 @@ class Silence:
 
     @property
     def reason(self) -> str:
-        """The reason of the owner's jobs, for SHOW JOBS."""
+        """The reason that SHOW JOBS shows for the owner's jobs."""
         return f"{self.word} {self.told}"
 
 

@@ -22,8 +22,8 @@ DISCOVERING = "DISCOVERING"
 
 
 def require_usable(look: Upstream | SinkLook) -> None:
-    """Raises StalledError if the upstream or target does not respond, or if the client refuses the value of an option,
-    which only a statement or the secret's backend can change."""
+    """Raises StalledError if the upstream or target does not respond, or if the client refuses the value of an option.
+    Only a statement or the secret's backend can change such a value."""
     if look.refused_key is not None:
         raise StalledError(f"{look.error}: {look.hint}", is_lasting=True)
     if look.error is not None:
@@ -60,7 +60,8 @@ def require_same(
 
 
 def require_incarnations(name: str, known: Mapping[str, str | None], now: Mapping[str, str | None]) -> None:
-    """Raises StalledError if a part of an upstream, such as a topic, is not the part from which a batch was read.
+    """Raises StalledError if a part of an upstream, such as a topic, was replaced after a batch was read from this
+    part.
 
     ``known`` maps each part to the incarnation that the reader knows, and ``now`` maps each existing part to its
     present incarnation. A part may be missing only for a short time: a broker that has just started may not have loaded
@@ -75,8 +76,8 @@ def require_incarnations(name: str, known: Mapping[str, str | None], now: Mappin
 
 
 def _why_another(kind: Connector | ChangeConnector | None, state: SplitState, seen: UpstreamSplit) -> str:
-    """For a change data capture source: the part of the error message that states the database's present identity;
-    empty for other sources."""
+    """The part of the error message that states the present identity of the database, for a change data capture source.
+    Empty for other sources."""
     if not isinstance(kind, ChangeConnector):
         return ""
     return f"{kind.explain_other(state, seen)}: the source's tables are read again after "

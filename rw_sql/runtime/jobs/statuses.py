@@ -109,8 +109,8 @@ def shown_statuses(context: Context, snapshot: Snapshot, real: Snapshot | None =
 
 
 def _without_outdated(context: Context, statuses: Mapping[str, JobStatus], snapshot: Snapshot) -> dict[str, JobStatus]:
-    """These statuses, with STALLED for each running or starting job whose owner writes nothing. Such a job may have
-    failed since its last status, and commits nothing if the warehouse cannot be written."""
+    """The given statuses, but with STALLED for each running or starting job whose owner writes nothing. Such a job may
+    have failed since its last status, and commits nothing if the warehouse cannot be written."""
     silent = {
         group: silence.reason
         for group, lease in context.metastore.jobs.leases().items()

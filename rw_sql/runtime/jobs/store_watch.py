@@ -36,7 +36,7 @@ class StoreProblem:
 
 
 class StoreWatch:
-    """The writes of this process to its warehouse as the owner of jobs. Thread-safe.
+    """Records whether the writes of this process to its warehouse, as the owner of jobs, succeed. Thread-safe.
 
     While the writes fail, the owner starts no job, and logs one line at the beginning, further lines at growing
     intervals, and one line at the end.

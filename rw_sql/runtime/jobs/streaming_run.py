@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _ACTIVE_SECONDS = 0.1
-"""The time in seconds after a check that found a query active, during which the query counts as active without another
-check. Each check is a call to the JVM, and both the reconciler's passes and the job's status need the result."""
+"""After a check has found a query active, the query counts as active for this time in seconds without another check.
+Each check is a call to the JVM, and both the reconciler's passes and the job's status need the result."""
 
 GRACE_SECONDS = 1.0
 """The time in seconds for which a stop waits for the running batch before it cancels the batch. A cancelled batch
@@ -62,8 +62,8 @@ class StreamingRun:
     thread. A stop may come from any other thread."""
 
     def __init__(self, job_id: str, note: Callable[[str, int, float], None] | None = None) -> None:
-        """``note`` receives the job and, for each successful batch, its end in milliseconds since 1970 and its duration
-        in seconds."""
+        """``note`` is called after each successful batch. ``note`` receives the job, the end of the batch in
+        milliseconds since 1970, and the duration of the batch in seconds."""
         self.query: StreamingQuery | None = None
         self.thread: BatchThread | None = None
         """The thread that writes the batches in place of a query."""
@@ -203,7 +203,7 @@ class StreamingRun:
         self._is_stopping = True
 
     def end_query(self) -> None:
-        """Ends the query, whose place a thread takes."""
+        """Ends the query when a thread takes the query's place."""
         query, self.query = self.query, None
         if query is not None:
             query.stop()

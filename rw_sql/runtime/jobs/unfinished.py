@@ -1,4 +1,4 @@
-"""The backfills and refreshes in progress, for any process."""
+"""Determines the backfills and refreshes in progress. This module works in any process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Requests to wake jobs: by statements that wait for them, by the upstream's watcher, by commits of inputs."""
+"""Requests to wake jobs. The requests come from statements that wait for the jobs, from the upstream's watcher, and
+from commits of the jobs' inputs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Plans and completes batches in a query's checkpoint, in place of Spark.
 
 The query has no state and reads one Delta table. Spark's query and this module write the same files, so that each of
-the two can continue where the other one ended: ``offsets/N`` before batch ``N`` writes anything, ``commits/N`` after
-it. Both files are copies of the files of the previous batch, so that they have the form in which Spark wrote those
-files. Only the time of the batch and the version at its end differ.
+the two can continue where the other one ended. The file ``offsets/N`` is written before batch ``N`` writes anything,
+and the file ``commits/N`` is written after batch ``N``. Both files are copies of the files of the previous batch, so
+that they have the form in which Spark wrote those files. Only the time of the batch and the version at its end differ.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class CheckpointBatches:
 
 
 def end_of_batch(warehouse: Warehouse, checkpoint: str, number: int) -> int | None:
-    """The first version that a planned batch does not read; None if its end has another form, such as a part of a
-    version."""
+    """The first version that a planned batch does not read; None if the batch does not end with a whole version, or
+    reads several inputs."""
     entry = _entry_of(warehouse, checkpoint, number)
     return None if entry is None else entry.end
 
@@ -124,7 +124,8 @@ class _Entry:
 
 
 def _entry_of(warehouse: Warehouse, checkpoint: str, number: int) -> _Entry | None:
-    """A batch's entry; None if it has another form, or does not end with a whole version of one table."""
+    """A batch's entry; None if the entry has another form, or if the batch does not end with a whole version of one
+    table."""
     lines = warehouse.read_text(f"{checkpoint}/offsets/{number}").split("\n")
     try:
         version, times, offset = lines[0], *map(json.loads, lines[1:])

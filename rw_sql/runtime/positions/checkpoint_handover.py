@@ -1,4 +1,5 @@
-"""Rewrites a view's checkpoint to continue in its sources' logs instead of its staging tables.
+"""Rewrites a view's checkpoint so that the view's query continues in the logs of the sources instead of the staging
+tables.
 
 This module rewrites the last committed entry of the offset log and the entry before it, because Delta re-reads both
 entries at a start. Operator state and watermark are not changed, so that the query continues with the state from the

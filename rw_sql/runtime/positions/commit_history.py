@@ -2,8 +2,8 @@
 are preserved when commits are cleaned up.
 
 A *stretch* consists of consecutive commits with contiguous offsets. The runs of these commits started at the same
-epoch, or at epochs between which no operation has changed what the job reads. A file beside the checkpoints contains
-the stretches of cleaned-up commits, without the splits from which nothing was read. The file therefore grows with the
+epoch, or at epochs between which no operation has changed the job's input. A file beside the checkpoints contains the
+stretches of cleaned-up commits, without the splits from which nothing was read. The file therefore grows with the
 operations and with the splits that were read, but neither with the number of runs nor with operations on other objects.
 Code that reads the file adds the stretches of the existing commits.
 """
@@ -33,7 +33,7 @@ _FORM = 1
 
 @dataclass(slots=True, kw_only=True)
 class Stretch:
-    """Commits of runs that started at ``epoch``, or later if no operation in between has changed what the job reads.
+    """Commits of runs that started at ``epoch``, or later if no operation in between has changed the job's input.
     ``ranges`` are the contiguous offsets ``[start, end)`` that the commits have read from each split.
 
     ``at`` is, for each split, the newest version of the log whose commit contains the split. ``lives`` has the cluster
@@ -53,7 +53,7 @@ class Stretch:
 
     def takes(self, later: Stretch, unchanged_since: int) -> bool:
         """True if a later stretch continues this stretch. ``unchanged_since`` is the epoch of the last operation that
-        changed what the job reads."""
+        changed the job's input."""
         if self.epoch != later.epoch and min(self.epoch, later.epoch) < unchanged_since:
             return False
         for split, (start, _) in later.ranges.items():
@@ -79,7 +79,8 @@ class Stretch:
 
 
 def noted_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> tuple[int, list[Stretch]]:
-    """The version of the log up to which stretches are stored (-1: none are), and the stored stretches in log order."""
+    """The version of the log up to which stretches are stored (-1 if no stretches are stored), and the stored stretches
+    in log order."""
     try:
         body = warehouse.read_json(warehouse.range_history(source.id, source.generation))
     except FileNotFoundError:
@@ -96,8 +97,9 @@ def note_stretches(
     """Stores the stretches of the commits up to a version. Must be called before these commits are cleaned up.
 
     ``snapshot`` is the present catalog. Later commits are left out, because a REWIND may revert them but cannot revert
-    the stored history. They are not even read: no RESTORE after the version goes back to before it
-    (:meth:`TableFiles.oldest_needed`), and a slow reader may keep a hundred thousand commits.
+    the stored history. The later commits need not be read: no RESTORE after the version restores an earlier version
+    (:meth:`TableFiles.oldest_needed`). Reading them would take long, because a slow reader may keep a hundred thousand
+    commits.
     """
     noted, stretches = noted_stretches(warehouse, source)
     if version <= noted:
@@ -114,7 +116,7 @@ def joined(stretches: Iterable[Stretch], *, unchanged_since: int) -> list[Stretc
     """Joins each stretch with the next stretches that continue it, and leaves out splits from which nothing was read.
 
     ``stretches`` are in log order, and the function changes them. ``unchanged_since`` is the epoch of the last
-    operation that changed what the job reads.
+    operation that changed the job's input.
     """
     found: list[Stretch] = []
     for stretch in stretches:
@@ -127,7 +129,8 @@ def joined(stretches: Iterable[Stretch], *, unchanged_since: int) -> list[Stretc
 
 
 def _newest_change(snapshot: Snapshot, source: SourceRecord | MaterializedViewRecord) -> int:
-    """The last epoch that changed what a source's shared reader or a view's direct readers read."""
+    """The epoch of the last operation that changed the input of a source's shared reader or of a view's direct
+    readers."""
     if isinstance(source, SourceRecord):
         return newest_change(snapshot, source)
     changes = (

@@ -49,8 +49,8 @@ _MARK = "feed_keys"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRange:
-    """A part of the changes of the commit ``version``: those of the keys with hashes from ``low`` to ``high``
-    (exclusive)."""
+    """A part of the changes of the commit ``version``: the changes of the keys whose hashes are from ``low`` to
+    ``high`` (exclusive)."""
 
     version: int
     low: int
@@ -58,9 +58,9 @@ class KeyRange:
 
 
 def hash_after(sizes: Sequence[int], index: int) -> int:
-    """The first hash that does not belong to the files up to ``index`` (-1: none) of a commit whose files have these
-    sizes in bytes."""
-    # The 1 makes the number of files count if their sizes are unknown.
+    """The first hash after the hashes of the files up to ``index`` (-1: no file). The files of the commit have the
+    sizes ``sizes`` in bytes."""
+    # Each weight includes 1, so that the number of files determines the result if all sizes are unknown.
     weights = [size + 1 for size in sizes]
     return sum(weights[: index + 1]) * HASHES // max(1, sum(weights))
 
@@ -70,8 +70,8 @@ class FeedByKey:
     """The change feed of the table at ``path``, as the query with ``checkpoint`` reads it.
 
     ``select`` converts rows of the feed to rows of the query's stream, which have ``keys`` and the feed's column
-    VERSION. ``begins_with_snapshot``: the query has no starting version, so its first batches read the table's
-    snapshot.
+    VERSION. ``begins_with_snapshot`` is true if the query has no starting version, so that its first batches read the
+    table's snapshot.
     """
 
     warehouse: Warehouse
@@ -82,9 +82,9 @@ class FeedByKey:
     begins_with_snapshot: bool = False
 
     def rows(self, frame: DataFrame, batch: int) -> DataFrame:
-        """The rows of a planned batch, of which Delta's stream has read ``frame``.
+        """The rows of a planned batch. ``frame`` contains the rows that Delta's stream has read for this batch.
 
-        The caller must read each batch that writes rows by this method. Each evaluation of the result reads the files
+        The caller must read each batch that writes rows with this method. Each evaluation of the result reads the files
         again.
         """
         ranges, has_others = self.divided(batch)
@@ -176,7 +176,7 @@ class FeedByKey:
         from pyspark.sql import functions as f
 
         keys = hashed_keys(rows.schema, self.keys)
-        # Without such a key, all rows get the last hash, and come in the last part of the commit.
+        # If Spark can hash no key, all rows get the last hash, and are in the last part of the commit.
         hashed = f.xxhash64(*(f.col(quoted_for_spark(key)) for key in keys)) if keys else f.lit(HASHES - 1)
         number = f.pmod(hashed, f.lit(HASHES))
         return rows.where((number >= low) & (number < high))

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 _MOST_OTHERS = 200
-"""The maximum number of commits to search back for the last one with rows of a certain table of a captured database. If
-all of these commits belong to other tables, the table's job must read all of them."""
+"""The maximum number of commits to search back for the last commit with rows of a certain table of a captured database.
+If none of these commits has rows of this table, the table's job must read all of these commits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWater:
-    """For each input of a view or sink, the newest version that had rows for the view or sink at one moment. The key is
-    the Delta table id of the input.
+    """For each input of a view or sink, the newest version that has rows for the view or sink. All versions are as of
+    one moment. The key is the Delta table id of the input.
 
     ``feeds`` are the paths of the inputs that the view or sink reads through their change feed, by Delta table id. A
     source that is not shared has no log and is left out.
@@ -69,8 +69,8 @@ class HighWater:
 
 
 def captured_table(reader: MaterializedViewRecord | SinkRecord) -> str | None:
-    """For a table of a captured database, the upstream table whose rows it reads from the log of its source; None for
-    any other reader."""
+    """The upstream table whose rows ``reader``, a table of a captured database, reads from the log of its source. None
+    for any other reader."""
     if not isinstance(reader, TableRecord) or reader.live_from is None:
         return None
     captured = table_definition(reader.definition).cdc_table
@@ -78,11 +78,11 @@ def captured_table(reader: MaterializedViewRecord | SinkRecord) -> str | None:
 
 
 def last_data_version(context: Context, table: str, *, is_feed: bool = False, upstream: str | None = None) -> int:
-    """The newest version that adds rows; -1 if there is none. If ``is_feed`` is true, versions that only remove rows
-    count too.
+    """The newest version that adds rows; -1 if no version adds rows. If ``is_feed`` is true, versions that only remove
+    rows count too.
 
-    With ``upstream``, the newest version that adds rows of this upstream table to the log, unless many other commits
-    follow it.
+    If ``upstream`` is given, the result is the newest version that adds rows of this upstream table to the log. But if
+    many later commits add rows of other tables, the result is the newest version that adds any rows.
 
     If the relevant commits were cleaned up, returns the newest version that such a commit can have had, because a
     reader beyond that version has read all rows.

@@ -29,18 +29,19 @@ SHARES = "shares"
 _FILES = "files.json"
 
 _UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP})
-"""The errors with which stores refuse a conditional write that they do not support, and file systems a hard link. A
-store's refusal of a write that conflicts with another write, and a lost response, have other numbers."""
+"""The numbers of the errors with which a store refuses a conditional write because the store does not support such
+writes, or with which a file system refuses a hard link. If a write conflicts with another write, or if a response is
+lost, the error has another number."""
 
 Position = tuple[Any, ...]
-"""The values of a row in the columns of a log that sort it. Rows with equal values are in the same share."""
+"""The values of a row in the columns by which a log is sorted. Rows with equal values are in the same share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
     """A file of a commit or snapshot, with the first and the last position of its rows. ``path`` is relative to the
     table's folder. ``bucket`` is the value of the log's partition column, which the file's rows do not have: the hour
-    in which the rows were written. None if an older version of rw_sql has stored the file."""
+    in which the rows were written. ``bucket`` is None if an older version of rw_sql has stored the file."""
 
     path: str
     first: Position
@@ -50,9 +51,9 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """The shares of a commit or snapshot, in order. A share ends before the position in ``cuts`` with its number
-    (counted from 0). The last share has no end. ``columns`` are the columns of positions: those of LOG_ORDER that the
-    log had when it was divided, without INDEX_COLUMN."""
+    """The shares of a commit or snapshot, in order. The share with the number ``n`` (counted from 0) ends before the
+    position ``cuts[n]``. The last share has no end. ``columns`` are the columns of a position: the columns of LOG_ORDER
+    that the log had when it was divided into shares, without INDEX_COLUMN."""
 
     columns: tuple[str, ...]
     files: tuple[File, ...]
@@ -123,8 +124,8 @@ class StoredShares:
     checkpoint: str
 
     def of(self, end: TableEnd) -> Shares | None:
-        """The shares of the commit or snapshot in which a batch ends; None if it is not divided. Raises StalledError if
-        the shares cannot be read."""
+        """The shares of the commit or snapshot in which a batch ends; None if this commit or snapshot is not divided.
+        Raises StalledError if the shares cannot be read."""
         stored = self._read(f"{place_of(end)}/{_FILES}")
         return None if stored is None else Shares.from_json(stored)
 
@@ -167,10 +168,11 @@ class StoredShares:
         self.warehouse.write_text(f"{self._folder}/{place_of(end)}/{end.index}", str(done), is_durable=True)
 
     def forget_read(self) -> None:
-        """Removes the shares of the commits and snapshots that are read. Keeps those in which the last completed batch
-        or the last planned batch ends, because the next batch, or the repetition of the planned batch, needs them."""
+        """Removes the shares of the commits and snapshots that have been read completely. Keeps the shares of the
+        commits and snapshots in which the last completed batch or the last planned batch ends, because the next batch,
+        or the repetition of the planned batch, needs them."""
         # The names are listed before the ends of the batches are read. Therefore, a process that was suspended in
-        # between does not remove what later batches of the next owner have stored.
+        # between does not remove the shares that later batches of the next owner have stored.
         names = self.warehouse.list_names(self._folder)
         planned = newest_planned(self.warehouse, self.checkpoint) if names else -1
         if planned < 0:
@@ -193,8 +195,8 @@ class StoredShares:
         return f"{self.checkpoint}/{SHARES}"
 
     def _read(self, name: str) -> Any:
-        """The content of a file in the folder of the shares; None if the file does not exist. Raises StalledError if it
-        cannot be read."""
+        """The content of a file in the folder of the shares; None if the file does not exist. Raises StalledError if
+        the file cannot be read."""
         try:
             body = self.warehouse.read_json(f"{self._folder}/{name}")
         except FileNotFoundError:

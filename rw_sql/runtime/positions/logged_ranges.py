@@ -40,12 +40,12 @@ _UNKNOWN_READING = (-1, 0, None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRanges:
-    """The ranges read according to the commits up to ``version``: for each split, its incarnations, oldest first, with
-    their ranges. ``sparse`` are the splits that returned fewer records than offsets. ``is_complete`` is true if no
-    commit is missing. ``pieces`` are the ranges of each split, listed separately for each run, in log order.
-    ``trimmed`` is the newest hourly bucket that was dropped from the log. The rows of this and all older buckets were
-    read and later deleted. ``trimmed_ms`` is the time of the newest commit that dropped buckets, in milliseconds since
-    1970; None if it is unknown."""
+    """The ranges that were read according to the commits up to ``version``. For each split, the ranges are listed by
+    the split's incarnations, oldest first. ``sparse`` are the splits that returned fewer records than offsets.
+    ``is_complete`` is true if no commit is missing. ``pieces`` are the ranges of each split, listed separately for each
+    run, in log order. ``trimmed`` is the newest hourly bucket that was dropped from the log. The rows of this and all
+    older buckets were read and later deleted. ``trimmed_ms`` is the time of the newest commit that dropped buckets, in
+    milliseconds since 1970; None if it is unknown."""
 
     version: int = -1
     lives: Mapping[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
@@ -111,8 +111,8 @@ def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | Materialize
 def _stored(
     warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, known: ReadRanges | None, newest: int
 ) -> ReadRanges:
-    """The ranges to which the log's later commits are added. These are stored ranges or, if no stored ranges lead to
-    the existing commits without a gap, ``known``.
+    """The ranges to which the log's later commits are added. If stored ranges lead to the existing commits without a
+    gap, the result is these ranges; otherwise, the result is ``known``.
 
     Another process may have cleaned up the commits after ``known``. Before the clean-up, that process has stored the
     ranges of these commits. If neither the ranges in the files nor ``known`` lead to the existing commits without a
@@ -311,8 +311,8 @@ def _newest_bucket(actions: list[dict[str, Any]], kind: str, known: int | None) 
 def _sparse_splits(commit: JobCommit, actions: list[dict[str, Any]]) -> set[str]:
     """The splits of a commit that may have gaps.
 
-    If the commit has fewer rows than offsets, these are all of its splits, because it does not record where the gaps
-    are.
+    If the commit has fewer rows than offsets, all splits of the commit may have gaps, because the commit does not
+    record where the gaps are.
     """
     moved = {split for split, (start, end) in commit.ranges.items() if end > start}
     rows = added_rows(actions)

@@ -11,8 +11,8 @@ So each row is read once, each batch has about the size that Delta has planned, 
 writer of the files nor their statistics.
 
 The query's checkpoint contains the shares (:mod:`rw_sql.runtime.positions.log_shares`). If an older version of rw_sql
-has read the first part of a commit or snapshot, the checkpoint has no shares of it, and the rest is read as Delta
-divides it, because only Delta's order shows which rows were read.
+has read the first part of a commit or snapshot, the checkpoint has no shares of this commit or snapshot. The rest of
+the commit or snapshot is then read as Delta divides it, because only Delta's order shows which rows were read.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class _DataFile:
 
 @dataclass(slots=True, kw_only=True)
 class OrderedLog:
-    """A log as one run of a query reads it. ``path`` is the log's table, and ``checkpoint`` the query's checkpoint.
+    """A log as one run of a query reads it. ``path`` is the log's table, and ``checkpoint`` is the query's checkpoint.
 
     ``most_bytes`` is the limit of a batch in bytes (Delta's option ``maxBytesPerTrigger``). ``least_bucket`` is the
-    first value of BUCKET whose rows the query reads. If it is None, the query reads the rows of all values, but not
-    BUCKET itself.
+    first value of BUCKET whose rows the query reads. If ``least_bucket`` is None, the query reads the rows of all
+    values, but not BUCKET itself.
     """
 
     warehouse: Warehouse
@@ -97,7 +97,7 @@ class OrderedLog:
     """The commits and snapshots that the run's last batch has read in part; None before the run's first batch."""
     _last: dict[int, list[TableEnd]] = field(default_factory=dict, init=False)
     """The end of the run's last batch, by the batch's number. The plan of a batch never changes during a run, and in an
-    object store, each file of the checkpoint is a request."""
+    object store, reading a file of the checkpoint takes a request."""
 
     def __post_init__(self) -> None:
         self._stored = StoredShares(warehouse=self.warehouse, checkpoint=self.checkpoint)
@@ -139,7 +139,7 @@ class OrderedLog:
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
     def skip(self, batch: int) -> None:
-        """Takes the place of :meth:`rows` for a planned batch whose commits have no rows for the caller."""
+        """Must be called instead of :meth:`rows` for a planned batch whose commits have no rows for the caller."""
         if self._places is not None and not self._places:
             return  # The last batch has read whole commits, so no commit of this batch is divided into shares.
         ends = self._ends(batch)
@@ -151,7 +151,7 @@ class OrderedLog:
         self._stored.note_done(end, done or 0)
 
     def forget_read(self) -> None:
-        """Removes the shares of commits and snapshots that are read from the checkpoint."""
+        """Removes from the checkpoint the shares of commits and snapshots that have been read completely."""
         self._stored.forget_read()
 
     def _ends(self, batch: int) -> tuple[TableEnd | None, TableEnd] | None:
@@ -315,7 +315,7 @@ def _is_new(action: dict[str, Any]) -> bool:
 
 def _chances(files: Sequence[_DataFile], count: int) -> dict[str, float]:
     """The probability with which a row of each file is sampled, so that about ``count`` rows of all files are sampled.
-    The probability of a row is proportional to its size, which is taken to be the same for all rows of a file."""
+    The probability of a row is proportional to its size, and all rows of a file are assumed to have the same size."""
     total = max(1, sum(file.size for file in files))
     rows = {file.path: file.rows or file.size // _ROW_BYTES or 1 for file in files}
     return {file.path: min(1.0, count * file.size / total / rows[file.path]) for file in files}

@@ -32,12 +32,12 @@ def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
 
 def least_needed_version(context: Context, object_id: int, generation: int = 1) -> int | None:
     """The oldest version of a source's log, or of a view's table of a generation, that a rewind point needs; None if no
-    point needs one.
+    point needs a version.
 
-    Upkeep keeps that version readable: its files, and the commits from it on. A point of a dropped source needs no
-    version. Neither does a dependent that was dropped, or whose table is of another generation now, because a REWIND
-    does not change it. But while UNDO can put the table of that time into use again, the dependent's inputs stay
-    readable.
+    Upkeep keeps the files of that version, and all commits from that version on, so that the version stays readable. A
+    point of a dropped source needs no version. A dependent needs no version if it was dropped, or if its table has
+    another generation than at the time of the point, because a REWIND does not change such a dependent. But while UNDO
+    can put the dependent's table of that time into use again, the dependent's inputs stay readable.
     """
     snapshot = context.metastore.snapshot()
     record = snapshot.get(object_id)
@@ -59,8 +59,8 @@ def least_needed_version(context: Context, object_id: int, generation: int = 1) 
 
 
 def is_rewound(snapshot: Snapshot, dependent: PointDependent) -> bool:
-    """True if a REWIND to the point of a dependent changes the dependent. This is not the case for a view with a table
-    of another generation than at the point. A sink gets a new generation in each REWIND."""
+    """True if a REWIND to the point of a dependent changes the dependent. A REWIND does not change a view whose table
+    has another generation than at the time of the point. A sink gets a new generation in each REWIND."""
     record = snapshot.get(dependent.id)
     if isinstance(record, MaterializedViewRecord):
         return record.generation == dependent.generation

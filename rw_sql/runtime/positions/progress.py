@@ -55,8 +55,9 @@ def committed_versions(
 
 
 def _is_in_part(warehouse: Warehouse, path: str, table: str, version: int, index: int) -> bool:
-    """True if a batch of a change feed that ends at this file has read a part of the commit. If the commit was cleaned
-    up, the batch counts as having read the commit, because the next batch could not read the rest."""
+    """True if a batch of a change feed has read only a part of a commit. The batch ends at the commit's file ``index``.
+    If the commit was cleaned up, the batch counts as having read the commit, because the next batch could not read the
+    rest."""
     try:
         return _is_commit_in_part(warehouse, path, table, version, index)
     except FileNotFoundError:
@@ -129,10 +130,10 @@ def table_ends(warehouse: Warehouse, checkpoint: str, batch: int) -> list[TableE
 def batch_ends(
     warehouse: Warehouse, checkpoint: str, batch: int, *, known: Mapping[int, list[TableEnd]] | None = None
 ) -> tuple[TableEnd | None, TableEnd] | None:
-    """The end of the batch before a planned batch (None: there is none), and the end of the planned batch.
+    """The end of the batch before a planned batch (None if no batch comes before it), and the end of the planned batch.
 
     The result is None for a query that does not read exactly one Delta table. ``known`` are the results of
-    :func:`table_ends` for some batches, whose files are not read.
+    :func:`table_ends` for some batches. The files of these batches are not read.
     """
     numbers = (batch - 1, batch) if batch else (batch,)
     known = known or {}

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 def request_position(warehouse: Warehouse, source: SourceRecord, position: int) -> None:
-    """Makes the reader of ``source`` commit its position as soon as it reaches ``position``, even without a change.
+    """Makes the reader of ``source`` commit its position as soon as the reader reaches ``position``, even if no change
+    arrives.
 
     A reader rarely commits its position while no change arrives. With this request, FLUSH need not wait for the next
     such commit.
@@ -19,7 +20,7 @@ def request_position(warehouse: Warehouse, source: SourceRecord, position: int) 
 
 
 def requested_position(warehouse: Warehouse, source: SourceRecord) -> int:
-    """The last requested position; 0 if there is none."""
+    """The last requested position; 0 if no position was requested."""
     try:
         return int(warehouse.read_text(_path(warehouse, source)))
     except (FileNotFoundError, ValueError):  # The file may be empty while it is being written.

@@ -1,5 +1,5 @@
-"""The positions of a shared source: those stored in the catalog, moved forward by the commits that the source's log has
-received since."""
+"""The positions of a shared source: the positions that the catalog stores, advanced by the later commits of the
+source's log."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ notes of all splits are valid."""
 
 
 def known_state(row: StoredState, note: NotedPosition | None) -> str:
-    """A split's position. This is the noted position or, if there is no note or a statement has set the position after
-    the note, the position that the statement has set."""
+    """A split's position. If there is no note, or if a statement has set the position after the note, the result is the
+    position that the statement has set. Otherwise, the result is the noted position."""
     return note.state if note is not None and _counts(note, row) else row.state
 
 
@@ -102,11 +102,11 @@ def states_at(positions: Mapping[str, int], identities: Mapping[str, SplitIdenti
 
 
 def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> int | None:
-    """The start epoch of the oldest run that may still commit to a source's log; None before any run.
+    """The start epoch of the oldest run that may still commit to a source's log; None if no run was claimed yet.
 
     The oldest such run is the run of the last commit, which fenced all earlier runs, or a run that was claimed after
-    this run. A run that its own process has replaced by another run counts as ended. The result is 0 if such runs are
-    not kept any more.
+    this run. A run that its own process has replaced by another run counts as ended. The result is 0 if the records of
+    such runs may have been removed.
     """
     runs = metastore.jobs.runs(ingest_fragment(source.id))
     if not runs:
@@ -157,8 +157,8 @@ def _take(
     gets the commit's end offset if the commit is later than the statement that set the split's position, and if the
     commit's run is not older than that statement.
 
-    ``ends`` are the commit's pairs (end offset, version of the log) by split, ``terms`` the terms at these offsets, and
-    ``epoch`` is the epoch at which the commit's run started.
+    ``ends`` are the commit's pairs (end offset, version of the log) by split, ``terms`` are the terms at these offsets,
+    and ``epoch`` is the epoch at which the commit's run started.
     """
     for split in waiting.keys() & ends.keys():
         row, (end, at) = waiting[split], ends[split]

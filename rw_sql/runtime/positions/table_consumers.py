@@ -2,10 +2,10 @@
 
 The checkpoint of a view or sink determines the first version of the table that its query requests after a restart.
 Usually, this is the version at which the last batch begins, because Spark requests the last batch again at a start. If
-the query has planned only one batch, this is the last version that the batch includes, because Delta reads a first
-batch from a snapshot of that version. For a sink with an older start version, this is the start version. A recomputed
-view also needs the last version that its last batch includes, because the batch reads all rows of the table as of that
-version.
+the query has planned only one batch, the query requests the last version that the batch includes, because Delta reads a
+first batch from a snapshot of that version. If the reader is a sink with an older start version, the query requests the
+start version. A recomputed view also needs the last version that its last batch includes, because the batch reads all
+rows of the table as of that version.
 """
 
 from __future__ import annotations
@@ -57,17 +57,18 @@ _LEAST_HOLD_MS = 30_000
 
 
 _MOST_COMMITS = 1000
-"""The maximum number of commits that one look at a reader reads."""
+"""The maximum number of commits that one check of a reader reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """One reader of a table. ``needs`` is the first version that the reader still needs; None if it has not begun to
-    read.
+    """One reader of a table. ``needs`` is the first version that the reader still needs; None if the reader has not
+    begun to read.
 
     ``waits_since_ms`` is the time since which rows have been waiting for the reader, in milliseconds since 1970; None
-    if it has read all rows. Commits without rows, such as fences, do not count. If there are no rows for a reader that
-    has not begun, the time is that of its creation. ``group`` is the resource group whose owner runs the reader.
+    if the reader has read all rows. Commits without rows, such as fences, do not count. If a reader has not begun and
+    there are no rows for it, the time is the time of the reader's creation. ``group`` is the resource group whose owner
+    runs the reader.
     """
 
     name: str
@@ -102,7 +103,8 @@ def _first_rows_ms(warehouse: Warehouse, table: str, first: int, *, is_feed: boo
 
     Returns None if no commit has rows. Returns 0, which is older than any limit, if a commit was cleaned up or has no
     time. A query that has read all rows may still request the versions without rows that follow, because a query
-    completes no batch for these versions. After _MOST_COMMITS of them, they count as the last ones.
+    completes no batch for these versions. After _MOST_COMMITS versions without rows, this function assumes that no
+    later version has rows.
     """
     for version in range(first, min(latest_version(warehouse, table), first + _MOST_COMMITS) + 1):
         try:
@@ -115,7 +117,7 @@ def _first_rows_ms(warehouse: Warehouse, table: str, first: int, *, is_feed: boo
 
 
 def _start_version(record: MaterializedViewRecord | SinkRecord, input_id: int) -> int:
-    """The first version of an input that a view or sink reads if it has not begun to read."""
+    """The first version of an input that a view or sink reads if the view or sink has not begun to read."""
     starts = record.starts if isinstance(record, SinkRecord) else ()
     return next((version + 1 for id_, version in starts if id_ == input_id), 0)
 

@@ -71,7 +71,8 @@ class RemoteExecutor:
         self._suspended_at: float | None = None
         """The time when this session first saw that the owner was suspended; None if the owner is not suspended."""
         self._left: str | None = None
-        """The last request for whose answer this session stopped waiting. The owner may still run this request."""
+        """The last request for which this session stopped waiting before it had the answer. The owner may still run
+        this request."""
 
     def run(self, text: str, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
@@ -100,8 +101,8 @@ class RemoteExecutor:
         return table_of(answer)
 
     def _ask(self, text: str, session: SessionState, *, ends_block: bool = False) -> AnswerBody:
-        """Sends a statement to one owner after the other until one accepts it. A statement in a block goes only to the
-        owner that has the block in its memory."""
+        """Sends a statement to one owner after the other until one of the owners accepts the statement. A statement in
+        a block goes only to the owner that has the block in its memory."""
         asked: set[str] = set()
         while True:
             group = self._owned_group(asked, is_in_block=session.block is not None)

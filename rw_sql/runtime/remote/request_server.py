@@ -83,8 +83,8 @@ class _Session:
 
     @property
     def has_state(self) -> bool:
-        """True if a following statement of the session needs what is stored here: an open block, or a statement that
-        its user may still confirm."""
+        """True if a following statement of the session needs the state that is stored here: an open block, or a
+        statement that the session's user may still confirm."""
         return self.state.block is not None or bool(self.state.refused)
 
 
@@ -105,7 +105,7 @@ class RequestServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Accepts no further requests. Statements that are already running complete."""
+        """Accepts no further requests. Running statements continue until they are complete."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -176,7 +176,7 @@ class RequestServer:
         try:
             try:
                 answer = to_json(self._answer_of(session.state, statement_body(request.body or "")))
-            except Exception as error:  # noqa: BLE001 - of the request, or of a value of a row, that JSON cannot hold
+            except Exception as error:  # noqa: BLE001 - any error of the request, or of writing its rows as JSON
                 answer = to_json(_error_answer(request, error))
             fault("request.before_answer")
             self._store(request, replace(request, state=DONE, answer=answer, progress=None))
@@ -213,7 +213,7 @@ class RequestServer:
         try:
             _agree_on_block(state, body)
             table = self._run(parse_statement(body.text), state)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the session that waits must get it
+        except Exception as error:  # noqa: BLE001 - the session that waits must get every error
             problem = error_body(error)
         finally:
             state.waiting.end()
@@ -274,7 +274,8 @@ def _too_late(late: float) -> SqlError:
 
 
 def owner_ended(name: str | None) -> SqlError:
-    """The error for a request that was taken by an owner whose process ended before it answered."""
+    """The error for a request if the process of the owner that had taken the request ended before the owner
+    answered."""
     return SqlError(
         OWNER_MISSING,
         f"process {name}, which ran the statement, ended before it answered: the statement may or may not have "
@@ -284,7 +285,7 @@ def owner_ended(name: str | None) -> SqlError:
 
 
 def owner_silent(lease: Lease, suspended: int | None, seconds: float, warehouse: str) -> SqlError:
-    """The error for a request that was taken by an owner that has written no heartbeat for this time in seconds.
+    """The error for a request if the owner that has taken the request has written no heartbeat for ``seconds`` seconds.
     ``suspended`` is the id of the owner's suspended process, if there is one."""
     pid = lease.python_pid if suspended is None else suspended
     state = f"has written no heartbeat for {spoken_seconds(seconds)}" if suspended is None else "is suspended"
@@ -309,7 +310,7 @@ def answer_lost() -> SqlError:
 
 
 def store_failed(error: Exception) -> SqlError:
-    """The error for a request that its session could neither follow nor withdraw."""
+    """The error for a request if the session could neither read the state of the request nor withdraw the request."""
     return SqlError(
         OWNER_MISSING,
         f"the wait for the statement failed ({type(error).__name__}: {error}): the statement may or may not have "

@@ -24,7 +24,7 @@ the arguments, and every statement with a marker then fails with UNBOUND_SQL_PAR
 
 @contextmanager
 def bound_arguments(spark: SparkSession) -> Iterator[None]:
-    """A context manager inside which Spark replaces the markers of a statement with its arguments.
+    """A context manager inside which Spark replaces the markers of a statement with the statement's arguments.
 
     The context manager changes a setting of the session, and restores the setting at the end. It does nothing in a
     version of Spark without this setting.

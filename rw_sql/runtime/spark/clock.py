@@ -55,7 +55,7 @@ def whole_texts(spark: SparkSession) -> Iterator[None]:
 
 def clock_in(spark: SparkSession, plan: Any) -> str | None:
     """The part of a plan that depends on the current time, such as ``current_date()`` or ``'today'``; None if no part
-    does. Must be called in :func:`whole_texts`."""
+    depends on the current time. Must be called inside the context manager :func:`whole_texts`."""
     nested = plan.subqueriesAll()
     parts = (plan, *(nested.apply(i) for i in range(nested.size())))
     return next((found for part in parts if (found := _clock_in(spark, _replaced(spark, part))) is not None), None)
@@ -69,8 +69,9 @@ def clock_in_step(spark: SparkSession, plan: Any) -> str | None:
 
 
 def _replaced(spark: SparkSession, plan: Any) -> Any:
-    """A plan in which Spark's definitions replace the functions that Spark defines by other expressions. For example,
-    ``to_date('today')`` is a cast of 'today' to a date. The plans of subqueries are left unchanged."""
+    """A copy of a plan. Spark defines some functions by other expressions. In the copy, these expressions replace the
+    functions. For example, ``to_date('today')`` is a cast of 'today' to a date. The plans of subqueries are left
+    unchanged."""
     return java_class(spark, "org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions").apply(plan)
 
 
@@ -88,7 +89,7 @@ def _clock_in(spark: SparkSession, part: Any) -> str | None:
 
 def clock_literal_in(query: str) -> str | None:
     """The first literal in the text of a query that means the current day or time, such as ``DATE 'today'``; None if
-    there is none."""
+    the query contains no such literal."""
     try:
         tokens = scan(query)
     except SqlError:

@@ -1,4 +1,5 @@
-"""The Spark databases of schemas. Each database contains views of its schema's objects, for plain Spark SQL."""
+"""The Spark databases that rw_sql makes for schemas. Each database contains views of the schema's objects, so that
+plain Spark SQL can read these objects."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ SPARK_CATALOG = "spark_catalog"
 _DEFAULT = "default"
 
 MARK = "rw_sql.warehouse"
-"""The property that distinguishes rw_sql's databases and views from the user's, and names their warehouse."""
+"""The property that distinguishes rw_sql's databases and views from the user's databases and views. The value of the
+property is the warehouse of the database or view."""
 
 
 def current_database(spark: SparkSession) -> str:
@@ -37,7 +39,7 @@ def delta_prefix(spark: SparkSession) -> str:
 
 
 def delta_table(spark: SparkSession, path: str) -> str:
-    """A Delta table by its path, for a query of the session."""
+    """The text with which a query of the session refers to the Delta table at ``path``."""
     return f"{delta_prefix(spark)}{quoted_for_spark(path)}"
 
 

@@ -120,10 +120,11 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """A context manager that delays Ctrl-C until its end, for work that must not be interrupted in the middle.
+    """A context manager that delays Ctrl-C until the end of the ``with`` block, for work that must not be interrupted
+    in the middle.
 
-    At its end, KeyboardInterrupt replaces an error of the work. If the embedding program has its own handler, that
-    handler is kept, and Ctrl-C is not delayed.
+    If Ctrl-C was pressed, KeyboardInterrupt is raised at the end of the block, and replaces an error of the work. If
+    the embedding program has its own handler, that handler is kept, and Ctrl-C is not delayed.
     """
     handler = signal.getsignal(signal.SIGINT) if _is_main() else None
     if not _is_replaceable(handler):
@@ -141,8 +142,8 @@ def shielded() -> Iterator[None]:
 
 
 def running_tasks() -> tuple[int, int]:
-    """The numbers of finished and of all known tasks in the Spark jobs that the main thread runs; zeros if it runs
-    none."""
+    """The numbers of finished and of all known tasks in the Spark jobs that the main thread runs; zeros if the main
+    thread runs no Spark job."""
     context = _main.context
     if context is None or not _main.is_calling or is_stopped(context):
         return 0, 0
@@ -196,8 +197,7 @@ def _on_interrupt(_number: int, frame: FrameType | None) -> None:
 
 
 def _is_in_finalizer(frame: FrameType | None) -> bool:
-    """True while the callback of a weak reference is running in which py4j notifies the JVM that Python has released an
-    object."""
+    """True while py4j, in the callback of a weak reference, notifies the JVM that Python has released an object."""
     while frame is not None:
         if frame.f_code is _FINALIZER:
             return True
@@ -206,7 +206,8 @@ def _is_in_finalizer(frame: FrameType | None) -> bool:
 
 
 def _cancel(call: int) -> None:
-    """Cancels the main thread's jobs until its call returns, or abandons the call."""
+    """Cancels the main thread's jobs repeatedly until the thread's call returns. If the call does not return in time,
+    makes the main thread abandon the call."""
     context = _main.context
     assert context is not None
     deadline = time.monotonic() + _ANSWER_SECONDS

@@ -54,8 +54,8 @@ _QUERY_PREFIXES = (
     "spark.sql.sources.partitionOverwriteMode",
     "spark.sql.streaming.multipleWatermarkPolicy",
 )
-"""The beginnings of the names of settings that have Spark's default in the sessions for jobs, if
-:data:`QUERY_SETTINGS` does not set them."""
+"""If a setting's name begins with one of these texts, the setting has Spark's default value in the sessions for jobs,
+unless :data:`QUERY_SETTINGS` contains the setting."""
 
 JOB_SETTINGS = {
     **QUERY_SETTINGS,
@@ -70,7 +70,8 @@ JOB_SETTINGS = {
     "spark.databricks.delta.merge.materializeSource": "auto",
     # A batch may re-read old versions. Upkeep keeps these versions as long as they are needed.
     BY_AGE: "false",
-    # delta-rs and others use this type too. For Spark's default, INT96, Parquet stores no minimum and maximum.
+    # delta-rs and other writers use this type too. For Spark's default type, INT96, Parquet stores no minimum and
+    # maximum.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.writeLegacyFormat": "false",
     # With this value, Delta does not sort a log's rows by bucket. Sorting is unnecessary, because a batch has one
@@ -88,7 +89,7 @@ JOB_SETTINGS = {
 
 LOCAL_CHECKPOINT_SETTINGS = {
     # Spark's preferred manager checks for links before a rename. Without Hadoop's native library, each of these checks
-    # starts a process, which makes sixteen processes per batch. Both managers rename complete files and check whether
+    # starts a process, so each batch starts sixteen processes. Both managers rename complete files and check whether
     # the target exists.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

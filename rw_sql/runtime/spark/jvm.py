@@ -81,8 +81,9 @@ def scala_sequence(spark: SparkSession, *values: Any) -> Any:
 def keep_classes(spark: SparkSession) -> None:
     """Caches the classes that PySpark uses all the time, so that PySpark finds them without a call to the JVM.
 
-    Otherwise, each use of a class costs a call. For a short name, Java also searches every jar: for a class with the
-    short name, and for one in each package that PySpark imports. Of these ten searches, only the last finds the class.
+    Otherwise, each use of a class costs a call. For a short name, Java also searches every jar for a class with the
+    short name, and then for a class of this name in each package that PySpark imports. Of these ten searches, only the
+    last finds the class.
     """
     from py4j.java_gateway import JavaClass
 
@@ -154,8 +155,8 @@ def optimized_plan(frame: DataFrame) -> Any:
 
 
 def planned_bytes(frame: DataFrame) -> int:
-    """Spark's estimate of the size of a frame's rows. If the rows are persisted and computed, the result is their exact
-    size in memory."""
+    """Spark's estimate of the size of a frame's rows. If the rows are persisted and computed, the result is the exact
+    size of the rows in memory."""
     return int(str(optimized_plan(frame).stats().sizeInBytes()))
 
 
@@ -170,7 +171,7 @@ def parsed_plan(spark: SparkSession, text: str) -> Any:
 
 
 def thrown_by(query: StreamingQuery) -> Any | None:
-    """The ``StreamingQueryException`` that ended a query; None if there was none."""
+    """The ``StreamingQueryException`` that ended a query; None if no exception ended the query."""
     python: Any = query
     thrown = python._jsq.exception()
     return thrown.get() if thrown.isDefined() else None
@@ -206,7 +207,7 @@ def thread_infos(context: Any) -> str:
 
 
 def save_command(rows: DataFrame, path: str, layout: str, options: dict[str, str]) -> Any:
-    """The command with which ``DataFrameWriter.save`` would write new files with a given partitioning.
+    """The command with which ``DataFrameWriter.save`` would write the rows to new files in the format ``layout``.
 
     The command is not run yet.
     """

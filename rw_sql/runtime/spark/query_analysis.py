@@ -106,7 +106,7 @@ def _analyzed(spark: SparkSession, request: AnalyzedQuery) -> QueryAnalysis:
 
 
 def _refused(spark: SparkSession, error: PySparkException, query: str) -> QueryAnalysis:
-    """Spark's reason for refusing a query, and the word in the query that Spark's error points to."""
+    """Spark's reason for refusing a query, and the word in the query to which Spark's error points."""
     told = query_error(error, query, known_names(spark))
     parameters = error.getMessageParameters() or {}
     return QueryAnalysis(
@@ -196,7 +196,8 @@ def _draws_sample(plan: Any) -> bool:
 
 
 def _varying_step(spark: SparkSession, plan: Any) -> str | None:
-    """The step of a plan, other than a projection, with a non-deterministic expression."""
+    """The name of a step of a plan that is not a projection and has a non-deterministic expression; None if the plan
+    has no such step."""
     if _class(plan) not in ("Project", *_TRANSPARENT):
         parts = plan.expressions()
         is_deterministic = all(parts.apply(i).deterministic() for i in range(parts.size()))
@@ -206,7 +207,7 @@ def _varying_step(spark: SparkSession, plan: Any) -> str | None:
 
 
 def _operators(plan: Any, *, to: str = "") -> frozenset[str]:
-    """Spark's names of the steps of a plan, without the steps below a step ``to``."""
+    """Spark's names of the steps of a plan. The steps below a step with the name ``to`` are left out."""
     below = _children(plan) if _class(plan) != to else ()
     return frozenset({_class(plan)}).union(*(_operators(child, to=to) for child in below))
 
@@ -241,7 +242,8 @@ def _is_bare_aggregation(frame: DataFrame) -> bool:
 
 
 def _unstorable(kind: DataType) -> DataType | None:
-    """The type, or the part of it, that a Delta table cannot store."""
+    """The first part of a type that a Delta table cannot store. This part may be the type itself. None if a Delta table
+    can store the type."""
     match kind:
         case StructType(fields=fields):
             parts = [field.dataType for field in fields]
@@ -280,8 +282,8 @@ def _contains(plan: Any, kinds: tuple[str, ...]) -> bool:
 
 
 def _keys(frame: DataFrame) -> tuple[tuple[str, ...], str | None, str | None]:
-    """For a query that replaces rows: the output columns that identify a row; if there are none, the reason for
-    refusing the query, and a hint."""
+    """The output columns that identify a row, for a query that replaces rows. If no output columns identify a row, the
+    result contains the reason for refusing the query, and a hint."""
     top = analyzed_plan(frame)
     if not _contains(top, ("Aggregate", "Distinct", "Deduplicate")):
         return (), None, None

@@ -46,7 +46,7 @@ def makes_more(frame: DataFrame) -> bool:
 
 def chosen_columns(frame: DataFrame) -> tuple[tuple[str, str], ...] | None:
     """The columns of a query that only chooses and renames columns of its input: pairs (name, name in the input). None
-    if the query computes or filters anything. The input must be a table of given rows, such as an empty one."""
+    if the query computes or filters anything. The input must be a table of given rows, for example an empty table."""
     plan = analyzed_plan(frame)
     output = plan.output()
     found = [(str(output.apply(at).name()), int(output.apply(at).exprId().id())) for at in range(output.size())]

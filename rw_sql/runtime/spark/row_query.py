@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
 _EXCLUDED = "spark.sql.optimizer.excludedRules"
 _COMPUTING_RULES = ("ConvertToLocalRelation", "PropagateEmptyRelation", "PruneFilters")
-"""The rules that would replace the query, or a filter that is always false, with the result for the rows that are used
-to prepare the query."""
+"""The optimizer's rules that are switched off while a query is prepared. The preparation analyzes the query over an
+empty table. These rules would replace the query, or a filter that is always false, with the result for this empty
+table."""
 
 _MERGING_RULES = ("CollapseProject", "PushDownPredicates")
 """The rules that merge the steps of a query."""
@@ -113,8 +114,8 @@ class RowQuery:
         )
 
     def rows(self, given: pa.Table) -> pa.Table | None:
-        """The result for rows of the input, without columns if it has no rows; None if Spark's rule does not compute
-        it.
+        """The result for rows of the input; None if Spark's rule does not compute the result. If the result has no
+        rows, it may also have no columns.
 
         Raises PySparkException or Py4JError if an expression fails.
         """

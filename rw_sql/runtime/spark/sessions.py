@@ -50,7 +50,8 @@ POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 
 _LEAST_DELAY_MS, _DELAY_MS_PER_QUERY, _MOST_DELAY_MS = 20, 10, 500
 _STORE_DELAY_MS = 200
-"""The minimum delay for a warehouse in an object store, where each poll of a table is a listing that is paid for."""
+"""The minimum delay for a warehouse in an object store, where each poll of a table is a listing, for which the store
+charges."""
 
 ORIGINAL_SQL = "_rw_sql_original"
 """The attribute that contains the original ``SparkSession.sql``, which rw_sql has wrapped."""
@@ -174,8 +175,8 @@ class SparkSessions:
 
     @contextmanager
     def lent(self, packages: Iterable[str] = ()) -> Iterator[SparkSession]:
-        """A context manager with a session for queries whose results are complete before its end. For ``packages``, see
-        :meth:`new`."""
+        """A context manager with a session for queries whose results are complete before the end of the ``with`` block.
+        For ``packages``, see :meth:`new`."""
         session = self.new(packages)
         try:
             yield session
@@ -206,7 +207,7 @@ class SparkSessions:
                 free.append(session)
 
     def release_if_alive(self, session: SparkSession | None) -> None:
-        """Like :meth:`release`; does nothing if there is no session, or if its JVM has ended."""
+        """Like :meth:`release`; does nothing if there is no session, or if the session's JVM has ended."""
         if session is not None:
             with suppress(Py4JError):
                 self.release(session)
@@ -300,7 +301,7 @@ def not_fetched(package: str, told: str) -> SqlError:
 
 
 def plain_sql(spark: SparkSession, text: str) -> DataFrame:
-    """Spark's own ``sql``, even in an attached session."""
+    """Runs Spark's own ``SparkSession.sql``, even in an attached session, where rw_sql has wrapped this method."""
     method = type(spark).sql
     original = getattr(method, ORIGINAL_SQL, method)
     result: DataFrame = original(spark, text)

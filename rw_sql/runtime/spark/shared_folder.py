@@ -41,7 +41,8 @@ UNSHARED = "UNSHARED"
 folder."""
 
 CHECK_VARIABLE = "RW_SQL_SHARED_FOLDER_CHECK"
-"""``off`` disables the check, to test how a cluster behaves without it."""
+"""If this environment variable is ``off``, the check is disabled. This serves to test how a cluster behaves without the
+check."""
 
 _ROUNDS = 3
 _REFUSED_SECONDS = 2.0
@@ -49,8 +50,8 @@ _SECONDS_A_TASK = 0.3
 _ASK_SECONDS = 60.0
 _FIRST_SECONDS, _LOOK_SECONDS = 5.0, 0.05
 _NONE_SECONDS = 60.0
-"""The time in seconds for which a wait for executors in vain is not repeated. Otherwise each start of a job would wait,
-one after the other."""
+"""If a wait for executors was in vain, no other wait begins for this time in seconds. Without this rule, each start of
+a job would wait, one after the other."""
 _MOST_NAMED = 3
 
 
@@ -70,7 +71,7 @@ class _Answer:
 
 @dataclass(slots=True)
 class _Known:
-    """The executors that share a warehouse's folder, and a refusal valid until the monotonic time ``until``.
+    """The executors that share a warehouse's folder, and a refusal that is valid until the monotonic time ``until``.
 
     Until the monotonic time ``none_until``, a call does not wait for executors, because an earlier call has waited in
     vain.
@@ -113,8 +114,8 @@ def require_shared(warehouse: Warehouse, spark: SparkSession) -> None:
 
 
 def _refusal(warehouse: Warehouse, context: SparkContext) -> str:
-    """The reason why the warehouse cannot be used with the current executors; empty if it can, or if the executors
-    could not be checked."""
+    """The reason why the warehouse cannot be used with the current executors; empty if the warehouse can be used, or if
+    the executors could not be checked."""
     group = f"rw_sql asks executors for {warehouse.uri}, {uuid.uuid4().hex}"
 
     def ask() -> list[_Answer]:

@@ -45,7 +45,7 @@ def known_names(
     def own() -> list[str]:
         try:
             return [*names()]
-        except (SqlError, OSError):  # If the catalog cannot be read, the error of the statement matters more.
+        except (SqlError, OSError):  # The catalog cannot be read, but the error of the statement is more important.
             return []
 
     def relations() -> list[str]:
@@ -93,8 +93,8 @@ def _last_parts(identifiers: Any) -> list[str]:
 
 
 def missing_relation(error: AnalysisException) -> list[str]:
-    """If Spark did not find a table or view: the parts of its name, as written in the statement. Empty for any other
-    error."""
+    """The parts of the name of the table or view that Spark did not find, as written in the statement. Empty for any
+    other error."""
     if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
         return []
     name = (error.getMessageParameters() or {}).get("relationName", "")
@@ -123,7 +123,7 @@ def query_error(error: PySparkException, text: str, known: KnownNames) -> SqlErr
 
 
 def _fault_of(error: CapturedException, text: str) -> SparkFault:
-    """The facts of an error, and its position in the text."""
+    """The condition, the parameters and the message of an error, and the error's position in the text."""
     told = str(error).strip()
     condition = error.getCondition() or ""
     parameters = error.getMessageParameters() or {}

@@ -66,8 +66,8 @@ def task_seconds(group: str) -> float:
 
 
 def planning_seconds(query: StreamingQuery) -> float | None:
-    """The CPU time of a query's thread in seconds while the query starts or plans a batch; None while it waits for
-    data."""
+    """The CPU time of a query's thread in seconds while the query starts or plans a batch; None while the query waits
+    for data."""
     message = query.status["message"]
     if not message.startswith(("Initializing", "Processing")):
         return None
@@ -149,7 +149,7 @@ def _cpu_seconds_below(parent: int) -> float:
 
 
 def _seconds(fields: list[str]) -> float:
-    """The CPU time in seconds, of the user and of the system, in the fields of a ``stat`` file."""
+    """The sum of user time and system time, in seconds, in the fields of a ``stat`` file."""
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

@@ -3,8 +3,9 @@
 Reads the catalog, the jobs' tables and the folders of the warehouse, without Spark. A stalled job is not a finding,
 because its status already shows the remedy.
 
-Jobs may run and statements may be committed meanwhile. Therefore of two facts, the one that a process stores last is
-read first, and what is found is compared with the catalog as it is after the reading.
+While this module reads, jobs may run and statements may be committed. Therefore, if a process stores two facts one
+after the other, this module reads the two facts in the reverse order. It then compares its findings with the state of
+the catalog after the reading.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ _BY_OWNER = "the owner removes it after its next statement"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One inconsistency: ``about`` is the kind of its subject, ``subject`` the subject's name. ``remedy`` is the
-    recommended action. ``is_repairable`` is true if :func:`repair` can perform this action."""
+    """One inconsistency. ``about`` is the kind of the inconsistency's subject, and ``subject`` is the subject's name.
+    ``remedy`` is the recommended action. ``is_repairable`` is true if :func:`repair` can perform this action."""
 
     about: str
     subject: str
@@ -133,7 +134,8 @@ def _is_still_owned(context: Context) -> bool:
 
 
 def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """If any process runs jobs of a resource group: the other groups that have jobs but no process that runs them."""
+    """The resource groups that have jobs, but no process that runs these jobs. If no process runs jobs of any group,
+    there are no findings."""
     owned = owned_groups(context)
     counts = jobs_by_group(snapshot)
     for group in sorted(counts.keys() - owned) if owned else ():
@@ -146,8 +148,8 @@ def _of_groups(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _of_writes(context: Context) -> Iterator[Finding]:
-    """A finding with the reason why the owners cannot write the warehouse. If the reason is unknown, a finding for each
-    owner that writes nothing.
+    """A finding with the reason why the owners cannot write the warehouse. If the reason is unknown, there is a finding
+    for each owner that writes nothing.
 
     Changes nothing in the warehouse. In an object store, this check uses the keys of this command, which may differ
     from the keys of the owner.
@@ -282,8 +284,8 @@ def _of_jobs(context: Context) -> Iterator[Finding]:
     statuses = context.metastore.jobs.job_statuses()
     snapshot = context.metastore.snapshot()
     yield from _of_dropped_jobs(statuses, snapshot, has_owner=bool(before))
-    # Other groups have no owner, or their owner has yet to apply the latest statements. An owner that begins or ends
-    # reports all jobs as stopped.
+    # The check leaves out each group whose owner has not applied the latest statements yet. It also leaves out each
+    # group whose owner has changed during the check, because an owner that begins or ends reports all jobs as stopped.
     after = _owners(context)
     applied = {
         group

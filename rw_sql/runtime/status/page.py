@@ -24,7 +24,7 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; form-action 'self';"
     " base-uri 'none'; frame-ancestors 'none'"
 )
-"""Forbids everything from other origins, and scripts and styles inside the page itself."""
+"""The header that forbids all content from other origins, and scripts and styles inside the page itself."""
 
 ROWS_SHOWN = 200
 """The default maximum number of jobs on the page. Jobs that need an operator come first."""
@@ -232,7 +232,7 @@ def _lineage(status: WarehouseStatus, query: PageQuery) -> str:
 
 
 def around(graph: Graph, name: str) -> Graph:
-    """The boxes with a name, and the parts of the graph that are upstream or downstream of them."""
+    """The boxes with a name, and the parts of the graph that are upstream or downstream of these boxes."""
     kept: set[int] = set()
     for edges in (graph.edges, tuple((end, start) for start, end in graph.edges)):
         following: dict[int, list[int]] = {}

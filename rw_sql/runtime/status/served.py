@@ -31,10 +31,11 @@ PATIENCE_SECONDS = 10.0
 statement."""
 
 COUNT_SECONDS = 30.0
-"""The interval in seconds at which a serving process counts the rows of its jobs for the metrics, also without scrapes.
+"""The interval in seconds at which a serving process counts the rows of its jobs for the metrics, even if no client
+requests the metrics.
 
-Rows must be counted this often because their numbers are in the commits of each table's Delta log, which clean-up
-removes after a few minutes.
+Rows must be counted this often because the numbers of rows are in the commits of each table's Delta log, and clean-up
+removes these commits after a few minutes.
 """
 
 
@@ -58,8 +59,8 @@ class ServedWarehouse:
         return self._observer.status()
 
     def why_not_ready(self) -> str | None:
-        """The reason why the jobs do not match the catalog; None if they match it, or are expected to match it
-        shortly."""
+        """The reason why the jobs do not match the catalog; None if the jobs match the catalog, or are expected to
+        match the catalog shortly."""
         context = self._context
         if not context.owning.is_set():
             self._was_ready_at = None

@@ -68,7 +68,7 @@ def owner_text(owner: OwnerStatus, epoch: int, at_ms: int, warehouse: str, *, na
 
 def unreadable(error: Exception, shown_ms: int | None, at_ms: int, again_seconds: float) -> str:
     """The text for a status that cannot be read now. ``shown_ms`` is the time of the status that stays visible; None if
-    there is none."""
+    no status is visible."""
     reason = cause_line(error.message if isinstance(error, SqlError) else str(error)) or type(error).__name__
     last = "" if shown_ms is None else f"; the last status is from {ago(shown_ms, at_ms)}"
     return f"the status cannot be read: {reason}{last}; trying again in {duration(again_seconds)}"
