@@ -1,8 +1,8 @@
 """The interface of a source connector: option spec, split ids and states, upstream metadata, validation, readers.
 
 :mod:`rw_sql.connectors.registry` lists the built-in connectors and finds others through the entry-point group
-``rw_sql.connectors``. A split state is the position of *the next record to read*, never of the last one read. A
-*look* is one request for the upstream's current state (:meth:`Connector.look`).
+``rw_sql.connectors``. A split state is the position of *the next record to read*, never the position of the last record
+that was read. A *look* is one request for the upstream's current state (:meth:`Connector.look`).
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class SplitState:
 
 
 ENDLESS = 2**62
-"""The end offset of a split without an end, whose records are generated as they are read. The record at any lower
-offset can be generated."""
+"""The value of ``end`` for a split without an end. The records of such a split are generated as they are read, and the
+record at any offset below ``ENDLESS`` can be generated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class UpstreamSplit:
 
     @property
     def has_end(self) -> bool:
-        """True if the offset ``end`` may be a position: the split ends there, or the next record has this offset."""
+        """True if ``end`` is a valid position: the split ends at ``end``, or the next record has this offset."""
         return not self.is_endless or self.end < ENDLESS
 
     def has_lost(self, offset: int) -> bool:
@@ -136,8 +136,8 @@ class Upstream:
 
 
 def missing_hint(wanted: str, present: Iterable[str], remedy: str = CREATE_TOPIC) -> str:
-    """A hint for a missing name: the most similar existing names or, if there are none, ``remedy`` with the missing
-    name."""
+    """A hint for a missing name. If there are similar existing names, the hint lists the most similar names. Otherwise,
+    the hint is ``remedy`` with the missing name."""
     known = sorted(present)
     place = "cluster" if remedy == CREATE_TOPIC else "upstream"
     alike = [name for name in known if name.lower() == wanted.lower()]
@@ -193,7 +193,7 @@ class TermConnector(Protocol):
     def terms(
         self, options: Mapping[str, str], splits: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, int]:
-        """The current terms of the splits; splits with an unknown term are absent. Raises OSError if the upstream does
+        """The current terms of the splits. Splits with an unknown term are absent. Raises OSError if the upstream does
         not respond."""
         ...
 
@@ -209,7 +209,7 @@ class TermConnector(Protocol):
 
 @runtime_checkable
 class NamingConnector(Protocol):
-    """A connector whose sources create objects upstream that need a name."""
+    """A connector whose sources create objects upstream, each of which needs a name."""
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
         """The options, with names made from ``unique`` (letters and digits) for objects whose name is missing."""
@@ -438,12 +438,12 @@ class Connector(Protocol):
         ...
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """Reads the next offset per split from the line that Spark writes for this reader in a file of its offset log
-        (``offsets/N``)."""
+        """Reads the next offset of each split from the line that Spark writes for this reader in a file of Spark's
+        offset log (``offsets/N``)."""
         ...
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
-        """Writes the line that :meth:`read_positions` reads, with exactly these splits."""
+        """Returns the line that :meth:`read_positions` reads, with exactly these splits."""
         ...
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:

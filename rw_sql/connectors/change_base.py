@@ -52,18 +52,18 @@ class ChangeBase(PlainConnector):
     kept_text = "the server keeps its log until the source continues to read, so the server's disk may fill"
     table_prefix = ("schema", "public")
     table_quotes = '"'
-    """The quotes in which a part of a table's name may be; the first of them is the usual one."""
+    """The quotation marks that may enclose a part of a table's name. The first of these marks is the usual one."""
 
     def is_shareable(self) -> bool:
         """Returns True: one reader serves all tables and views."""
         return True
 
     def split_topic(self, split: str) -> str:
-        """The split itself."""
+        """The split itself, because a split has no topic."""
         return split
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The id as written."""
+        """The split id as it is written in the statement."""
         return written
 
     def plain_name(self, table: str) -> str:
@@ -85,8 +85,8 @@ class ChangeBase(PlainConnector):
         return split.end
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """A clause that names the upstream's identity and the identity of the upstream to which the position
-        belongs."""
+        """A clause that names the identity of the present upstream, and the identity of the upstream from which the
+        position comes."""
         return (
             f"the upstream is {now.cluster}/{now.incarnation}, but the position belongs to "
             f"{before.cluster}/{before.incarnation}"
@@ -141,7 +141,7 @@ class ChangeBase(PlainConnector):
         return batch_ends(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
-        """Writes the string that :meth:`read_positions` reads."""
+        """Returns the string that :meth:`read_positions` reads."""
         return batch_offset(0, {split: (at, at) for split, at in positions.items()})
 
     def _unreadable(self) -> SqlError:

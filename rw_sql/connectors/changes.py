@@ -1,9 +1,9 @@
 """The interface of a connector that captures a database's changes: one reader for all tables of a source.
 
 A source has one split, the server's slot (MySQL: its binlog). A position is an increasing integer that denotes the end
-of a committed transaction. A reader at a position has read all transactions that end there or earlier. A batch never
-ends inside a transaction. While the reader streams changes, it reads each table's existing rows in chunks, in the order
-of the primary key. The reader emits chunks and changes in one sequence.
+of a committed transaction. A reader at a position has read all transactions that end at or before this position. A
+batch never ends inside a transaction. While the reader streams changes, it reads each table's existing rows in chunks,
+in the order of the primary key. The reader emits chunks and changes in one sequence.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class UpstreamColumn:
 
     ``canonical`` is None if rw_sql has no equivalent type; ``refusal`` then contains the reason and a remedy.
     ``family`` is the name that the connector's module ``types`` gives to all types with the same text form. ``default``
-    is the text of the column's default if that is a constant. The column can be declared with ``canonical``, with a
-    wider type, or with one of the types in ``also``.
+    is the text of the column's default if the default is a constant. The column can be declared with ``canonical``,
+    with a wider type, or with one of the types in ``also``.
     """
 
     name: str
@@ -85,23 +85,24 @@ class TableProgress:
     """The progress of one table's snapshot. The progress is stored in the commit of the rows that have been read.
 
     ``table`` is ``schema.table``. ``columns`` maps the known columns to the database's types; it is empty until the
-    reader has read the table's definition. A column's type is empty if only its name is known from an earlier snapshot.
-    ``next_key`` is the last key read, as a JSON object; None before the first chunk. ``again`` lists the keys (JSON
-    objects) of rows that the next chunk must re-read, because a change to such a row omitted a value that the snapshot
-    had not read yet. ``identity`` changes if the table, or its entry in the publication, is dropped and recreated under
-    the same name. ``traits`` are further properties of the upstream table. From the traits, the connector recognizes
-    changes to rows that are missing from the stream, and a changed order of the keys (KEY_ORDER). ``chunk_rows`` is the
-    number of rows per chunk; if it is None, the reader adapts the number to the size of the rows. ``is_done``: all rows
-    were read, or the table is read without a snapshot.
+    reader has read the table's definition. A column's type is empty if only the column's name is known from an earlier
+    snapshot. ``next_key`` is the last key read, as a JSON object; None before the first chunk. ``again`` lists the keys
+    (JSON objects) of rows that the next chunk must re-read, because a change to such a row omitted a value that the
+    snapshot had not read yet. ``identity`` changes if the table, or its entry in the publication, is dropped and
+    recreated under the same name. ``traits`` are further properties of the upstream table. From the traits, the
+    connector recognizes that the stream lacks changes to rows, or that the order of the keys has changed (KEY_ORDER).
+    ``chunk_rows`` is the number of rows per chunk; if it is None, the reader adapts the number to the size of the rows.
+    ``is_done``: all rows were read, or the table is read without a snapshot.
 
-    ``continues`` is set for a snapshot that has not begun, if tables of rw_sql keep the rows of an earlier snapshot: it
-    is the ``identity`` at the end of that snapshot. The reader must then return all changes after its position, because
+    If the snapshot has not begun, and tables of rw_sql keep the rows of an earlier snapshot, ``continues`` is the
+    ``identity`` at the end of the earlier snapshot. The reader must then return all changes after its position, because
     a snapshot contains no deletes. If neither ``identity`` nor ``continues`` is set, the reader may omit the changes
-    that the snapshot contains. ``kept_for`` names the tables that keep these rows, in the form of a snapshot's name.
-    ``keeps_times``: they have got every change, so rows read again keep their times. ``has_live_tables``: a table of
-    rw_sql reads only changes; the reader must not omit changes either, except those up to the position ``live_from``,
-    the end of the server's log when the first such table was created; 0 if not known. ``is_repeated``: markers enclose
-    the rows of the snapshot in the source's log; None if rw_sql 0.1.0 stored the progress.
+    that the snapshot contains. ``kept_for`` lists the tables that keep the rows, in the form of a snapshot's name.
+    ``keeps_times``: these tables have received every change, so a row that is read again keeps its time.
+    ``has_live_tables``: a table of rw_sql reads only changes. The reader may then omit only the changes up to the
+    position ``live_from``, which is the end of the server's log when the first such table was created (0 if not known).
+    ``is_repeated``: markers enclose the rows of the snapshot in the source's log; None if rw_sql 0.1.0 stored the
+    progress.
     """
 
     table: str
@@ -162,8 +163,8 @@ class SchemaChange:
 
 
 def schema_change(table: str, before: Mapping[str, str], now: Mapping[str, str], position: int) -> SchemaChange | None:
-    """The change from the columns ``before`` to ``now`` (name → type); None if they are equal. A column whose type in
-    ``before`` is empty counts as unchanged, whatever its type in ``now`` is."""
+    """The change from the columns ``before`` to ``now`` (name → type); None if the columns are equal. A column whose
+    type in ``before`` is empty counts as unchanged, whatever its type in ``now`` is."""
     retyped = {column: kind for column, kind in now.items() if before.get(column, "") not in ("", kind)}
     added = {column: kind for column, kind in now.items() if column not in before}
     dropped = {column: kind for column, kind in before.items() if column not in now}
@@ -194,9 +195,8 @@ class Taken:
     """The result of :meth:`ChangeReader.take`: whole transactions and whole chunks of snapshots.
 
     ``records`` has the columns of :func:`records_schema`. ``position`` may be after the last record, because some
-    transactions have no record.
-    ``progress`` covers all tables of the reader. ``end`` is the end of the server's log, as last reported.
-    ``transactions`` is the number of transactions that were read, including those without a record.
+    transactions have no record. ``progress`` covers all tables of the reader. ``end`` is the end of the server's log,
+    as last reported. ``transactions`` is the number of transactions that were read, including those without a record.
     """
 
     records: pa.Table
@@ -210,7 +210,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """An unmet requirement on the server: one sentence, and the statement or setting that fixes it.
+    """An unmet requirement on the server: a sentence about the problem, and the statement or setting that solves it.
 
     ``check`` is the category of the requirement: server, role, slot, publication, table or column. ``is_for_slot``: the
     server already has its maximum number of slots, so the requirement is met as soon as a slot is dropped.
@@ -223,8 +223,8 @@ class Lack:
 
 
 def unread_column(table: str, name: str, declared: str, there: Collection[str]) -> Lack:
-    """The Lack for a column that a table's changes do not contain. ``there`` are the table's columns: if the column is
-    one of them, the database generates its values; otherwise the table has no such column."""
+    """The Lack for a column that a table's changes do not contain. ``there`` are the table's columns. If the column is
+    one of these columns, the database generates its values; otherwise the table has no such column."""
     if name in there:
         return Lack(
             check="column",
@@ -295,9 +295,9 @@ class ChangeCount:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """The objects that :meth:`ChangeConnector.prepare` found or created upstream. :meth:`ChangeConnector.release` may
-    drop the created ones. ``state`` is the slot's position. ``end`` is the end of the log after the call. The server
-    decodes each change with the publication as it was at the position of the change. If the slot is older than the
-    publication, the publication did not exist before ``end``, so a new source must begin at ``end``."""
+    drop the objects that ``prepare`` created. ``state`` is the slot's position. ``end`` is the end of the log after the
+    call. The server decodes each change with the publication as it was at the position of the change. If the slot is
+    older than the publication, the publication did not exist before ``end``, so a new source must begin at ``end``."""
 
     state: SplitState
     made_slot: bool
@@ -355,8 +355,8 @@ class ChangeReader(Protocol):
 
 @runtime_checkable
 class ChangeConnector(Protocol):
-    """A connector whose sources are read by a :class:`ChangeReader`. Options are as for
-    :class:`rw_sql.connectors.base.Connector`, with ``slot.name`` and ``publication.name`` filled in."""
+    """A connector whose sources are read by a :class:`ChangeReader`. ``options`` are as for
+    :class:`rw_sql.connectors.base.Connector`, but :meth:`filled_in` has added missing names."""
 
     passed_text: str
     """The beginning of a message for a position that is too old. The message continues with the first position that the
@@ -368,7 +368,7 @@ class ChangeConnector(Protocol):
     """The word for the first part of an upstream table's name, and an example of that part."""
 
     def plain_name(self, table: str) -> str:
-        """The name of an upstream table with quotes only where they are necessary, the same for all spellings."""
+        """Returns a table's name with only the necessary quotes. All spellings of one name give the same result."""
         ...
 
     def change_reader(self, options: Mapping[str, str]) -> ChangeReader:
@@ -404,7 +404,7 @@ class ChangeConnector(Protocol):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[Lack, ...]:
-        """The requirements of this source and these tables that the server does not meet.
+        """The unmet requirements of this source and these tables on the server.
 
         ``tables`` maps each table to its declared columns (name → canonical type), or to None for all columns. Raises
         CaptureError if the server does not respond.
@@ -441,7 +441,7 @@ class ChangeConnector(Protocol):
     ) -> tuple[str, ...]:
         """Drops the slot and the publication, if they exist.
 
-        The caller passes True only for objects that :meth:`prepare` created.
+        ``slot`` and ``publication`` are True only if :meth:`prepare` created the object.
 
         Returns a notice for each object that cannot be dropped with these options; the notice shows the statement that
         drops the object. Raises a temporary CaptureError if the call must be repeated, because the server does not

@@ -1,4 +1,4 @@
-"""Determines, for each type of connection, the connectors that use the type and the options that it accepts.
+"""Determines, for each type of connection, the connectors that use the type and the options that the type accepts.
 
 A connector's spec marks the options that may be set in a connection.
 """

@@ -237,7 +237,7 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes the pages, or with ``--check`` lists the stale ones. Returns the exit status."""
+    """Writes the pages, or with ``--check`` lists the stale pages. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m rw_sql.connectors.docs", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is stale")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="the folder of the pages (docs/connectors)")

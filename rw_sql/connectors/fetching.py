@@ -48,7 +48,7 @@ class FollowingFetcher(RecordFetcher, Protocol):
         ...
 
     def follow(self, positions: Mapping[str, int]) -> None:
-        """Begins to receive the records of all splits in the background, each from its position. Does not wait;
+        """Begins to receive the records of all splits in the background, each split from its position. Does not wait;
         :meth:`arrived` reports a failure."""
         ...
 
@@ -56,7 +56,7 @@ class FollowingFetcher(RecordFetcher, Protocol):
         """Waits for records, for at most ``seconds``; returns the end of the records that have arrived, by split.
 
         Splits without new records may be absent. Once more than ``most`` records have arrived, no more records are
-        received until the arrived records are fetched. A :meth:`fetch` from the positions up to these ends does not
+        received until the arrived records are fetched. A :meth:`fetch` of records before the returned ends does not
         wait. Returns None if the caller should use Spark's reader instead.
         """
         ...

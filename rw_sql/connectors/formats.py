@@ -58,7 +58,7 @@ class FormatSpec:
     has_changes: bool = False
 
     def option(self, key: str) -> EncodeOption | None:
-        """The option with the given key; None if there is none."""
+        """The option with the given key; None if there is no such option."""
         return next((option for option in self.options if option.key == key), None)
 
 
@@ -274,7 +274,7 @@ def find_encode_fault(
     format: str, encode: str, options: Mapping[str, str], *, has_header_lines: bool = False
 ) -> EncodeFault | None:
     """The error in the first invalid option; None if all options are valid. An option is invalid if the pair of FORMAT
-    and ENCODE does not have it, or does not accept its value. The pair must be one of :data:`SPECS`.
+    and ENCODE does not have the option, or does not accept the option's value. The pair must be one of :data:`SPECS`.
 
     ``has_header_lines``: the connector reads files, which may begin with a header line.
     """
@@ -330,7 +330,7 @@ def schema_option_fault(key: str, value: str) -> EncodeFault | None:
 
 
 def encode_value(format: str, encode: str, options: Mapping[str, str], key: str) -> str:
-    """An option's value or default, in lower case if it has choices. Raises KeyError for an unknown option."""
+    """An option's value or default, in lower case if the option has choices. Raises KeyError for an unknown option."""
     option = SPECS[format, encode].option(key)
     if option is None:
         raise KeyError(f"FORMAT {format} ENCODE {encode} takes no {key}")

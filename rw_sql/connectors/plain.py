@@ -26,11 +26,11 @@ class PlainConnector(ABC):
     ``other_targets`` are the targets of INJECT that the connector supports besides VALUES, as shown in a hint.
     ``offsets_count`` is EXACTLY if each offset is one record, AT_MOST if some offsets have no record, and None if
     offsets do not count records. Before each commit, the number of records in the batch is checked against the lengths
-    of its ranges. ``has_wide_offsets``: offsets have up to 60 decimal digits and ``_rw_offset`` is a string: see
-    :mod:`rw_sql.connectors.support.wide_offsets`. ``has_shared_offsets``: several records may have the same offset, and
-    the column ``_rw_index`` of records orders them. ``is_sent_once``: the upstream sends each record only once, so only
-    the source's log in the warehouse can be read again. ``immovable`` is the reason why positions cannot be moved.
-    ``included_offset`` is the column of records that INCLUDE offset returns, if that is not the numeric offset.
+    of the batch's ranges. ``has_wide_offsets``: offsets have up to 60 decimal digits and ``_rw_offset`` is a string:
+    see :mod:`rw_sql.connectors.support.wide_offsets`. ``has_shared_offsets``: several records may have the same offset,
+    and the column ``_rw_index`` orders these records. ``is_sent_once``: the upstream sends each record only once, so
+    only the source's log in the warehouse can be read again. ``immovable`` is the reason why positions cannot be moved.
+    ``included_offset`` is the column of the records that INCLUDE offset returns instead of the numeric offset.
     ``connection_stand_ins`` are values that complete a connection's options when :meth:`check_options` checks them,
     because the method would otherwise report a missing option of a source.
     """

@@ -1,8 +1,8 @@
 """A base for connectors whose upstream can read any range of offsets: files, tables, and most APIs.
 
 A subclass defines its options, its splits (``look``), and the records of a range (``read_batch``). Spark's stream of a
-source determines only which ranges each batch reads; ``read_batch`` reads their records. Backfills of views and
-``SELECT … FROM source`` call ``read_batch`` too.
+source determines only which ranges each batch reads; ``read_batch`` reads the records of these ranges. Backfills of
+views and ``SELECT … FROM source`` call ``read_batch`` too.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class RangedConnector(PlainConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The records whose offset is in ``[start, end)`` of its split. Adjacent ranges neither repeat nor omit a
-        record.
+        """The records of each split whose offsets are in the split's range ``[start, end)``. Adjacent ranges neither
+        repeat nor omit a record.
 
         ``encoding`` is the encoding of the source's records. ``lives`` maps a split to its expected incarnation;
         reading fails if the split has another incarnation. With ENCODE PARQUET, the DataFrame also has ``_rw_row``, a
@@ -121,7 +121,7 @@ class RangedConnector(PlainConnector):
         return ("",)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The id as written."""
+        """The split id as it is written in the statement."""
         return written
 
     def read_stream(
@@ -158,7 +158,7 @@ class RangedConnector(PlainConnector):
         return batch_ends(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
-        """Writes the string that :meth:`read_positions` reads."""
+        """Returns the string that :meth:`read_positions` reads."""
         return batch_offset(0, {split: (at, at) for split, at in positions.items()})
 
 

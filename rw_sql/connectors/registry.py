@@ -90,7 +90,7 @@ def connector_names() -> tuple[str, ...]:
 
 
 def connector(name: str, span: Span | None = None) -> Connector:
-    """The connector with that name. Raises SqlError NOT_SUPPORTED if there is none."""
+    """The connector with that name. Raises SqlError NOT_SUPPORTED if there is no such connector."""
     if name not in connector_names():
         near = near_names(name.lower(), connector_names())
         raise SqlError(
@@ -130,8 +130,8 @@ def captures_changes(name: str) -> bool:
 
 @cache
 def has_slot(name: str) -> bool:
-    """True if the connector exists and its upstream keeps its log until the reader of a replication slot has read
-    it."""
+    """True if the connector exists, and its upstream keeps the log until the reader of a replication slot has read the
+    log."""
     return captures_changes(name) and _load(name).spec.option("slot.name") is not None
 
 
@@ -184,7 +184,7 @@ def sink_connector_names() -> tuple[str, ...]:
 
 
 def sink_connector(name: str, span: Span | None = None) -> SinkConnector:
-    """The sink connector with that name. Raises SqlError NOT_SUPPORTED if there is none."""
+    """The sink connector with that name. Raises SqlError NOT_SUPPORTED if there is no such sink connector."""
     if name not in sink_connector_names():
         near = near_names(name.lower(), sink_connector_names())
         raise SqlError(

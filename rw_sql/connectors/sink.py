@@ -24,7 +24,7 @@ UPSERT = "upsert"
 DEBEZIUM = "debezium"
 
 OP = "_rw_op"
-"""The column of a batch with the operation of each row."""
+"""The column of a batch that contains the operation of each row."""
 
 INSERT, UPDATE, UPDATE_BEFORE, DELETE = "insert", "update", "update_before", "delete"
 """Values of :data:`OP`.
@@ -38,11 +38,10 @@ rows.
 class SinkShape:
     """The rows that a sink writes.
 
-    ``type`` is append-only, upsert or debezium; ``encode`` is in upper case; it is None if the sink has no FORMAT
-    clause.
+    ``type`` is append-only, upsert or debezium; ``encode`` is in upper case, or None if the sink has no FORMAT clause.
 
     ``schema`` is the schema of the rows, as Spark's JSON; ``keys`` are the columns of the primary key.
-    ``encode_options`` are the options of the ENCODE clause; ``key_encode`` is TEXT or BYTES; it is None if keys are
+    ``encode_options`` are the options of the ENCODE clause; ``key_encode`` is TEXT or BYTES, or None if keys are
     encoded like values. ``deletes``: the rows may include deletes.
     """
 
@@ -89,7 +88,7 @@ STOP, SKIP, REPLACE = "stop", "skip", "replace"
 
 
 class SinkError(Exception):
-    """The target did not accept a batch. The message contains no secrets and is suitable for a message to the user.
+    """The target did not accept a batch. The text of the error contains no secrets and may be shown to the user.
 
     An error of this class itself, not of a subclass, means that the target is unavailable; the batch is retried
     later.
@@ -104,7 +103,7 @@ class TargetUnfitError(SinkError):
 class Refusal:
     """A row that the target refuses: its index in the batch, the reason, and the column if the target names one.
 
-    ``hint`` is a remedy other than to correct or skip the row, such as a larger limit of the target.
+    ``hint`` is a remedy other than correcting or skipping the row, such as a larger limit of the target.
     """
 
     index: int
@@ -138,11 +137,12 @@ class SinkWriter(Protocol):
     """Writes batches for one run of a sink, one at a time; another thread may call :meth:`cancel`."""
 
     def fence(self, run: int, generation: int) -> int | None:
-        """Fences earlier runs, if the target supports it.
+        """Fences earlier runs if the target supports fences.
 
-        Returns the number of this generation's last batch in the target (-1: none), or None if the target does not
-        store batch numbers. Sinks without batch numbers may repeat a batch after a crash. Raises TakenOverError if the
-        target has the fence of a later run, and SinkError for other failures.
+        Returns the number of this generation's last batch in the target, -1 if the target contains no batch of this
+        generation, or None if the target does not store batch numbers. Sinks without batch numbers may repeat a batch
+        after a crash. Raises TakenOverError if the target has the fence of a later run, and SinkError for other
+        failures.
         """
         ...
 
@@ -177,8 +177,8 @@ class MarkingSink(Protocol):
         """The number of the last batch of a sink's generation that the target contains; -1 if the target contains no
         batch of this generation.
 
-        None if the target does not exist or has no marks of the sink, which shows that the sink has not written to it.
-        Raises SinkError if the target does not respond.
+        None if the target does not exist or has no marks of the sink. In this case, the sink has not written to the
+        target. Raises SinkError if the target does not respond.
         """
         ...
 

@@ -83,7 +83,7 @@ class BatchOnly(PlainConnector):
         return {}
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
-        """An empty map."""
+        """Returns an empty JSON object: there are no splits."""
         return "{}"
 
     def _refused(self) -> SqlError:

@@ -94,8 +94,8 @@ class ColumnChecker(Protocol):
     """A connector whose upstream has typed columns."""
 
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
-        """The first of ``columns`` (name → Spark type) that the upstream cannot provide; None if it provides all of
-        them.
+        """The first of ``columns`` (name → Spark type) that the upstream cannot provide; None if the upstream provides
+        all of these columns.
 
         Also returns None if the upstream does not respond; the connector's ``look`` reports that error.
         """

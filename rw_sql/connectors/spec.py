@@ -66,16 +66,16 @@ class OptionError(SqlError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionSpec:
-    """One option. ``client`` and ``spark`` are its names in the connector's own client and in Spark's reader.
+    """One option. ``client`` and ``spark`` are the option's names in the connector's client and in Spark's reader.
 
-    ``java`` describes the equivalent in the Java client if that is not simply an option with another name.
+    ``java`` describes the Java client's equivalent if the equivalent is more than an option with another name.
     ``is_of_connection``: CREATE CONNECTION accepts the option too. ``connection_key`` is the option's name in a
     connection, if the two names differ; the spec of the connection's type then defines the option. ``is_alterable``:
     ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option.)
     ``is_address``: the value is a URL, whose part before ``?`` names the target. A change of this part is unsafe, even
     if the option is alterable. ``default_port`` is the port that applies if such a URL names no port. ``selects``: the
     option selects records within a split. ``is_ignored``: the option is accepted but has no effect. ``also`` are names
-    of the option in other systems, for hints. ``instead`` are alternatives: only one may be set, so ALTER removes them.
+    of the option in other systems, for hints. ALTER removes the options in ``instead``, which exclude this option.
     """
 
     key: str
@@ -178,9 +178,9 @@ class ConnectorSpec:
     """The spec of a connector. ``formats`` maps a FORMAT to its ENCODEs, in upper case.
 
     ``default_format`` applies to a source without FORMAT … ENCODE; None if the clause is required.
-    ``connection_kind`` is the type of its connections, if it differs from the connector's name. ``example`` is a
-    script for the generated documentation page. ``is_batch``: the connector can only be used by REFRESH TABLE, which
-    always reads the whole upstream.
+    ``connection_kind`` is the type of the connector's connections, if this type differs from the connector's name.
+    ``example`` is a script for the generated documentation page. ``is_batch``: the connector can only be used by
+    REFRESH TABLE, which always reads the whole upstream.
     """
 
     name: str
@@ -334,12 +334,12 @@ def load_sink_spec(name: str) -> ConnectorSpec:
 
 @cache
 def load_spec(name: str) -> ConnectorSpec:
-    """A built-in connector's spec, from ``sources/<name>.toml``. Raises FileNotFoundError if there is none."""
+    """A built-in connector's spec, from ``sources/<name>.toml``. Raises FileNotFoundError if there is no such file."""
     return parse_spec(read_asset("sources", f"{name}.toml"))
 
 
 def parse_spec(text: str) -> ConnectorSpec:
-    """Parses a spec from TOML text; third-party connectors use it. Raises ValueError for an invalid spec.
+    """Parses a spec from TOML text. Third-party connectors call this function. Raises ValueError for an invalid spec.
 
     ``connection_of`` names the source connector whose connections a sink uses: the sink accepts all options of these
     connections, and ignores the options in ``ignored_of_connection``.
@@ -485,7 +485,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _made_alike(key: str, wanted: str) -> str | None:
-    """The pattern ``key`` with the middle parts of ``wanted`` as its wildcard; None if the first parts differ."""
+    """``key`` with its wildcard replaced by the middle parts of ``wanted``; None if the first parts differ."""
     if "*" not in key:
         return key
     first, *middle = wanted.split(".")

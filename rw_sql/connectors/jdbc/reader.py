@@ -34,8 +34,8 @@ _READ_BYTES = 1 << 20
 _PASSWORD_FILE = "password_file"
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Arrow drops these bytes at the beginning of its input, also if they are the first character of a value. So the input
-begins with a mark of its own."""
+"""Arrow drops these bytes at the beginning of its input, even if they are the first character of a value. The input
+therefore always begins with an extra byte order mark."""
 
 _SESSION = (
     "SET TIME ZONE 'UTC'",
@@ -107,17 +107,17 @@ class TableReader(DataSourceReader):
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             connection.execute(f"SET TRANSACTION SNAPSHOT '{given['snapshot']}'".encode())
             query = given["query"] + _condition(*partition.value)
-            # Planning the query locks its tables as the query does.
+            # When the server plans the query, it locks the same tables as when it runs the query.
             connection.execute(f"EXPLAIN {query}".encode())
             require_same_tables(connection, given["table"], server)
             with connection.cursor().copy(f"COPY ({query}) TO STDOUT WITH (FORMAT csv)".encode()) as copy:
                 yield from _batches(iter(copy), given["names"])
-            # COPY locks further tables: those that a function reads, and those that were attached since EXPLAIN.
+            # COPY locks further tables: tables that a function reads, and tables that were attached after the EXPLAIN.
             require_same_tables(connection, given["table"], server)
 
 
 class TableDataSource(DataSource):
-    """``spark.read.format("rw_sql_jdbc")``: all columns as text, named ``c0``, ``c1``, …"""
+    """The data source of ``spark.read.format("rw_sql_jdbc")``: all columns as text, named ``c0``, ``c1``, …"""
 
     @classmethod
     def name(cls) -> str:
@@ -161,8 +161,8 @@ def _condition(start: int, end: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """A table in an exported snapshot of a database. ``table`` is its quoted name, ``snapshot`` the snapshot's id;
-    ``parts`` are the ranges of pages that separate tasks read."""
+    """A table in an exported snapshot of a database. ``table`` is the table's quoted name, ``snapshot`` the snapshot's
+    id; ``parts`` are the ranges of pages that separate tasks read."""
 
     server: Mapping[str, str]
     snapshot: str
@@ -220,7 +220,8 @@ def _without_password(server: Mapping[str, str]) -> dict[str, str]:
 def _with_password(server: Mapping[str, str]) -> dict[str, Any]:
     """The parameters of the connection, with the password from its file.
 
-    libpq would read a file too (``passfile``), but prefers the variable PGPASSWORD of the process to it.
+    libpq itself can read the password from a file (``passfile``), but the process's variable PGPASSWORD takes
+    precedence over this file.
     """
     made = dict(server)
     if _PASSWORD_FILE in made:

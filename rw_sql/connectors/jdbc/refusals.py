@@ -1,4 +1,5 @@
-"""Classifies PostgreSQL's errors for a batch: the server is unavailable, it refuses a row, or the table has changed."""
+"""Classifies PostgreSQL's errors for a batch: the server is unavailable, the server refuses a row, or the table has
+changed."""
 
 from __future__ import annotations
 
@@ -26,20 +27,21 @@ class Fault(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowConflict(Refusal):
     """The refusal of a row because of other rows of the table. The table may accept the row after other rows of the
-    batch are written. ``is_unique`` is true if the rows have the same value of a unique index."""
+    batch are written. ``is_unique`` is true if the rows have the same value in a unique index."""
 
     is_unique: bool = False
 
 
 _CONFLICTS = ("23503", "23505", "23P01")
-"""The SQLSTATE codes for violations of a FOREIGN KEY, UNIQUE or EXCLUDE constraint, in this order. Added rows can end
-only a violation of a FOREIGN KEY."""
+"""The SQLSTATE codes for violations of a FOREIGN KEY, UNIQUE or EXCLUDE constraint, in this order. Of these violations,
+only a violation of a FOREIGN KEY can end because rows are added to a table."""
 
 UNIQUE_VIOLATION = "23505"
 """The SQLSTATE code for a value that another row has in a unique index."""
 
 _AWAY_CLASSES = ("08", "0B", "25", "26", "28", "2D", "34", "3B", "3D", "40", "53", "57", "58", "72", "F0", "HV", "XX")
-"""SQLSTATE classes (PostgreSQL, appendix A) of the connection, the transaction, the server and its resources."""
+"""SQLSTATE classes (PostgreSQL, appendix A) of errors that concern the connection, the transaction, the server and its
+resources."""
 
 _AWAY_CODES = ("55006", "55P03")
 """The SQLSTATE codes for an object in use and for a lock that was not available in time."""

@@ -163,7 +163,7 @@ class JdbcConnector(BatchOnly):
 
     def row_estimate(self, options: Mapping[str, str]) -> int | None:
         """The planner's estimate of the number of rows, or an estimate from the number of pages; None for a view, and
-        while another transaction locks the table for itself."""
+        while another transaction has locked the table exclusively."""
         import psycopg
 
         table = self._quoted(options)
@@ -202,7 +202,7 @@ class JdbcConnector(BatchOnly):
     def _require_columns(
         self, connection: Connection[Any], options: Mapping[str, str], columns: Mapping[str, str]
     ) -> dict[str, PostgresColumn]:
-        """The table's columns. Raises SqlError if one is missing or can only be read with another type."""
+        """The table's columns. Raises SqlError if a column is missing or can only be read with another type."""
         there = columns_of(connection, self._quoted(options))
         found = self._misfit(options, columns, there)
         if found is None:
@@ -250,14 +250,15 @@ def page_ranges(pages: int, count: int) -> list[tuple[int, int]]:
 
 
 def _wait_for_rewrites(connection: Connection[Any], table: str) -> None:
-    """Waits for transactions that have truncated or rewritten a table (its quoted name), its partitions or, for a view,
-    the tables of its query.
+    """Waits for transactions that have truncated or rewritten a table, its partitions or, for a view, the tables of its
+    query. ``table`` is the quoted name.
 
-    After their commit, a snapshot that was taken before would see no rows, because the snapshot's rows are gone.
-    Planning a query takes the same locks as the query, also where LOCK TABLE does not apply (materialized views, or
-    tables of which a view's owner may read only some columns).
+    After the commit of such a transaction, a snapshot that was taken before the commit would see no rows, because the
+    snapshot's rows are gone. The function makes the server plan a query, because planning a query takes the same locks
+    as running the query. In contrast to LOCK TABLE, this also works for materialized views, and for tables of which a
+    view's owner may read only some columns.
     """
-    _one(connection, _KIND, table)  # If the table does not exist, the error of this query is the plainest.
+    _one(connection, _KIND, table)  # If the table does not exist, this query gives the clearest error.
     connection.execute(f"EXPLAIN SELECT FROM {table}".encode())
 
 

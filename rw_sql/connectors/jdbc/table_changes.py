@@ -1,4 +1,4 @@
-"""Finds tables of PostgreSQL whose current rows or files are not those of a transaction's snapshot.
+"""Finds tables of PostgreSQL whose current rows or files differ from the rows or files in a transaction's snapshot.
 
 Spark's workers receive this module by value.
 """
@@ -35,14 +35,14 @@ WITH RECURSIVE root (id) AS (
     WHERE NOT e.is_pending AND e.parent IN (SELECT id FROM locked) AND e.child NOT IN (SELECT id FROM locked)
 )
 """
-"""The table, its descendants, and the tables that the transaction has locked, except those of the system.
+"""The table, its descendants, and the tables that the transaction has locked, except system tables.
 
-A query of the catalog returns what the snapshot sees; ``pg_relation_filenode`` and ``pg_identify_object`` return the
-current state. ``edge`` contains the snapshot's inheritance; PostgreSQL does not read a partition whose DETACH …
-CONCURRENTLY is pending in the snapshot (a column since PostgreSQL 14). Temporary tables that inherit from the table are
-skipped, because those of other sessions are not read. ``lost`` contains children that the query does not read,
-although it reads their parent: they were detached, or the query excludes them (ONLY, or a condition on the partition
-key)."""
+A query of the catalog returns the state in the snapshot; ``pg_relation_filenode`` and ``pg_identify_object`` return the
+current state. ``edge`` contains the inheritance in the snapshot; PostgreSQL does not read a partition whose DETACH …
+CONCURRENTLY is pending in the snapshot (since PostgreSQL 14, a column of ``pg_inherits`` shows this state). Temporary
+tables that inherit from the table are skipped, because a query does not read the temporary tables of other sessions.
+``lost`` contains children that the query does not read, although the query reads their parent. Such a child was
+detached, or the query excludes the child (ONLY, or a condition on the partition key)."""
 
 _UNCLEAR = f"""
 {_TABLES}
@@ -79,23 +79,24 @@ UNION ALL
 SELECT name, 'truncated or rewritten' FROM locked WHERE is_moved
 LIMIT 1
 """
-"""Queries the name of a table that a query reads, but that is not the table, or not the file, that the transaction's
-snapshot sees, and what happened to it. ``now`` contains the current parents of the unclear tables.
+"""Finds a table that a query reads although the table, or the file of the table, differs from the table or file in the
+transaction's snapshot. Returns the name of the table, and a word for the change. ``now`` contains the current parents
+of the unclear tables.
 
-A child that was created after the snapshot is not a change: all its rows are newer than the snapshot, which does not
-see them. The exceptions are rows that COPY … FREEZE wrote in the transaction that created the child: every snapshot
-sees them."""
+A child that was created after the snapshot is not a change, because the snapshot sees none of the child's rows. The
+exception is a child whose rows COPY … FREEZE wrote in the transaction that created the child, because every snapshot
+sees such rows."""
 
 
 def require_same_tables(connection: Any, table: str, server: Mapping[str, Any]) -> None:
-    """Checks that the rows of all tables that the transaction has locked are those of its snapshot.
+    """Checks that the tables that the transaction has locked still contain the rows of the transaction's snapshot.
 
     ``table`` is the quoted name of the table that is read, ``server`` the parameters for a further connection.
 
     TRUNCATE and statements that rewrite a table take effect for earlier snapshots too: the snapshot's rows are gone or
-    have moved to other pages. The tables are not locked for longer than one part needs: a lock for the whole refresh
-    would make such a statement wait for the refresh, and the refresh's other parts wait for this statement, which
-    PostgreSQL does not recognize as a deadlock.
+    have moved to other pages. The tables are not locked for longer than one part needs. If the tables were locked for
+    the whole refresh, such a statement would wait for the refresh, and the other parts of the refresh would wait for
+    the statement. PostgreSQL does not recognize such a deadlock.
 
     Raises RuntimeError if a table has been truncated, rewritten, replaced, attached or detached since the snapshot.
     """
@@ -103,7 +104,7 @@ def require_same_tables(connection: Any, table: str, server: Mapping[str, Any]) 
 
     unclear = [row[0] for row in connection.execute(_UNCLEAR.encode(), {"table": table})]
     now: list[Any] = []
-    if unclear:  # This transaction sees the snapshot's inheritance; another transaction sees the current one.
+    if unclear:  # This transaction sees the snapshot's inheritance. A new transaction sees the current state.
         with psycopg.connect(**server, autocommit=True) as other:
             now = other.execute(_PARENTS.encode(), [unclear]).fetchall()
     found = connection.execute(_CHANGED.encode(), {"table": table, "now": json.dumps(now)}).fetchone()

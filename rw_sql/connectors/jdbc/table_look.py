@@ -40,7 +40,8 @@ _MOST_NAME_BYTES = 63
 
 
 def look_at_table(connection: Connection[Any], table: tuple[str, str], shape: SinkShape) -> SinkLook:
-    """The first problem of the table; an empty look if the table can store the rows. Raises psycopg.Error."""
+    """The first problem of the table. If the table can store the rows, all fields of the result are empty. Raises
+    psycopg.Error."""
     return next(_problems(connection, table, shape), SinkLook())
 
 
@@ -179,6 +180,7 @@ def _read_only(connection: Connection[Any]) -> Iterator[SinkLook]:
 
 
 def _as_written(connection: Connection[Any], names: Iterable[str]) -> list[str]:
-    """Names as PostgreSQL's statements write them: quoted if they are not plain or are keywords."""
+    """Names as they are written in PostgreSQL's statements. A name is quoted if it is a keyword or not a plain
+    identifier."""
     query = "SELECT quote_ident(n) FROM unnest(%s::text[]) WITH ORDINALITY t (n, at) ORDER BY at"
     return [str(row[0]) for row in connection.execute(query, [list(names)]).fetchall()]

@@ -26,7 +26,7 @@ ORDER BY a.attnum
 BOOLEAN, WHOLE, NUMERIC, FLOAT, MONEY, TEXT, BYTES = "boolean", "whole", "numeric", "float", "money", "text", "bytes"
 DATE, TIMESTAMP, JSON, ARRAY, COMPOSITE, OTHER = "date", "timestamp", "json", "array", "composite", "other"
 UNKNOWN = "unknown"
-"""The family of a domain whose base type is another domain, which this module does not resolve further."""
+"""The family of a domain whose base type is another domain. This module does not resolve such a domain further."""
 
 _FAMILIES = {
     "bool": BOOLEAN,
@@ -47,8 +47,8 @@ _KINDS = {"c": COMPOSITE, "d": UNKNOWN}
 class PostgresColumn:
     """A column: its type in PostgreSQL's notation, the type's family and, for an array, the family of its elements.
 
-    ``is_needed``: the column is NOT NULL and has no default. ``is_generated``: the database computes the column, so
-    it cannot be written.
+    ``is_needed``: the column is NOT NULL and has no default. ``is_generated``: the database computes the column, so no
+    statement can write to the column.
     """
 
     name: str
@@ -59,8 +59,8 @@ class PostgresColumn:
 
 
 def columns_of(connection: Connection[Any], table: str) -> dict[str, PostgresColumn]:
-    """The columns of a table or view, in the order in which the table or view has them. ``table`` is the quoted name.
-    Raises psycopg.Error."""
+    """The columns of a table or view, in the order of the table or view. ``table`` is the quoted name. Raises
+    psycopg.Error."""
     return {
         name: PostgresColumn(
             name=spelled,

@@ -27,7 +27,8 @@ _PARAMETERS = {
 """The accepted parameters after ``?`` in the URL: the JDBC driver's names, mapped to libpq's."""
 
 _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
-"""With these settings, the failure of a server's machine is detected after a minute; the default is two hours."""
+"""With these settings, the failure of a server's machine is detected after a minute. By default, the failure is
+detected after two hours."""
 
 _UNANSWERED_SECONDS, _MOST_UNANSWERED_SECONDS = 60, 900
 """The lowest and the highest limit, in seconds, of the time for which sent packets may stay unconfirmed. Keepalives do
@@ -38,8 +39,8 @@ _WITH_USER_TIMEOUT = 120_000
 """The first version of libpq with ``tcp_user_timeout``."""
 
 _CANCEL_SECONDS, _MOST_CANCELS = 2.0, 10
-"""The time limit in seconds for the server to accept a cancellation, and the number of cancellations that may have no
-effect."""
+"""The time limit in seconds for the server to accept a cancellation, and the maximum number of cancellations without
+effect before the connection is cut."""
 
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:
@@ -123,8 +124,8 @@ def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
 
 
 class WaitEnd:
-    """Ends what another thread waits for on a connection. Each call cancels the thread's statement. If the server does
-    not respond, or if several calls had no effect, the call cuts the connection. Raises nothing."""
+    """Ends the wait of another thread for a response on a connection. Each call cancels the thread's statement. If the
+    server does not respond, or if several calls had no effect, the call cuts the connection. Raises nothing."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Sorts the rows of an upsert so that a row that takes a unique value comes after the row that gives it up.
+"""Sorts the rows of an upsert so that a row that takes a unique value comes after the row that gives this value up.
 
 The rows of a batch have no order, but PostgreSQL checks a UNIQUE constraint after each row.
 """
@@ -59,7 +59,7 @@ _EXACT_TYPES = {
     "timestamp_ntz": {"timestamp"},
     "decimal": {"numeric"},
 }
-"""For Spark's types, the types of PostgreSQL that keep different values different."""
+"""Maps each of Spark's types to the types of PostgreSQL in which different values of the type stay different."""
 
 _NUMBER = "_rw_index"
 
@@ -67,8 +67,8 @@ _NUMBER = "_rw_index"
 def unique_columns(
     connection: Connection[Any], target: sql.Identifier, *, keys: Sequence[str], columns: Sequence[str]
 ) -> list[list[str]]:
-    """The sets of columns, out of ``columns``, whose values must be unique in the table ``target``, except the key.
-    Raises psycopg.Error."""
+    """The sets of columns whose values must be unique in the table ``target``, except the key. Only sets that consist
+    of ``columns`` are returned. Raises psycopg.Error."""
     found = connection.execute(_UNIQUE, [target.as_string(connection)]).fetchall()
     return [unique for (unique,) in found if set(unique) != set(keys) and set(unique) <= set(columns)]
 
@@ -76,9 +76,10 @@ def unique_columns(
 def are_rows_independent(connection: Connection[Any], target: sql.Identifier, keys: Mapping[str, Any]) -> bool:
     """True if the table accepts or refuses an upserted or deleted row regardless of the rows with other keys.
 
-    Otherwise the table has a UNIQUE or EXCLUDE constraint beside the key or a FOREIGN KEY that refers to the table
-    itself, it may consider different keys equal, or it is no plain table. ``keys`` are the key columns with their types
-    in Spark's JSON form. Triggers are ignored. Raises psycopg.Error.
+    False if the table has a UNIQUE or EXCLUDE constraint in addition to the key, if the table has a FOREIGN KEY that
+    refers to the table itself, if the table may consider different keys equal, or if the table is not an ordinary
+    table. ``keys`` are the key columns with their types in Spark's JSON form. Triggers are ignored. Raises
+    psycopg.Error.
     """
     parameters = {"target": target.as_string(connection), "keys": list(keys)}
     found = connection.execute(_IS_INDEPENDENT, parameters).fetchone()
@@ -107,7 +108,8 @@ def holders_first(
     """
     from psycopg import sql
 
-    # The server does not collect the statistics of a temporary table by itself; without them, the joins may be slow.
+    # The server does not collect the statistics of a temporary table by itself. Without these statistics, the joins may
+    # be slow.
     connection.execute(sql.SQL("ANALYZE {}").format(batch))
     counted = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(batch)).fetchone()
     edges: set[tuple[int, int]] = set()

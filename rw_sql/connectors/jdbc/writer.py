@@ -2,9 +2,9 @@
 
 COPY loads the rows into a temporary table; ``INSERT … ON CONFLICT DO UPDATE`` merges them into the target. If the
 server refuses a batch, another transaction writes the rows in parts: bisection finds the refused rows, and rows that
-conflict with other rows are tried again after these other rows. If the server refuses some rows for good, this
-transaction is rolled back. All its attempts share the temporary tables: each creation of a table locks several objects
-until the transaction ends, and the server has a limited number of locks for all of its clients.
+conflict with other rows are tried again after these other rows. If the server refuses some rows permanently, this
+transaction is rolled back. All attempts of a transaction share the temporary tables, because each creation of a table
+locks several objects until the transaction ends, and the server has a limited number of locks for all of its clients.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _CHANGED, _GONE = "rw_sql_batch", "rw_sql_deletes"
 """The temporary tables of an upsert: the rows of a batch to insert or update, and the keys to delete."""
 
 _MOST_CONFLICTS = 1000
-"""The maximum number of conflicts with other rows until rows are tried in another order, if the refused rows are not
-all needed."""
+"""If the caller does not need all refused rows, the rows are tried in another order after more than this number of
+conflicts with other rows."""
 
 _MOST_SECONDS = 86400
 _CANCEL_SECONDS = 2.0
@@ -167,9 +167,9 @@ class JdbcWriter:
         return f": ALTER SINK … CONNECTOR WITH ({QUERY_TIMEOUT} = '{seconds}') gives a batch more time"
 
     def _find_refusals(self, rows: pa.Table, *, is_unique: bool = False) -> list[Refusal]:
-        """The rows that the table refuses. If there are any, nothing is written; otherwise all rows are written.
-        ``is_unique``: a row of the batch is known to conflict with a unique index. Raises SinkError if the refused rows
-        cannot be determined."""
+        """The rows that the table refuses. If the table refuses a row, nothing is written; otherwise all rows are
+        written. ``is_unique``: a row of the batch is known to conflict with a unique index. Raises SinkError if the
+        refused rows cannot be determined."""
         import psycopg
 
         try:
@@ -205,11 +205,11 @@ class JdbcWriter:
         index of each row.
 
         The table may refuse a row because of another row that the batch changes too. For example, the other row has a
-        value that must be unique, and gives it up in this batch. Such rows are tried again after the others, until the
-        table refuses all of them. With a conflict of a unique index (``is_unique`` or in a round), the rows are sorted
-        first. Unless all refused rows are needed, the search ends at the first row that the table refuses for another
-        reason, and a round ends after _MOST_CONFLICTS conflicts. If such a round has written no row, the rows are
-        sorted, and then reversed, before the search ends.
+        value that must be unique, and the batch changes this value. Such rows are tried again after the other rows,
+        until the table refuses all of them. If a row conflicts with a unique index (``is_unique``, or found in a
+        round), the rows are sorted first. If the caller does not need all refused rows, the search ends at the first
+        row that the table refuses for another reason, and a round ends after _MOST_CONFLICTS conflicts. If such a round
+        has written no row, the rows are sorted, and then reversed, before the search ends.
         """
         final: list[Refusal] = []
         found: list[Refusal] = []
@@ -251,8 +251,8 @@ class JdbcWriter:
                 is_reversed, rows = True, _reversed(rows)
 
     def _holders_first(self, rows: pa.Table) -> pa.Table:
-        """The rows, sorted so that a row that takes a unique value comes after the row that gives it up, if possible.
-        Deletes come first."""
+        """The rows, sorted so that a row that takes a unique value comes after the row that gives this value up, if
+        possible. Deletes come first."""
         import psycopg
 
         keys, columns = list(self._shape.keys), list(self._shape.columns)
@@ -271,7 +271,7 @@ class JdbcWriter:
         except RefusedRowsError:
             return rows
         except psycopg.errors.QueryCanceled:
-            self._sorts = False  # Without the order, the search takes longer, and finds the refused rows too.
+            self._sorts = False  # Without the order, the search takes longer, but it still finds the refused rows.
             return rows
         except psycopg.Error as error:
             if fault_of(error) is not Fault.ROW:
@@ -346,8 +346,8 @@ class JdbcWriter:
         return values
 
     def _batch_table(self, name: str, columns: list[str]) -> Any:
-        """An empty temporary table with these columns of the target. Within a transaction, the table of each name is
-        created once."""
+        """An empty temporary table with these columns of the target. Within a transaction, each table is created only
+        once."""
         from psycopg import sql
 
         table = sql.Identifier(name)
@@ -452,7 +452,7 @@ class _Replaced:
 
 
 def _left(rows: pa.Table, done: set[int], last: set[int]) -> pa.Table:
-    """The rows except those with the indexes ``done``; rows with the indexes ``last`` come last."""
+    """The rows whose indexes are not in ``done``. Rows whose indexes are in ``last`` come last."""
     numbers = rows.column(_INDEX).to_pylist()
     left = [at for at, number in enumerate(numbers) if number not in done]
     return rows.take(pa.array(sorted(left, key=lambda at: numbers[at] in last), pa.int64()))

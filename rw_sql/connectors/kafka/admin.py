@@ -33,25 +33,25 @@ _RETRY_SECONDS = 0.1
 _LOOK_SECONDS = 0.005
 QUIET = logging.getLogger("rw_sql.connectors.kafka.librdkafka")
 QUIET.addHandler(logging.NullHandler())
-# librdkafka logs every lost connection. The log is discarded: the error that the caller gets has the relevant part.
+# librdkafka logs every lost connection. The log is discarded: the caller's error contains the relevant part.
 QUIET.propagate = False
 
 _NO_TLS_THERE = re.compile(
     "connecting to a PLAINTEXT broker listener|(Disconnected|transport error).* in state SSL_HANDSHAKE"
 )
-"""librdkafka's messages when the server closes the connection during the TLS handshake, which suggests a port
-without TLS."""
+"""librdkafka's messages if the server closes the connection during the TLS handshake. Such a message suggests that the
+port does not use TLS."""
 
 _ANY_OPERATION = frozenset({"ALL", "WRITE"})
 
 
 class BrokerError(Exception):
-    """The brokers did not fulfill a request. The error's text is suitable for a message to the user."""
+    """The brokers did not fulfill a request. The error's text may be shown to the user."""
 
 
 @dataclass(slots=True)
 class _Faults:
-    """The errors that librdkafka reported while waiting for a response."""
+    """The errors that librdkafka reported while this process waited for a response."""
 
     last: str = ""
     fatal: str | None = None
@@ -228,9 +228,8 @@ class BrokerAdmin:
         return {topic: view.id for topic, view in found.items()}
 
     def ask(self, start: Callable[[Any, float], Future[Any]]) -> Any:
-        """Calls ``start`` with librdkafka's client and the remaining seconds, and returns its future's result.
-
-        Raises BrokerError.
+        """Calls ``start`` with librdkafka's client and the remaining seconds, and returns the result of the future that
+        ``start`` returned. Raises BrokerError.
 
         Errors that a change of leader or coordinator causes are retried until the deadline.
         """
@@ -255,7 +254,7 @@ class BrokerAdmin:
         )
 
     def bounds(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Bounds]:
-        """The first and the end offset of each partition, with its leader's epoch. Raises as :meth:`offsets` does."""
+        """The first and the end offset of each partition, with its leader's epoch. Raises BrokerError."""
         starts, ends = self._found(partitions, (EARLIEST, LATEST))
         return {part: Bounds(starts[part].offset, end.offset, _epoch(end)) for part, end in ends.items()}
 
@@ -437,7 +436,8 @@ LATEST = -1
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The offsets ``[start, end)`` of a partition. ``epoch`` is its leader's epoch; None if the brokers report none."""
+    """The offsets ``[start, end)`` of a partition. ``epoch`` is its leader's epoch; None if the brokers report no
+    epoch."""
 
     start: int
     end: int

@@ -63,7 +63,7 @@ class ClientPool(Generic[C]):
         atexit.register(self.end_all)
 
     def with_client(self, properties: Mapping[str, str], ask: Callable[[C], T]) -> T:
-        """Calls ``ask`` with a client, which returns to the pool if ``ask`` raises nothing.
+        """Calls ``ask`` with a client. If ``ask`` raises nothing, the client is put back into the pool.
 
         If a pooled client fails quickly with a BrokerError, the call is retried with a new client, because the
         brokers may have moved.
@@ -95,7 +95,7 @@ class ClientPool(Generic[C]):
         return found
 
     def renew(self, properties: Mapping[str, str]) -> None:
-        """Discards the pooled clients with these properties, so that later calls create new ones."""
+        """Discards the pooled clients with these properties, so that later calls create new clients."""
         now = time.monotonic()
         with self._lock:
             self._renewed = {key: at for key, at in self._renewed.items() if now - at < LIFE_SECONDS}
@@ -162,7 +162,7 @@ def _admin(properties: Mapping[str, str]) -> BrokerAdmin:
 
 
 ADMINS: ClientPool[BrokerAdmin] = ClientPool(_admin, BrokerAdmin.close)
-"""The administrative clients."""
+"""The pool of administrative clients."""
 
 
 def with_client(

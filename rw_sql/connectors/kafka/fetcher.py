@@ -68,7 +68,7 @@ class _Received:
     messages: list[Message] = field(default_factory=list)
     size: int = 0
     ends: dict[_Part, int] = field(default_factory=dict)
-    """For each partition with progress after its start: the end up to which all records have been delivered."""
+    """Maps each partition that has advanced beyond its start to the offset up to which all records are delivered."""
 
     def add(self, message: Message) -> None:
         """Adds a record or the end of a partition. Raises _GivenUpError if the message is an error that concerns more
@@ -172,7 +172,8 @@ class KafkaFetcher:
         return self._try(lambda: self._arrived(seconds, most))
 
     def unfollow(self) -> None:
-        """Ends the assignment."""
+        """Stops following the partitions: closes the consumer, and discards the delivered records. Does nothing if no
+        partitions are followed."""
         with self._lock:
             if self._received is not None:
                 self._drop()
@@ -184,7 +185,8 @@ class KafkaFetcher:
             self._drop()
 
     def _try(self, act: Callable[[], T]) -> T | None:
-        """Calls ``act``; returns None, and closes the consumer, if Spark's reader should be used instead."""
+        """Calls ``act`` and returns its result. If Spark's reader should be used instead, closes the consumer and
+        returns None."""
         import confluent_kafka as ck
 
         with self._lock:

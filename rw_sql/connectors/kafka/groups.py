@@ -22,7 +22,7 @@ GROUP = "rw_sql"
 
 
 def is_refused_group(fault: KafkaError | None) -> bool:
-    """True for the error of a broker that does not permit the use of a consumer's group.
+    """True if the error means that a broker does not permit the use of the consumer's group.
 
     The client looks up the coordinator of its group even if it commits nothing and reads only assigned partitions. The
     error does not concern the partitions: their records still arrive.

@@ -1,9 +1,9 @@
 """Reads records with timestamps that Spark's reader cannot represent.
 
 A producer may write a timestamp in nanoseconds. Spark's reader converts the timestamp of each record to microseconds,
-whether or not a query selects it, and fails if the number of microseconds has more than 64 bits. From the first such
-record of a partition on, all records of the partition are therefore read with librdkafka, in Spark's Python processes.
-A timestamp that Spark's reader cannot represent becomes NULL.
+whether or not a query selects the timestamp, and fails if the number of microseconds has more than 64 bits. From the
+first such record of a partition on, all records of the partition are therefore read with librdkafka, in Spark's Python
+processes. A timestamp that Spark's reader cannot represent becomes NULL.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeo
 
 
 def _known_holes(properties: Mapping[str, str], lives: Lives, tails: Tails, ends: Tails) -> frozenset[str]:
-    """Like :func:`_topics_with_holes`, cached by the identity and the offsets of the topics."""
+    """Like :func:`_topics_with_holes`, but cached by the identity and the offsets of the topics."""
     key = (frozenset(lives.items()), frozenset(tails.items()), frozenset(ends.items()))
     holes = _TOLD.get(key)
     if holes is None:
@@ -136,7 +136,8 @@ def _messages(
 ) -> Iterator[Message]:
     """The messages of partitions from given offsets.
 
-    Ends when ``waiting`` is empty (the caller removes finished partitions from it) or the time is over.
+    Ends when ``waiting`` is empty or the time limit is reached. The caller removes finished partitions from
+    ``waiting``.
 
     Raises BrokerError.
     """
@@ -194,7 +195,7 @@ def record_times(
 ) -> dict[tuple[str, int], int]:
     """The write time of the first record at or after each partition's offset, in milliseconds since 1970.
 
-    Partitions that do not respond in time, or have no such record, are missing from the result.
+    Partitions without such a record, and partitions whose brokers do not respond in time, are missing from the result.
     """
     import confluent_kafka as ck
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.spec import ConnectorSpec, OptionSpec
 
-# An administrative client, and a producer, refuse or ignore these options.
+# Administrative clients and producers refuse or ignore these options.
 CONSUMER_ONLY = frozenset(
     {
         "properties.fetch.wait.max.ms",
@@ -95,14 +95,15 @@ def spark_options(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, 
 
 
 def call_timeout(spec: ConnectorSpec, options: Mapping[str, str], limit: float) -> float:
-    """The time limit in seconds for one request to the brokers: ``limit``, or the timeout option if it is lower."""
+    """The time limit in seconds for one request to the brokers: ``limit``, or the value of the timeout option if this
+    value is lower."""
     wanted = duration_seconds(options.get(_CALL_TIMEOUT, ""))
     return limit if wanted is None else min(wanted, limit)
 
 
 def _timeouts(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
-    # A query that is stopped ends only when its clients' calls have timed out. If no broker responds, that takes a
-    # minute by default.
+    # A query that is stopped ends only when its clients' calls have timed out. If no broker responds, the calls time
+    # out after a minute by default.
     call = int(1000 * (duration_seconds(spec.value(options, _CALL_TIMEOUT) or "") or 5.0))
     wait = int(spec.value(options, "properties.fetch.wait.max.ms") or 0)
     request = max(call, wait + 1000)
@@ -161,9 +162,9 @@ def check_security(options: Mapping[str, str]) -> None:
 
 
 def login_misfit(options: Mapping[str, str]) -> OptionError | None:
-    """The error if the user or password contains a line end; None if neither does.
+    """The error if the user or password contains a line end; None if neither of them contains a line end.
 
-    The JAAS line of the Java client cannot contain a line end. Almost always, the line end belongs to the text from
+    The JAAS line of the Java client cannot contain a line end. Almost always, the line end comes from the text from
     which the value was copied.
     """
     for key in (_USER, _PASSWORD):

@@ -116,7 +116,7 @@ class RegisteredRecords:
     """Encodes the rows of batches as records.
 
     The constructor registers the schemas and raises SinkError if that fails. The schemas are registered again from time
-    to time, because a registry that was re-created lacks them, or has them under other ids.
+    to time, because a registry that was re-created lacks the schemas, or has the schemas under other ids.
     """
 
     def __init__(self, options: Mapping[str, str], shape: SinkShape, topic: str) -> None:
@@ -199,7 +199,7 @@ def _encoder(kind: str, schema: RegisteredSchema) -> Encode:
 def _json_record(head: bytes, row: dict[str, Any]) -> bytes:
     try:
         return head + to_json(row)
-    except ValueError:  # NaN and infinities: a schema requires numbers, which JSON cannot write
+    except ValueError:  # NaN or infinity: the schema requires a number, but JSON has no such numbers
         column = next(name for name, value in row.items() if not _is_json(value))
         raise UnwritableError(f"{column}: a number of JSON cannot be NaN or infinite") from None
 

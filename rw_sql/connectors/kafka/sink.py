@@ -54,13 +54,13 @@ _POLL_EVERY = 1000
 _CLIENT_LIMIT = "properties.message.max.bytes"
 _CLIENT_LIMIT_DEFAULT, _CLIENT_LIMIT_MOST = 1_000_000, 1_000_000_000
 _TOGETHER_DEFAULT = 1_000_000
-"""librdkafka's default of ``batch.size``, the maximum size in bytes of records that are sent together."""
+"""librdkafka's default value of ``batch.size``, the maximum size in bytes of records that are sent together."""
 
 _TOGETHER_MOST = "batch.num.messages"
 """The property with the maximum number of records that are sent together."""
 
 _FRAME_BYTES = 200
-"""An upper bound for the number of bytes of a request besides its records."""
+"""An upper bound for the number of bytes that a request contains in addition to its records."""
 
 _Record = tuple[bytes | None, bytes | None]
 
@@ -287,7 +287,7 @@ class KafkaWriter:
         self._producer: Any = self._opened()
 
     def _opened(self, *, is_each_alone: bool = False) -> Any:
-        """A producer. If ``is_each_alone`` is true, it sends each record in a request of its own."""
+        """A producer. If ``is_each_alone`` is true, the producer sends each record in a separate request."""
         from confluent_kafka import KafkaException, Producer
 
         made: Any = Producer
@@ -310,7 +310,8 @@ class KafkaWriter:
         """Writes the records; returns after the brokers have acknowledged all of them."""
         now_ms = int(time.time() * 1000)
         made = self._made(rows, now_ms)
-        # An old row may be large because the sink has refused it. Such an old row must not prevent its correction.
+        # An old row may be large because the sink has refused it. Such an old row must not prevent the write of the
+        # corrected row.
         large = {index for index, record in made if _size(record) > self._limit}
         if large and self._shape.type == DEBEZIUM:
             made = self._made(rows, now_ms, without_old=large)
@@ -353,8 +354,8 @@ class KafkaWriter:
             # order.
             self._producer = self._opened(is_each_alone=True)
             self._send(made)
-            # The next batches are sent together again, because they may have no such record. The limit may have
-            # changed since the writer was opened.
+            # The records of the next batches are sent together again, because these batches may contain only valid
+            # records. The limit may have changed since the writer was opened.
             self._most_bytes = _most_bytes(self._spec, self._options)
             self._producer = self._opened()
 
@@ -369,7 +370,7 @@ class KafkaWriter:
         )
 
     def _send(self, made: list[tuple[int, _Record]]) -> None:
-        """Sends records and waits until the brokers have acknowledged or refused each."""
+        """Sends records and waits until the brokers have acknowledged or refused each record."""
         self._refused, self._large, self._unsent = {}, set(), set()
         for count, (index, (key, value)) in enumerate(made, start=1):
             self._put(index, key, value)

@@ -60,7 +60,7 @@ class KafkaConnector(PlainConnector):
         kafka_properties.check_security(options)
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Replaces the pooled clients with new ones."""
+        """Replaces the pooled clients with new clients."""
         from rw_sql.connectors.kafka import client_pool as kafka_visits
 
         kafka_visits.ADMINS.renew(kafka_properties.admin_properties(self.spec, options))
@@ -277,7 +277,7 @@ class KafkaConnector(PlainConnector):
         return TopicWatch(kafka_properties.admin_properties(self.spec, options))
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The id ``topic:partition``. If the source has one topic, a bare number names a partition of it.
+        """The id ``topic:partition``. If the source has one topic, a bare number names a partition of this topic.
 
         Raises SqlError UNKNOWN_SPLIT for text that cannot be a split's id. Does not check whether the split exists.
         """
@@ -389,7 +389,7 @@ class KafkaConnector(PlainConnector):
         )
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """The next offset per split from ``{"orders":{"0":5}}``."""
+        """Parses the next offset of each split from JSON such as ``{"orders":{"0":5}}``."""
         return kafka_reader.read_offsets(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:

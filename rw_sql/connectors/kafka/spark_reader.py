@@ -47,7 +47,7 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 def known_time(milliseconds: int) -> int | None:
-    """A record's timestamp; None if the record has none, or if the timestamp is not in the years 1 to 9999.
+    """A record's timestamp; None if the record has no timestamp, or if the timestamp is not in the years 1 to 9999.
 
     A producer may write any number, such as microseconds.
     """
@@ -104,7 +104,8 @@ def _offsets(positions: Mapping[str, int]) -> str:
 
 
 def read_offsets(source_offset: str) -> dict[str, int]:
-    """The next offset per split from ``{"orders":{"0":5}}``. Raises ValueError for other text."""
+    """Parses the next offset of each split from JSON such as ``{"orders":{"0":5}}``. Raises ValueError for other
+    text."""
     topics = json.loads(source_offset)
     if not isinstance(topics, dict):
         raise ValueError(f"not a Kafka offset: {source_offset[:80]}")
@@ -133,7 +134,7 @@ def fetching(partitions: int, *, timeout_ms: int) -> dict[str, str]:
     next response. With record batches of 350 kB and responses of 1 MB, a sixth of all bytes is sent twice. Spark also
     requests a partition's first and last offset after each poll, which returns 500 records by default. Unless a poll
     returns several thousand records, these requests take longer than reading the records. On the other hand, each
-    consumer keeps the records of its last poll until the next one. The limits therefore depend on the number of
+    consumer keeps the records of its last poll until the next poll. The limits therefore depend on the number of
     partitions: all consumers of a query together keep at most 64 MiB of fetched bytes (but at least 1 MiB per
     partition) and 40,000 unpacked records.
 
@@ -158,7 +159,8 @@ def read_stream(
     max_records: int | None,
     with_headers: bool,
 ) -> DataFrame:
-    """The stream of records, with the columns of ``Connector.read_stream``. ``options`` are those of Spark's reader."""
+    """The stream of records, with the columns of ``Connector.read_stream``. ``options`` are the options of Spark's
+    reader."""
     if not positions:
         raise ValueError("a reader needs at least one split")
     keep_consumers(spark)
@@ -188,7 +190,7 @@ def read_batch(
     spark: SparkSession, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]], *, with_headers: bool
 ) -> DataFrame:
     """The records ``[start, end)`` of each partition, with the columns of ``Connector.read_stream``. ``options`` are
-    those of Spark's reader."""
+    the options of Spark's reader."""
     if not ranges:
         raise ValueError("a batch needs at least one split")
     cores = spark.sparkContext.defaultParallelism
@@ -220,7 +222,7 @@ def _columns_of_records(*, with_headers: bool) -> tuple[Column, ...]:
     from pyspark.sql import functions as f
 
     # The same rule as known_time. The condition compares milliseconds and not the column itself, because
-    # rw_sql.plan.queries.scan_bounds would take a comparison of the column for a condition of the user's query.
+    # rw_sql.plan.queries.scan_bounds would treat a comparison of the column as a condition of the user's query.
     at = f.unix_millis("timestamp")
     time = f.when((at != _NO_TIME) & at.between(_FIRST_MS, _LAST_MS), f.col("timestamp"))
     headers = f.col("headers") if with_headers else f.lit(None).cast("array<struct<key:string,value:binary>>")

@@ -1,9 +1,9 @@
 """Uses the epochs of partitions' leaders to find partitions whose log lost records (Kafka's KIP-320).
 
-Each leader of a partition has an epoch, which is stored with the records that it writes. A leader that was elected
-although it lacked records (an unclean election), or whose disk lost records, continues the log with other records at
-the same offsets. A broker reports the offset at which the records of an earlier epoch now end. If a reader has reached
-a higher position in that epoch, the log no longer contains the last records that the reader has read.
+Each leader of a partition has an epoch, which is stored with the records that the leader writes. A leader that was
+elected although it lacked records (an unclean election), or whose disk lost records, continues the log with other
+records at the same offsets. A broker reports the offset at which the records of an earlier epoch now end. If a reader
+has reached a higher position in that epoch, the log no longer contains the last records that the reader has read.
 """
 
 from __future__ import annotations

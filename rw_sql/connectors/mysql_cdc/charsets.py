@@ -30,8 +30,8 @@ _COLLATIONS = (
     "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL",
     "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL",
 )
-"""Queries for the ids of collations with their character sets. The first is for MariaDB 10.10 and later, whose view
-COLLATIONS has no ids."""
+"""Two queries that return the ids of collations with their character sets. The first query is for MariaDB 10.10 and
+later, whose view COLLATIONS has no ids."""
 
 _NO_COLUMN = 1054
 

@@ -27,9 +27,9 @@ else:
 SETTINGS = "SET time_zone = '+00:00', sql_mode = '', net_write_timeout = 600, wait_timeout = 31536000"
 
 _ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
-"""Options of a connection's socket, which are set if the operating system has them. Keepalives prevent a firewall from
-dropping a rarely used connection. A connection whose packets are not confirmed ends after a minute, which is shorter
-than the longest wait for rows."""
+"""Socket options of a connection. Each of these options is set if the operating system supports the option. Keepalives
+prevent a firewall from dropping a rarely used connection. A connection whose packets are not confirmed ends after a
+minute, which is shorter than the longest wait for rows."""
 
 _SYNTAX = 1064
 _REFUSED = frozenset({1044, 1045, 1049, 1054, 1142, 1143, 1146, 1227, 1251, 1370, 1698, 3118, 3159, 1064})
@@ -72,7 +72,7 @@ def connect(
         "host": options["hostname"],
         "port": int(options.get("port", "3306")),
         "user": options["username"],
-        # PyMySQL would encode a str as Latin-1, the server as UTF-8.
+        # PyMySQL would encode a str as Latin-1, but the server uses UTF-8.
         "password": options.get("password", "").encode(),
         "charset": "utf8mb4",
         "use_unicode": False,

@@ -46,7 +46,7 @@ _VARCHAR, _BIT, _VECTOR, _BLOB, _VAR_STRING, _STRING, _GEOMETRY = 15, 16, 242, 2
 _BLOB_COMPRESSED, _VARCHAR_COMPRESSED = 140, 141
 _NUMBERS = frozenset({_TINY, _SHORT, _LONG, _FLOAT, _DOUBLE, _LONGLONG, _INT24, _NEWDECIMAL})
 _TEXTS = frozenset({_VARCHAR, _BLOB, _VAR_STRING, _STRING, _VECTOR, _BLOB_COMPRESSED, _VARCHAR_COMPRESSED})
-"""The types of columns for which the log states a collation. MySQL 9 states one for VECTOR, too."""
+"""The types of columns for which the log states a collation. MySQL 9 also states a collation for VECTOR columns."""
 
 _ONE_BYTE = frozenset(
     {_FLOAT, _DOUBLE, _BLOB, _GEOMETRY, _VECTOR, _JSON, _TIME2, _DATETIME2, _TIMESTAMP2, _BLOB_COMPRESSED}
@@ -103,8 +103,8 @@ class TableMap:
     signs: tuple[bool, ...] = ()
 
     def with_signs(self, *, counts_years: bool) -> tuple[StreamColumn, ...]:
-        """The columns, with ``is_unsigned`` set where the log states it. The log has one bit per number column;
-        ``counts_years``: YEAR columns have a bit too, as in MariaDB and some versions of MySQL."""
+        """The columns, with ``is_unsigned`` set from the log. The log has one bit per number column. ``counts_years``:
+        YEAR columns have a bit too, as in MariaDB and some versions of MySQL."""
         numbers = _NUMBERS | {_YEAR} if counts_years else _NUMBERS
         at = 0
         made = []

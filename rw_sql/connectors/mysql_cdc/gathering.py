@@ -25,7 +25,7 @@ class Gathering:
     _rows: int = 0
 
     def note(self, position: int, rows: int) -> None:
-        """Records that rows were emitted at ``position``."""
+        """Notes that rows were emitted at ``position``."""
         place = position // STEPS
         self._rows = rows + (self._rows if place == self._place else 0)
         self._place = place

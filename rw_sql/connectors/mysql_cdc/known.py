@@ -55,7 +55,7 @@ class KnownTables:
         self._is_mariadb, self._has_names = is_mariadb, has_names
 
     def forget(self, name: str) -> None:
-        """Records that the table's definition changed, so that the catalog is read again."""
+        """Notes that the table's definition changed, so that the catalog is read again."""
         self._known.pop(name, None)
 
     def has_seen(self, name: str, found: TableMap) -> bool:
@@ -140,7 +140,7 @@ class KnownTables:
             charset = known.charset
         decode = self._charsets.decoder(charset) if charset is not None and charset != "binary" else None
         if column.type in _LABELS:
-            # In the log, labels have the column's character set; in the catalog, UTF-8.
+            # In the log, labels have the column's character set. In the catalog, labels are in UTF-8.
             if column.labels is None and known is not None:
                 column = replace(column, labels=tuple(label.encode() for label in labels_of(known.type_name)))
                 decode = bytes.decode
@@ -156,8 +156,8 @@ class KnownTables:
 def _described(
     name: str, found: TableMap, catalog: tuple[CatalogColumn, ...], position: int
 ) -> tuple[StreamColumn, ...]:
-    """The columns, with names from the catalog if the log has none. Raises CaptureError if the log's columns differ
-    from the catalog's columns."""
+    """The columns, with names from the catalog if the log contains no names. Raises CaptureError if the log's columns
+    differ from the catalog's columns."""
     if not found.columns or found.columns[0].name is not None:
         return found.columns
     if not catalog:

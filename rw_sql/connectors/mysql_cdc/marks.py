@@ -1,5 +1,5 @@
-"""The position in the log at which a table's changes begin, and the identity of that log. Both are stored with the
-table's progress (:attr:`TableProgress.identity`), in the commit of the rows."""
+"""The position in the log at which a table's changes begin, and the identity of that log. Both values are stored with
+the table's progress (:attr:`TableProgress.identity`), in the commit of the rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Mark:
     of the log file that was read last. ``created`` is the time when this file was created, in seconds since 1970, and
     ``server`` is the id of the server that created it. ``prepared`` are the start positions of XA transactions that
     were prepared but have not ended. ``names`` are the names of the table's columns, in the order of the table, if the
-    log does not contain them."""
+    log does not contain the names."""
 
     begin: int
     file: int = 0
@@ -41,7 +41,7 @@ class Mark:
 
     @classmethod
     def from_json(cls, text: str) -> Mark:
-        """The mark that :meth:`to_json` wrote."""
+        """Parses the text that :meth:`to_json` returned."""
         made = json.loads(text)
         return cls(
             begin=made["begin"],
@@ -57,7 +57,8 @@ class Mark:
     def of(cls, progress: TableProgress, position: int, end: int, *, has_names: bool = True) -> Mark:
         """The mark of a table whose reader continues at ``position``, while the log ends at ``end``. ``has_names``: the
         log contains the names of columns."""
-        # Up to this position, the log may contain rows and the end of an older table of this name.
+        # Up to this position, the log may contain the rows of an older table of this name, and the statement that
+        # dropped the older table.
         live_from = max(progress.live_from, position)
         if progress.identity is not None:
             mark = cls.from_json(progress.identity)

@@ -1,8 +1,8 @@
 """Positions in the binary log as whole numbers.
 
 A number contains the sequence number of the log file (20 bits), the position in the file (32 bits), and a count of the
-batches that ended there (11 bits). Because of the count, batches of a snapshot have different positions even while the
-log does not grow.
+batches that ended at this position (11 bits). Because of the count, batches of a snapshot have different positions even
+while the log does not grow.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _SUFFIX = re.compile(r".*\.([0-9]+)")
 def number_of(sequence: int, at: int, step: int = 0) -> int:
     """The number of a position. Raises CaptureError for a file that has no number.
 
-    A position above 4 GiB becomes the beginning of the next file, because a transaction that ends there is the last
-    transaction of its file.
+    A position above 4 GiB becomes the beginning of the next file, because a transaction that ends above 4 GiB is the
+    last transaction of its file.
     """
     if at >= _POSITIONS:
         sequence, at = sequence + 1, FIRST
@@ -42,14 +42,15 @@ def number_of(sequence: int, at: int, step: int = 0) -> int:
 
 
 def parts_of(number: int) -> tuple[int, int, int]:
-    """The file's sequence number, the position in it, and the number of batches that ended there before."""
+    """The file's sequence number, the position in the file, and the number of earlier batches that ended at this
+    position."""
     place, step = divmod(number, STEPS)
     sequence, at = divmod(place, _POSITIONS)
     return sequence, at, step
 
 
 def shown(number: int) -> str:
-    """A position as ``000003:1234``: the suffix of the file's name and the position in it."""
+    """A position as ``000003:1234``: the suffix of the file's name and the position in the file."""
     sequence, at, step = parts_of(number)
     return f"{sequence:06d}:{at}" + (f"+{step}" if step else "")
 

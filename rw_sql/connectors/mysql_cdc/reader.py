@@ -119,7 +119,7 @@ class MysqlReader:
 
     def acknowledge(self, position: int) -> None:
         """See :meth:`ChangeReader.acknowledge`. Sends nothing, because the server keeps its log for a fixed time,
-        whether or not it was read. Raises ValueError for a position that has not been taken.
+        whether or not the log was read. Raises ValueError for a position that has not been taken.
         """
         if position > self._position:
             raise ValueError(f"{shown(position)} is after the last position that was taken, {shown(self._position)}")
@@ -327,9 +327,9 @@ class MysqlReader:
         return done
 
     def _is_turning(self, transaction: Transaction) -> bool:
-        """True if a transaction must begin a batch, because the reader may be unable to read it. The reader may be
-        unable to read a transaction that contains a statement other than TRUNCATE, such as ALTER, or whose rows have
-        other columns than the earlier rows of the table."""
+        """True if a transaction must begin a batch, because the reader may be unable to read the transaction. The
+        reader may be unable to read a transaction that contains a statement other than TRUNCATE, such as ALTER, or
+        whose rows have other columns than the earlier rows of the table."""
         for part in transaction.parts:
             if isinstance(part, RowsPart):
                 continue
@@ -342,7 +342,7 @@ class MysqlReader:
         return False
 
     def _names_of(self, database: str, table: str, position: int) -> Iterator[str]:
-        """The names under which a table is read, except for those whose changes at this position are ignored."""
+        """The names under which a table is read, except names for which changes at this position are ignored."""
         for name in self._by_name.get((self._fold(database), self._fold(table)), ()):
             if position > self._marks[name].begin:
                 yield name
@@ -368,7 +368,7 @@ class MysqlReader:
 
     def _forget_touched(self) -> None:
         """Discards the keys of changed rows, because a chunk that begins later contains all changes up to the present
-        position. The keys stay for a table that has a chunk which is being read or waits to be emitted."""
+        position. Keeps the keys of a table if a chunk of this table is being read or waits to be emitted."""
         for name in list(self._touched):
             if self._snapshot is not None and not self._snapshot.is_reading(name):
                 del self._touched[name]
@@ -467,7 +467,7 @@ class MysqlReader:
             self._touched.pop(chunk.table, None)
 
     def _compare(self, name: str, now: Mapping[str, str], position: int) -> None:
-        """Records a change to the table's columns."""
+        """Notes a change to the table's columns."""
         before = self._progress[name].columns
         if dict(before) == dict(now):
             return

@@ -1,4 +1,4 @@
-"""Reads the state of the server and its binary log, and checks whether a position is still valid there."""
+"""Reads the state of the server and its binary log, and checks whether a position in the log is still valid."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Facts:
         return number_of(self.logs[0].sequence, FIRST) if self.logs else self.end
 
     def file_of(self, position: int) -> LogFile | None:
-        """The file that contains ``position``, if the server still has it."""
+        """The file that contains ``position``; None if the server does not have this file any more."""
         sequence, _, _ = parts_of(position)
         return next((log for log in self.logs if log.sequence == sequence), None)
 
@@ -180,10 +180,10 @@ def details(facts: Facts) -> SlotDetails | None:
 
 
 def await_prepared(connection: Connection[Any], table: str, timeout: float) -> None:
-    """Waits until the XA transactions that are prepared now have ended. Otherwise, the changes of these transactions
-    could be missing. A snapshot does not contain these changes, and the reader ignores them in the log, because they
-    precede the position from which it reads the table's changes. Only MariaDB needs this wait, because MySQL's
-    snapshots wait for the locks of such transactions.
+    """Waits until the XA transactions that are prepared now have ended. Without this wait, the changes of these
+    transactions could be lost. A snapshot does not contain these changes, and the reader ignores these changes in the
+    log, because they precede the position from which the reader reads the table's changes. Only MariaDB needs this
+    wait, because MySQL's snapshots wait for the locks of such transactions.
 
     Raises CaptureError if one of these transactions is still prepared after ``timeout`` seconds; also raises
     pymysql.Error.

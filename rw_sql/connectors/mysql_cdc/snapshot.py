@@ -1,4 +1,4 @@
-"""Reads tables in chunks of their keys, while the stream is read.
+"""Reads tables in chunks of rows in key order, while the stream is read.
 
 Each chunk has a position in the log: its rows contain every change up to this position and no later change. The chunk
 is emitted when the stream has passed this position. Until then, the stream may have read a later change to one of the
@@ -72,8 +72,8 @@ CHUNK_BYTES = 4 << 20
 
 FIRST_ROWS, LEAST_ROWS, MOST_ROWS = 2_000, 50, 50_000
 _MOST_LOCKED = 5_000
-"""The maximum number of rows of a chunk that is read with locks, because writers of these rows wait until the chunk is
-read."""
+"""The maximum number of rows of a chunk that is read with locks. The number is limited because writers of these rows
+wait until the chunk is read."""
 
 _READ_AHEAD = 3
 _GATHERED_BYTES = 64 << 20
@@ -111,8 +111,7 @@ class Chunk:
 class _Job:
     """A table whose snapshot is being read. A chunk with a position below ``least`` is too old. ``sent`` counts the
     chunks that were read but not emitted yet; ``begun`` is the stream's position when the current chunk was started.
-    ``order`` is the order of the keys in which ``next_key`` is the last key that was read; None if this order is not
-    known."""
+    ``order`` is the order of the keys at the time when ``next_key`` was read; None if this order is not known."""
 
     progress: TableProgress
     next_key: str | None
@@ -128,7 +127,8 @@ class _Job:
 class SnapshotThread:
     """Reads the chunks of all unfinished tables in a separate thread, one table after another.
 
-    ``position_now`` returns the stream's position. A chunk that begins after the call never has an older position.
+    ``position_now`` returns the stream's position. A chunk that begins after the call never has an older position than
+    the returned one.
     """
 
     def __init__(self, options: Mapping[str, str], timeout: float, position_now: Callable[[], int]) -> None:
@@ -148,7 +148,7 @@ class SnapshotThread:
         self._wanted = 0
 
     def set_tables(self, tables: Mapping[str, TableProgress], marks: Mapping[str, Mark]) -> None:
-        """Sets the tables to read. Snapshots that have begun continue.
+        """Sets the tables to read. Snapshots that have already begun are continued.
 
         For each table, ``marks`` has the positions up to which the reader ignores changes in the log. Every chunk must
         contain these changes.
@@ -174,14 +174,14 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def is_reading(self, table: str) -> bool:
-        """True if a chunk of the table is being read or is not emitted yet."""
+        """True if a chunk of the table is being read, or was read but not emitted yet."""
         with self._changed:
             job = self._jobs.get(table)
             return job is not None and (job.begun is not None or job.sent > 0)
 
     def first(self) -> Chunk | None:
-        """The oldest chunk that is not emitted yet; None if there is no such chunk. If there is no such chunk because
-        an error has ended the thread, raises this error, a CaptureError."""
+        """The oldest chunk that is not emitted yet; None if there is no such chunk. If no chunk is left and an error
+        has ended the thread, raises this error, which is a CaptureError."""
         with self._changed:
             if self._ready:
                 return self._ready[0]
@@ -206,7 +206,7 @@ class SnapshotThread:
         return rows >= self._wanted or is_large
 
     def leave(self, chunk: Chunk) -> bool:
-        """Records that the oldest chunk is emitted. Returns True if the table is complete."""
+        """Notes that the oldest chunk is emitted. Returns True if the table is complete."""
         with self._changed:
             self._ready = deque(each for each in self._ready if each is not chunk)
             job = self._jobs.get(chunk.table)
@@ -395,8 +395,8 @@ def _locked(connection: Connection[Any], name: str) -> CatalogTable:
 
 
 def _bounds(table: CatalogTable, next_key: str | None) -> str:
-    """The WHERE clause for the rows after a key; empty without a key. The clause compares column by column, because
-    MySQL uses no index range for ``(a, b) > (1, 2)``."""
+    """The WHERE clause for the rows after a key; empty if there is no key. The clause compares column by column,
+    because MySQL uses no index range for ``(a, b) > (1, 2)``."""
     if next_key is None:
         return ""
     values: dict[str, str] = json.loads(next_key)
@@ -427,7 +427,7 @@ def _compared(column: CatalogColumn, value: str) -> tuple[str, str]:
         return name, str(int.from_bytes(bytes.fromhex(value[2:]), "big")) if value.startswith("\\x") else value
     if family == BYTES:
         return name, f"x'{value[2:]}'"
-    if family in (LABEL, LABELS):  # Orders by the labels' numbers, not by their text.
+    if family in (LABEL, LABELS):  # MySQL orders labels by their numbers, not by their text.
         labels = labels_of(column.type_name)
         if family == LABEL:
             return f"({name} + 0)", str(labels.index(value) + 1 if value in labels else 0)

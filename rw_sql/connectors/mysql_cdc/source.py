@@ -97,8 +97,8 @@ class MysqlCdcConnector(ChangeBase):
         return other_server(before.cluster or "", now.cluster or "")
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options, with a number for ``server.id`` if this option is missing. The server distinguishes this reader
-        from its replicas by that number."""
+        """The options, with a number for ``server.id`` if this option is missing. By this number, the server
+        distinguishes this reader from the server's replicas."""
         return {"server.id": str(_LEAST_ID | (zlib.crc32(unique.encode()) % _LEAST_ID))} | dict(options)
 
     def change_reader(self, options: Mapping[str, str]) -> MysqlReader:
@@ -125,7 +125,7 @@ class MysqlCdcConnector(ChangeBase):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[Lack, ...]:
-        """The requirements that the server does not meet, each with the statement that fixes it."""
+        """The requirements that the server does not meet, each with the statement that solves the problem."""
         return validation.find_lacks(options, tables, timeout)
 
     def prepare(

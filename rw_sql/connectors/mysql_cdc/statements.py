@@ -31,12 +31,12 @@ Did = Literal[
 class Effect:
     """The effect of a statement on a table. ``did`` is one of these words:
 
-    ``truncated``, ``dropped``, ``renamed`` (to ``other``), ``created``, ``altered`` (the definition; ``columns`` are
-    the previous names of the columns that were dropped or renamed), ``emptied`` (rows that the log does not contain
-    were added or removed, for example with a partition), ``ignored`` (the definition, with IGNORE, so that rows with
-    duplicate keys were deleted), ``versioned`` (system versioning was added or dropped), ``database`` (the database was
-    dropped with all its tables), ``changed`` (the log contains the statement instead of the changed rows; ``table`` is
-    empty if unknown).
+    ``truncated``, ``dropped``, ``renamed`` (to ``other``), ``created``, ``altered`` (the definition was changed;
+    ``columns`` are the previous names of the columns that were dropped or renamed), ``emptied`` (rows that the log does
+    not contain were added or removed, for example with a partition), ``ignored`` (the definition was changed with
+    IGNORE, so that rows with duplicate keys were deleted), ``versioned`` (system versioning was added or dropped),
+    ``database`` (the database was dropped with all its tables), ``changed`` (the log contains the statement instead of
+    the changed rows; ``table`` is empty if unknown).
     """
 
     did: Did
@@ -68,7 +68,7 @@ class _Words:
         self.at = 0
 
     def peek(self, ahead: int = 0) -> str:
-        """The word that is ``ahead`` words after the next one, in upper case; empty after the last word."""
+        """The word that is ``ahead`` words after the next word, in upper case; empty after the last word."""
         place = self.at + ahead
         return self.words[place].upper() if place < len(self.words) else ""
 

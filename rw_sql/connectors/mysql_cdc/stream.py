@@ -31,7 +31,7 @@ else:
     pymysql = deferred("pymysql")
 
 MOST_BYTES = 64 << 20
-"""The maximum number of bytes of rows that are read ahead. A single transaction may have more."""
+"""The maximum number of bytes of rows that are read ahead. A single transaction may exceed this number."""
 
 _HEARTBEAT_SECONDS = 0.5
 _SILENT_SECONDS = 30.0
@@ -39,10 +39,12 @@ _SILENT_SECONDS = 30.0
 
 _DUMP = 0x12
 _FATAL = 1236
-"""The code of every error that ends the sending of the log; only the text of the error distinguishes the causes."""
+"""The code that the server uses for all errors that end the sending of the log. Only the text of an error shows the
+cause of the error."""
 
 _MISSING = ("could not find", "failed to find", "position > file size", "impossible position", "purged")
-"""Parts of the texts of MySQL and MariaDB, in lower case, which mean that the requested log does not exist."""
+"""Parts of the error texts of MySQL and MariaDB, in lower case. An error with one of these parts means that the
+requested log does not exist."""
 
 _SAME_ID = "same server_uuid/server_id"
 _NO_TABLES: frozenset[tuple[str, str]] = frozenset()
@@ -84,7 +86,7 @@ class Watched:
         return (self.folded(database), self.folded(table)) in self.tables
 
     def folded(self, name: str) -> str:
-        """A name in lower case if the server ignores the case of names."""
+        """Converts a name to lower case if the server ignores the case of names."""
         return name.lower() if self.is_folded else name
 
 
@@ -123,7 +125,8 @@ class Stream:
             with connection.cursor() as cursor:
                 cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
                 cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
-                # The checksum's kind is queried here, because the first event arrives before the event that states it.
+                # The checksum's kind is queried here, because the first event arrives before the event that states the
+                # kind.
                 cursor.execute("SELECT @master_binlog_checksum")
                 ((checksum,),) = cursor.fetchall()
                 self._has_checksum = checksum not in (b"NONE", None)
@@ -395,6 +398,6 @@ def _stream_error(error: Exception, options: Mapping[str, str], place: str) -> C
     if code_of(error) != _FATAL:
         return unreachable(error, options)
     message = f"the server cannot send its log after {place}: {text}"
-    if not any(part in text.lower() for part in _MISSING):  # for example, the server could not read its file
+    if not any(part in text.lower() for part in _MISSING):  # for example, the server could not read the log file
         return CaptureError(UPSTREAM_UNREACHABLE, message, is_temporary=True)
     return CaptureError(OFFSET_OUT_OF_RANGE, message, hint=f"the changes after {place} are missing: {AGAIN}")

@@ -77,7 +77,7 @@ class CatalogTable:
 
     @property
     def quoted(self) -> str:
-        """The name for SQL."""
+        """The table's name as it is written in SQL, with quotes."""
         return f"{quoted(self.database)}.{quoted(self.name)}"
 
     @property
@@ -255,8 +255,8 @@ _TEXTS = ("char", "varchar", "enum", "set", "date", "datetime", "timestamp", "ti
 
 
 def constant_default(column: CatalogColumn, *, is_mariadb: bool) -> str | None:
-    """The text of a column's default if the default is a constant; otherwise None. MariaDB quotes constants, MySQL
-    marks expressions in EXTRA."""
+    """The text of a column's default if the default is a constant; otherwise None. MariaDB quotes constants, and MySQL
+    marks expressions in the column EXTRA."""
     if column.default is None or column.default == "NULL":
         return None
     if is_mariadb:

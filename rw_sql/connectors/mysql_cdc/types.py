@@ -1,5 +1,5 @@
 """The types of MySQL and MariaDB. For each type, this module determines the corresponding rw_sql type, and the declared
-types that the values of the type fit.
+types into which the values of the type fit.
 
 Every type has a text form, so a column of any type can be declared CHARACTER VARYING.
 """
@@ -57,8 +57,8 @@ _RANKS = {"SMALLINT": 2, "INT": 4, "BIGINT": 8, "REAL": 4, "DOUBLE": 8, "NUMERIC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MysqlType:
-    """A column's type. ``canonical`` is the type that a table with the column list ``(*)`` gets; None if rw_sql cannot
-    read the values."""
+    """A column's type. ``canonical`` is the type that the column gets from the column list ``(*)``; None if rw_sql
+    cannot read the values."""
 
     name: str
     canonical: str | None

@@ -1,5 +1,5 @@
-"""Finds the requirements of a source and its tables that the server does not meet, each with the statement that fixes
-it."""
+"""Finds the unmet requirements of a source and its tables on the server, each with the statement that solves the
+problem."""
 
 from __future__ import annotations
 
@@ -202,7 +202,8 @@ def _table(
 
 
 def _lock(connection: Connection[Any], table: str, found: CatalogTable) -> Iterator[Lack]:
-    """Yields a Lack if a snapshot needs the privilege to lock rows against writers and the user does not have it."""
+    """Yields a Lack if a snapshot needs the privilege to lock rows against writers and the user does not have this
+    privilege."""
     clause = shared_lock(str(rows_of(connection, "SELECT VERSION()")[0][0]))
     if not clause:
         return

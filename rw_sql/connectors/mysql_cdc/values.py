@@ -233,9 +233,10 @@ def _text_cell(decode: Callable[[bytes], str] | None) -> Cell:
 
 
 def _uncompressed(cell: Cell) -> Cell:
-    """Reads a value of a column that MariaDB compresses (COMPRESSED). An empty value has no byte. Otherwise, the first
-    byte is 0 before a value that is not compressed; or its high four bits are 8, for zlib, its lowest three bits are
-    the number of bytes of the value's length, which follow, and bit 3 is set if the data has no header of zlib."""
+    """Reads a value of a column that MariaDB compresses (COMPRESSED). An empty value has no byte. If the first byte is
+    0, the value after it is not compressed. If the high four bits of the first byte are 8, the value is compressed with
+    zlib. The lowest three bits of the first byte are then the number of bytes of the value's length, which follows the
+    first byte. Bit 3 is set if the data has no zlib header."""
 
     def read(part: bytes) -> str:
         if not part:

@@ -3,5 +3,5 @@ of each table.
 
 Imports: the public modules of ``connectors`` and ``support``. Begin with ``source``, then ``reader``; ``pgoutput``
 decodes messages, ``types`` maps PostgreSQL's types to columns, ``tuples`` converts rows to Arrow, ``snapshot`` reads
-chunks, ``server`` checks the slot, ``setup`` creates it.
+chunks, ``server`` checks the slot, ``setup`` creates the slot.
 """

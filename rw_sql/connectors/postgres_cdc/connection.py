@@ -48,8 +48,8 @@ _SSL_MODES = {"disabled": "disable", "preferred": "prefer", "required": "require
 _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 _UNANSWERED = {"tcp_user_timeout": "60000"}
 """A libpq parameter, in milliseconds: the connection ends if sent packets are not confirmed for a minute. Without this
-parameter, the operating system would send these packets again for a quarter of an hour; keepalives do not help, because
-none are sent in the meantime."""
+parameter, the operating system would send these packets again for a quarter of an hour. Keepalives do not help, because
+no keepalives are sent in the meantime."""
 
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:
@@ -124,7 +124,7 @@ def _connected(made: Mapping[str, Any], options: Mapping[str, str]) -> Connectio
 NO_ENCODING = b"SET client_encoding = 'SQL_ASCII'"
 """The command that disables the conversion of text, for databases with the encoding SQL_ASCII.
 
-With the conversion, the server would refuse a value that is not UTF-8 without naming the value.
+If text were converted, the server would refuse a value that is not UTF-8, and its error would not name the value.
 """
 
 

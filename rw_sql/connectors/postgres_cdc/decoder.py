@@ -1,7 +1,7 @@
 """Decodes transactions of pgoutput to records. Rows of the same table and shape are decoded together.
 
-The order of the messages is preserved. The meaning of a row depends on the preceding Relation message. Rows without
-such a message between them therefore form a *run*, and each run is decoded table by table.
+The order of the messages is preserved. The meaning of a row depends on the preceding Relation message. The rows between
+two Relation messages therefore form a *run*, and each run is decoded table by table.
 """
 
 from __future__ import annotations
@@ -115,11 +115,11 @@ class Decoded:
 class Decoder:
     """Decodes the transactions of one connection, in the order of the log.
 
-    ``on_relation`` is called with each Relation message and the position of its transaction, and returns the table;
+    ``on_relation`` is called with each Relation message and the position of its transaction, and returns the table, or
     None if the table is not read. If the position is None, the message was received earlier, and the table's columns
     may have changed since. ``ignored_to`` is called with each Relation message and its position, and returns the
-    position up to which the changes of the relation are ignored, -1 if none are. The server sends no other Relation
-    message after this position if the relation stays the same.
+    position up to which the changes of the relation are ignored, or -1 if no changes are ignored. The server sends no
+    other Relation message after this position if the relation stays the same.
     """
 
     def __init__(
@@ -364,7 +364,7 @@ class _Run:
 
 
 def json_of(table: str, cells: Cells, names: Sequence[str], key: Iterable[str]) -> pa.Array:
-    """Like :func:`json_rows`; errors name the column and row."""
+    """Like :func:`json_rows`, but errors name the column and the row."""
     try:
         return json_rows(cells, names)
     except BrokenTupleError as error:
@@ -390,7 +390,7 @@ def convert_cells(
     key: Iterable[str],
     converters: Mapping[int, Callable[[str], str]],
 ) -> Cells:
-    """Like :func:`converted`; errors name the column and row."""
+    """Like :func:`converted`, but errors name the column and the row."""
     try:
         return converted(cells, converters)
     except ValueError as error:

@@ -38,9 +38,10 @@ else:
     psycopg = deferred("psycopg")
 
 BEGIN, COLUMNS_FROM = "begin", "columns from"
-"""The names of the traits that store a position. Up to BEGIN, changes are ignored if the table was another one then,
-or had another key or other columns; the snapshot contains these changes. Changes of the columns up to COLUMNS_FROM are
-ignored, because the snapshot reads all rows after this position."""
+"""The names of the traits that store a position. Up to the position BEGIN, a change is ignored if it was made to
+another table of the same name, or while the table had another key or other columns. The snapshot contains the ignored
+changes. Changes of the columns up to the position COLUMNS_FROM are ignored, because the snapshot reads all rows after
+this position."""
 
 _WITH_FILTERS = 150_000
 
@@ -85,7 +86,7 @@ def followed(
     except psycopg.errors.LockNotAvailable:
         if not progress.traits or progress.identity is None:
             raise
-        # Maintenance of one table must not stop the others; the next check compares again.
+        # Maintenance of one table must not stop the reading of other tables. The next check compares this table again.
         return with_begin(progress), None
 
 
@@ -139,7 +140,7 @@ def ignored_to(
     position: int,
 ) -> int:
     """The position up to which the changes of a relation of the stream are ignored (see BEGIN); -1 if the changes after
-    ``position`` are not. ``names`` has the names of ``tables`` by schema and name. Raises psycopg.Error."""
+    ``position`` are not ignored. ``names`` has the names of ``tables`` by schema and name. Raises psycopg.Error."""
     name = names.get((relation.schema, relation.name))
     found = [each for other, each in tables.items() if other == name or is_of(relation, each)]
     begin = min((int(each.traits.get(BEGIN, -1)) for each in found), default=-1)
@@ -149,8 +150,9 @@ def ignored_to(
 
 
 def with_begin(progress: TableProgress, position: int | None = None) -> TableProgress:
-    """The progress with the highest BEGIN at which no table loses a change: ``position`` (by default the stored BEGIN)
-    or, if tables read only changes, at most the end of the log when the first of them was created."""
+    """The progress with the highest BEGIN at which no table loses a change. BEGIN is ``position``, or by default the
+    stored BEGIN. If tables read only changes, BEGIN is at most the end of the log when the first of these tables was
+    created."""
     begin = int(progress.traits.get(BEGIN, 0)) if position is None else position
     if progress.has_live_tables:
         begin = min(begin, progress.live_from)
@@ -159,8 +161,8 @@ def with_begin(progress: TableProgress, position: int | None = None) -> TablePro
 
 
 def after_begin(progress: TableProgress) -> TableProgress:
-    """The progress without BEGIN. After the first change of the present table, no change may be ignored: a table of
-    rw_sql would keep a row whose insert was read and whose delete was ignored."""
+    """The progress without BEGIN. After the first change of the present table, no change may be ignored. Otherwise, a
+    table of rw_sql would keep a row whose insert was read and whose delete was ignored."""
     return replace(progress, traits={name: each for name, each in progress.traits.items() if name != BEGIN})
 
 
@@ -170,8 +172,8 @@ def is_of(relation: Relation, progress: TableProgress) -> bool:
 
 
 def is_present(connection: Connection[Any], relation: Relation, name: str | None, progress: TableProgress) -> bool:
-    """True if a relation of the stream is the table ``name`` that is read, with its present key and columns. Raises
-    psycopg.Error."""
+    """True if a relation of the stream is the table ``name`` that is read, and has the table's present key and columns.
+    Raises psycopg.Error."""
     if progress.table != name or not is_of(relation, progress):
         return False
     flagged = {column.name for column in relation.columns if column.is_key}
@@ -182,8 +184,9 @@ def is_present(connection: Connection[Any], relation: Relation, name: str | None
 
 
 def require_same_relation(relation: Relation, name: str | None, tables: Mapping[str, TableProgress]) -> None:
-    """Raises CaptureError if a relation of the stream has the name of one of ``tables`` (``name``; None if there is no
-    such table) but is not this table, or is one of these tables under another name."""
+    """Raises CaptureError if a relation of the stream has the name of one of ``tables`` but is another table, or if the
+    relation is one of ``tables`` but has another name. ``name`` is the key of ``tables`` that equals the relation's
+    name; None if there is no such key."""
     for other, progress in tables.items():
         if (other == name) == is_of(relation, progress):
             continue
@@ -236,8 +239,8 @@ def _require_always_logged(
     stores: Sequence[Storage],
     rewritten: Sequence[Storage],
 ) -> None:
-    """Raises CaptureError if a partition is UNLOGGED, or if the rows were probably UNLOGGED since the previous check.
-    PostgreSQL refuses UNLOGGED only for tables that the publication names.
+    """Raises CaptureError if a partition is UNLOGGED, or if the rows were probably UNLOGGED for a time since the
+    previous check. PostgreSQL refuses UNLOGGED only for tables that the publication names.
 
     An ALTER TABLE ... SET LOGGED rewrites the rows but changes no column, except that it stores a constant of a column
     in the rows. Other commands that rewrite the rows in this way, such as those of pg_repack, write the index and the
@@ -463,8 +466,8 @@ def _has_rows_before(
     *,
     is_older: bool = True,
 ) -> bool:
-    """True if a table or partition has a row that was written by a command of the transaction ``xid`` before
-    ``command``, or, with ``is_older``, by an older transaction.
+    """True if a table or partition has a row that the transaction ``xid`` wrote before its command ``command``. With
+    ``is_older``, a row that an older transaction wrote counts too.
 
     The age of a row that was written more than 2^31 transactions ago is negative.
     """

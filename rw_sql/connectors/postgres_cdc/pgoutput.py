@@ -1,4 +1,4 @@
-"""Parses the messages of pgoutput other than rows, and collects the messages of a transaction.
+"""Parses the messages of pgoutput, except messages with rows, and collects the messages of a transaction.
 
 See PostgreSQL's documentation, "Logical Replication Message Formats", protocol version 1 (PostgreSQL 10 to 17).
 """

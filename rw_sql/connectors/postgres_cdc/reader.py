@@ -77,8 +77,8 @@ _CHECK_SHARE = 20
 with many tables."""
 
 _SLOT_SECONDS = 10.0
-"""The seconds for which :meth:`PostgresReader.open` waits while another client uses the slot: the server notices the
-end of a client with a delay."""
+"""The seconds for which :meth:`PostgresReader.open` waits while another client uses the slot, because the server
+notices the end of a client with a delay."""
 
 _LONGEST_WAIT = 0.2
 
@@ -444,7 +444,7 @@ class PostgresReader:
         flagged = {column.name for column in relation.columns if column.is_key}
         lacking = [column for column in progress.key_columns if column not in kinds]
         if lacking or not flagged.issuperset(progress.key_columns):
-            self._found(self._sql(), progress)  # If the table's key has changed, this raises an error that says so.
+            self._found(self._sql(), progress)  # If the table's key has changed, this call raises an error.
         if lacking:
             raise CaptureError(
                 UPSTREAM_MISSING,
@@ -472,7 +472,7 @@ class PostgresReader:
         return self._progress[chunk.table]
 
     def _compare(self, name: str, now: Mapping[str, str], position: int) -> None:
-        """Records a change to the table's columns."""
+        """Notes a change to the table's columns."""
         before = self._progress[name].columns
         if before == now:
             return

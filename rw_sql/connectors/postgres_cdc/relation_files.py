@@ -1,8 +1,8 @@
 """The files in which PostgreSQL stores the rows of a table or of its partitions, according to the server's catalog.
 
-While a command such as VACUUM FULL, CLUSTER or TRUNCATE has locked a relation, its size cannot be read without waiting.
-All other properties can be read without waiting. The maintenance of one table therefore does not stop the other tables
-of a source.
+While a command such as VACUUM FULL, CLUSTER or TRUNCATE has locked a relation, the relation's size cannot be read
+without waiting. All other properties can be read without waiting. The maintenance of one table therefore does not stop
+the reading of a source's other tables.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ SELECT part.attached::text, part.command::text,
     {_STORAGE}
 FROM part, {_STORAGE_TABLES} WHERE c.oid = part.id AND c.relkind = 'r'
 """
-"""Queries the partitions of a table that store rows themselves, which are the partitions that are not partitioned
-further. Each partition comes with the last transaction that attached the partition or one of the partitioned tables
-above it, and with the transaction that created the partition. The query finds the transaction that created the
+"""Queries the partitions of a table that are not partitioned further, because only these partitions store rows. For
+each partition, the query returns the last transaction that attached the partition or one of the partitioned tables
+above the partition, and the transaction that created the partition. The query finds the transaction that created the
 partition from the row of a system column in the catalog, because no later command changes this row."""
 
 
@@ -68,11 +68,12 @@ class Storage:
     """The files of a table or a partition.
 
     ``statement_name`` is the name in the server's quotes. ``altered`` is the transaction that last changed the
-    relation's row in the catalog; ``rewritten`` is the oldest such transaction of the relation, its TOAST table and the
-    index of its primary key. All commands that rewrite the rows change these three rows, and few later commands change
-    all of them. ``others`` are the TOAST table, the file of the index, and the access method. ``alter`` is the
-    transaction that created the TOAST table, if this transaction also wrote the index. ``is_empty``: the file has no
-    rows. ``is_empty`` is also False before :func:`with_sizes` reads the size, or if the relation is locked.
+    relation's row in the catalog. The catalog also has a row for the relation's TOAST table and a row for the index of
+    its primary key. ``rewritten`` is the oldest of the transactions that last changed these three catalog rows. All
+    commands that rewrite the relation change the three catalog rows, and few later commands change all three.
+    ``others`` are the TOAST table, the file of the index, and the access method. ``alter`` is the transaction that
+    created the TOAST table, if this transaction also wrote the index. ``is_empty``: the file has no rows. ``is_empty``
+    is also False before :func:`with_sizes` reads the size, or if the relation is locked.
     """
 
     oid: int
@@ -115,7 +116,7 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """The partition's name, for SQL."""
+        """The partition's name in the server's quotes, for SQL statements."""
         return self.storage.statement_name
 
     @property
@@ -130,8 +131,8 @@ class Partition:
         return f"{self.attached}/{self.storage.file}/{'empty' if self.storage.is_empty else 'rows'}/{self.name}"
 
     def is_rewritten(self, traits: Mapping[str, str]) -> bool:
-        """True if the file of the partition's rows differs from the file in ``traits``; False if ``traits`` do not
-        contain the partition."""
+        """True if the file of the partition's rows differs from the file in ``traits``. False if ``traits`` do not
+        contain the partition, or if the partition was attached again."""
         attached, file, _, _ = traits.get(self.key, "///").split("/", 3)
         return attached == self.attached and file != self.storage.file
 

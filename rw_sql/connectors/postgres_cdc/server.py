@@ -57,7 +57,7 @@ class Facts:
     """The state of the server at one moment.
 
     ``slot`` is None if the slot does not exist; ``plugin`` and ``slot_database`` are the slot's plugin and database.
-    ``has_two_phase``: the server sends the slot's transactions already when they are prepared.
+    ``has_two_phase``: the server sends a transaction of the slot as soon as the transaction is prepared.
     """
 
     version: int
@@ -137,7 +137,7 @@ _PAGE_HEADERS = (24, 40)
 
 
 def _record_end(insert: int) -> int:
-    """The end of the last log record, from the insert position.
+    """The end of the last log record, computed from the insert position.
 
     If the last record ends at a page boundary, the insert position is after the next page's header, but a reader stays
     at the boundary until the next record.
@@ -169,8 +169,8 @@ def _lsn(text: str | None) -> int | None:
 
 
 def is_lost(facts: Facts) -> bool:
-    """True if the slot is one that rw_sql reads, and the server removed log that the slot needs, so that no change can
-    be read from the slot any more.
+    """True if rw_sql could read the slot, but the server has removed a part of the log that the slot needs, so that no
+    change can be read from the slot any more.
 
     False for a slot of another program: a physical slot, a slot of another plugin or database, and a slot with
     ``two_phase``.
@@ -217,7 +217,7 @@ def check_slot(facts: Facts, options: Mapping[str, str]) -> SlotDetails:
 
 
 def check_position(facts: Facts, options: Mapping[str, str], position: SplitState) -> SlotDetails:
-    """The slot, if it contains all changes after the position. Raises CaptureError."""
+    """Returns the slot if the slot contains all changes after the position; otherwise raises CaptureError."""
     if other := other_server(position.cluster, facts.cluster):
         raise CaptureError(UPSTREAM_MISSING, other, hint=AGAIN)
     slot = check_slot(facts, options)
@@ -248,7 +248,7 @@ def check_position(facts: Facts, options: Mapping[str, str], position: SplitStat
 
 def other_server(before: str | None, now: str | None) -> str | None:
     """The message for a server whose identity (system identifier and timeline) ``now`` differs from the identity
-    ``before`` of the server that was read; None if both are equal."""
+    ``before`` of the server that was read; None if both identities are equal."""
     if before is None or now is None or before == now:
         return None
     system, _, timeline = before.partition("/")

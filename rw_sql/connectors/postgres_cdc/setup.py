@@ -1,5 +1,5 @@
 """Creates the slot and the publication, or uses existing ones. Also drops a slot or publication that this module has
-created, when it is not needed any more."""
+created, when the slot or publication is not needed any more."""
 
 from __future__ import annotations
 
@@ -233,7 +233,8 @@ def release(options: Mapping[str, str], *, slot: bool, publication: bool, timeou
 
 
 def _wait_until_unused(connection: Connection[Any], slot: str, seconds: float) -> None:
-    """Waits until no reader uses the slot, because the server notices the end of a client with a delay."""
+    """Waits until no reader uses the slot. The wait is necessary because the server notices the end of a client with a
+    delay."""
     deadline = time.monotonic() + seconds
     query = "SELECT active_pid FROM pg_catalog.pg_replication_slots WHERE slot_name = %s AND active"
     while (row := connection.execute(query, [slot]).fetchone()) is not None:

@@ -1,11 +1,11 @@
-"""Reads tables in chunks of their keys, concurrently with the stream and without locks that block writers.
+"""Reads tables in chunks of rows in key order, concurrently with the stream and without locks that block writers.
 
-A chunk is read in one database snapshot, which determines for each transaction whether the chunk contains its changes.
-The chunk is emitted when the stream has passed a position that was read after the snapshot was taken. A transaction
-that committed before that position, but that the snapshot does not see, may have changed rows of the chunk. The reader
-omits the rows that such a transaction changed, because the stream contains newer versions of them. (DBLog, a similar
-method, writes marks into the log instead. But a transaction that commits before a mark may stay invisible to snapshots
-until a synchronous standby confirms it.)
+A chunk is read in one database snapshot, which determines for each transaction whether the chunk contains the
+transaction's changes. The chunk is emitted when the stream has passed a position that was read after the snapshot was
+taken. A transaction that committed before that position, but that the snapshot does not see, may have changed rows of
+the chunk. The reader omits the rows that such a transaction changed, because the stream contains newer versions of
+them. (DBLog, a similar method, writes marks into the log instead. But a transaction that commits before a mark may stay
+invisible to snapshots until a synchronous standby confirms it.)
 """
 
 from __future__ import annotations
@@ -99,8 +99,7 @@ class Chunk:
 @dataclass(slots=True)
 class _Job:
     """A table whose snapshot is being read. ``sent`` is the number of chunks that were read but not emitted yet.
-    ``order`` is the order of the keys in which ``next_key`` is the last key that was read; None if this order is not
-    known."""
+    ``order`` is the order of the keys at the time when ``next_key`` was read; None if this order is not known."""
 
     progress: TableProgress
     next_key: str | None
@@ -119,7 +118,7 @@ class _Job:
 
 
 class _Write:
-    """A request to write to the log, so that its position increases."""
+    """A request to write to the log, so that the log's position increases."""
 
 
 class _Look:
@@ -147,7 +146,7 @@ class SnapshotThread:
         self._notices: deque[str] = deque(maxlen=100)
 
     def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
-        """Sets the tables to read. Snapshots that have begun continue."""
+        """Sets the tables to read. Snapshots that have already begun are continued."""
         with self._changed:
             for name in [name for name in self._jobs if name not in tables or tables[name].is_done]:
                 del self._jobs[name]
@@ -173,8 +172,8 @@ class SnapshotThread:
         return self._floor
 
     def first(self) -> Chunk | None:
-        """The oldest chunk that is not emitted yet; None if there is no such chunk. If there is no such chunk because
-        an error has ended the thread, raises this error, a CaptureError."""
+        """The oldest chunk that is not emitted yet; None if there is no such chunk. If no chunk is left and an error
+        has ended the thread, raises this error, which is a CaptureError."""
         with self._changed:
             if not self._ready and self._error is not None:
                 raise self._error
@@ -187,7 +186,7 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def leave(self, chunk: Chunk, again: Sequence[str]) -> bool:
-        """Records an emitted chunk and the keys to re-read. Returns True if the table is finished."""
+        """Notes an emitted chunk and the keys to re-read. Returns True if the table is finished."""
         with self._changed:
             self._drop(chunk)
             job = self._jobs.get(chunk.table)
@@ -213,7 +212,7 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def trust(self, chunk: Chunk) -> None:
-        """Records that the first chunk of a table is new enough, so further chunks may be read ahead."""
+        """Notes that the first chunk of a table is new enough, so further chunks may be read ahead."""
         with self._changed:
             job = self._jobs.get(chunk.table)
             if job is not None:
@@ -280,7 +279,7 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def _next(self) -> _Job | _Write | _Look | None:
-        """Waits for the next work: a chunk of a table, a write to the log, or a new floor. None after :meth:`close`."""
+        """Waits for the next task: a chunk of a table, a write to the log, or a new floor. None after :meth:`close`."""
         with self._changed:
             while not self._is_closing:
                 if self._is_write_wanted:
@@ -305,7 +304,7 @@ class SnapshotThread:
             return None
 
     def _look(self, connection: Connection[Any]) -> None:
-        """Renews the floor, unless a chunk with an older snapshot is not emitted yet."""
+        """Renews the floor if every chunk with an older snapshot has been emitted."""
         self._looked_at = time.monotonic()
         row = connection.execute(b"SELECT txid_current_snapshot()::text").fetchone()
         with self._changed:
@@ -436,7 +435,7 @@ class SnapshotThread:
 
     def _position_now(self, connection: Connection[Any]) -> int:
         """A position after all changes that the last snapshot sees: the end of the last log record. (The insert
-        position may be after a page header, where the stream does not arrive before the next record.)"""
+        position may be after a page header. The stream does not reach such a position before the next record.)"""
         connection.execute(b"SELECT txid_current()")
         row = connection.execute(b"SELECT pg_catalog.pg_current_wal_flush_lsn()::text").fetchone()
         if row is None:
@@ -457,7 +456,8 @@ def _key_literal(table: CatalogTable, key: str, *, is_ordered: bool = False) -> 
 
 
 def _copied(connection: Connection[Any], query: str) -> bytes:
-    """The lines of COPY. Calls libpq directly, because psycopg's rows and copies take three times as long."""
+    """The lines that a COPY command returns. Calls libpq directly, because psycopg's rows and copies take three times
+    as long."""
     server = connection.pgconn
     result = server.exec_(f"COPY ({query}) TO STDOUT".encode())
     if result.status != psycopg.pq.ExecStatus.COPY_OUT:

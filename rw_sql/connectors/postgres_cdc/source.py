@@ -74,9 +74,10 @@ class PostgresCdcConnector(ChangeBase):
         return (options["database.name"],)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The database from the slot's acknowledged position (0 without a slot) to the end of the server's log.
+        """The database as one split, from the slot's acknowledged position (0 if there is no slot) to the end of the
+        server's log.
 
-        A lost slot contains nothing: its beginning equals its end. A slot of another program is an error.
+        If the slot is lost, the beginning of the split equals its end. A slot of another program is an error.
         """
         try:
             facts = read_facts(options, timeout)
@@ -148,7 +149,7 @@ class PostgresCdcConnector(ChangeBase):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[Lack, ...]:
-        """The requirements that the server does not meet, each with the statement that fixes it."""
+        """The requirements that the server does not meet, each with the statement that solves the problem."""
         return validation.find_lacks(options, tables, timeout)
 
     def owns_publication(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> bool | None:

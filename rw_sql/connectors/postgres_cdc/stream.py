@@ -41,7 +41,7 @@ else:
     psycopg = deferred("psycopg")
 
 QUEUE_BYTES = 64 << 20
-"""The size in bytes of the queued transactions in memory at which the thread stops receiving, until the reader takes
+"""If the queued transactions take this number of bytes of memory, the thread receives nothing until the reader takes
 transactions from the queue.
 """
 
@@ -145,7 +145,7 @@ class Stream:
         return made, idle
 
     def acknowledge(self, position: int) -> None:
-        """Sets the acknowledged position and sends a status with it at once."""
+        """Sets the acknowledged position, and immediately sends a status message with this position."""
         if position > self._acknowledged:
             self._acknowledged = position
             self._wake()

@@ -1,7 +1,7 @@
 """Converts many rows of text cells to JSON text at once with NumPy. A loop over cells would take ten times as long.
 
 A cell is a range of bytes in a buffer. The rows of pgoutput (documentation, "Logical Replication Message Formats") and
-the lines of ``COPY … TO STDOUT`` become the same :class:`Cells`.
+the lines of ``COPY … TO STDOUT`` are both converted to :class:`Cells`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class BrokenTupleError(ValueError):
 
 @dataclass(slots=True)
 class Cells:
-    """The cells of rows with the same columns: parts of ``buffer``. In ``kinds``, ``starts`` and ``lengths``, the first
-    index is the column and the second the row.
+    """The cells of rows with the same columns. Each cell is a part of ``buffer``. In ``kinds``, ``starts`` and
+    ``lengths``, the first index is the column and the second the row.
 
     ``is_escaped``: backslashes in the buffer already form escapes that are valid in JSON.
     """
@@ -180,7 +180,7 @@ _TABLES = {False: _escape_table(with_backslash=True), True: _escape_table(with_b
 
 
 def _escape(cells: Cells) -> Cells:
-    """The cells with the escapes that JSON requires. If any are needed, the result uses a new, longer buffer."""
+    """The cells with the escapes that JSON requires. If escapes are needed, the result uses a new, longer buffer."""
     sizes, texts = _TABLES[cells.is_escaped]
     buffer = cells.buffer
     special = sizes[buffer] > 1
@@ -314,7 +314,7 @@ _KNOWN: dict[tuple[str, ...], _Literals] = {}
 _MOST_KNOWN = 1000
 _LEAST_BUFFER = 16
 """The minimum size of a buffer in bytes. A smaller buffer is extended, because a cell's kind and length are read
-together, even for a NULL at the end of the buffer, which has no length.
+together. This is also done for a NULL at the end of the buffer, although a NULL has no length.
 """
 
 _MOST_BYTES = (1 << 31) - 1
@@ -354,7 +354,7 @@ def _json_block(cells: Cells, literals: _Literals) -> tuple[Bytes, Numbers]:
 
 
 def _compacted(cells: Cells) -> Cells:
-    """The cells in a separate, smaller buffer, if they use only a small part of their buffer."""
+    """The cells in a separate, smaller buffer, if the cells use only a small part of their present buffer."""
     lengths = cells.lengths.ravel()
     data = cells.buffer[_ranges(cells.starts.ravel(), lengths)]
     starts = (np.cumsum(lengths) - lengths).reshape(cells.starts.shape)
@@ -374,7 +374,7 @@ def _validated(block: tuple[Bytes, Numbers], first: int) -> pa.Array:
         broken = BrokenTupleError("a value is not UTF-8")
         broken.row = first + _first_broken(data, ends)  # type: ignore[attr-defined]
         raise broken from error
-    if len(ends) and int(np.diff(offsets).min()) == 1:  # Some row has no value that the server sent.
+    if len(ends) and int(np.diff(offsets).min()) == 1:  # The server sent no value for some row.
         made = pc.if_else(pc.equal(made, "}"), "{}", made)
     return made
 
@@ -391,7 +391,7 @@ def _first_broken(data: Bytes, ends: Numbers) -> int:
 
 
 def unchanged_names(cells: Cells, names: Sequence[str]) -> pa.Array:
-    """The names of the unchanged columns of each row; NULL if there are none."""
+    """The names of the unchanged columns of each row; NULL for a row without unchanged columns."""
     found = cells.kinds == UNCHANGED
     counts = found.sum(axis=0)
     offsets = np.zeros(len(cells) + 1, dtype=np.int32)

@@ -82,7 +82,7 @@ _INTO: Mapping[str, tuple[str, ...]] = {
 }
 """The compatible declared types of each family, besides CHARACTER VARYING, which accepts any text.
 
-A single value may still not fit; the table's decoder then reports column and row.
+A single value may still not fit; the table's decoder then reports the column and the row.
 """
 
 _WIDTHS = {"int2": 2, "int4": 4, "int8": 8, "oid": 8, "SMALLINT": 2, "INT": 4, "BIGINT": 8, "SERIAL": 8}

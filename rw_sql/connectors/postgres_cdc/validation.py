@@ -1,5 +1,5 @@
-"""Finds the requirements of a source and its tables that the server does not meet, each with the statement that fixes
-it."""
+"""Finds the unmet requirements of a source and its tables on the server, each with the statement that solves the
+problem."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def _server(connection: Connection[Any], options: Mapping[str, str]) -> Iterator
 
 
 def _slot(options: Mapping[str, str], timeout: float, *, is_new: bool) -> Iterator[Lack]:
-    """The unmet requirements on the slot. ``is_new``: the source does not exist yet, so that it cannot read its tables
-    again."""
+    """The unmet requirements on the slot. ``is_new``: the source does not exist yet, so a hint must not advise reading
+    the source's tables again."""
     try:
         facts = read_facts(options, timeout)
     except CaptureError as error:

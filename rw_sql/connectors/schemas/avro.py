@@ -41,7 +41,7 @@ _LOGICAL = {
 }
 """Maps an Avro type and its logical type to the column type. Decimals are not included.
 
-A time of day is text, because Spark's tables have no type for it.
+A time of day is text, because Spark's tables have no type for a time of day.
 """
 
 _REFUSED_LOGICAL = ("duration", "timestamp-nanos", "local-timestamp-nanos", "big-decimal")
@@ -295,7 +295,8 @@ class _Types:
 
 
 def is_widened(branches: Sequence[Schema]) -> bool:
-    """True for a union of two numeric types that Spark reads as the wider one, without their logical types."""
+    """True for a union of two numeric types. Spark reads such a union as the wider of the two types, without their
+    logical types."""
     return len(branches) == 2 and set(map(_base, branches)) in ({"int", "long"}, {"float", "double"})
 
 
@@ -311,8 +312,8 @@ def branch_name(branch: Schema) -> str:
 
 
 def union_names(branches: Sequence[Schema]) -> tuple[str, ...]:
-    """The names of the fields of the struct that a union becomes. The names are the names of the branches. They have no
-    namespaces, unless two names would be equal without their namespaces.
+    """The names of the fields of the struct that a union becomes. The names are the names of the branches. The names
+    have no namespaces, unless two names would be equal without their namespaces.
 
     The comparison ignores case, as for the names of columns.
     """
@@ -355,7 +356,8 @@ def narrowed_envelope(schema: Schema, names: Collection[str]) -> Schema:
 
 
 def _reduced(schema: Schema, kept: Mapping[str, Collection[str]]) -> Schema:
-    """The schema, in which each record type that ``kept`` names has only the fields that ``kept`` lists for it."""
+    """The schema with fewer fields. ``kept`` maps the names of record types to the fields that these record types
+    keep."""
     known = definitions(schema)
     seen: set[str] = set()
 

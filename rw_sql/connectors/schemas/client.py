@@ -2,7 +2,7 @@
 
 In one registry, an id always has the same schema, so each process caches the schemas that it has read. But a registry
 that was deleted and created again may assign the same ids to other schemas. A process therefore requests a cached
-schema again if it was last read more than a few seconds ago.
+schema again if the schema was last read more than a few seconds ago.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class RefusedSchemaError(RegistryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A schema that another schema imports: the name used in the import, and the subject and version where it is
-    registered."""
+    """A schema that another schema imports: the name used in the import, and the subject and version under which the
+    schema is registered."""
 
     name: str
     subject: str
@@ -67,8 +67,8 @@ class Reference:
 class RegisteredSchema:
     """A schema in a registry.
 
-    ``kind`` is AVRO, PROTOBUF or JSON; ``imports`` maps the names of the schemas that it references, directly or
-    indirectly, to their text.
+    ``kind`` is AVRO, PROTOBUF or JSON; ``imports`` maps the names of the schemas that this schema references, directly
+    or indirectly, to their text.
     """
 
     id: int
@@ -163,7 +163,7 @@ class RegistryClient:
         """Registers a schema, unless it is registered already; returns its id. Raises RefusedSchemaError or
         RegistryError.
 
-        ``is_quick`` makes one attempt with a short timeout.
+        If ``is_quick`` is true, makes only one attempt, with a short timeout.
         """
         body = {"schema": text, **({} if kind == "AVRO" else {"schemaType": kind})}
         path = f"/subjects/{quote(subject, safe='')}/versions"
@@ -195,7 +195,7 @@ class RegistryClient:
         )
 
     def _import(self, told: dict[str, Any], imports: dict[str, str]) -> None:
-        """Adds the schemas that a schema references, directly and indirectly, dependencies first."""
+        """Adds the schemas that a schema references, directly and indirectly, with dependencies first."""
         for each in told.get("references") or ():
             if each["name"] in imports:
                 continue
@@ -219,7 +219,7 @@ class RegistryClient:
         """Sends a request and returns the response; None if the requested object does not exist. Raises RegistryError
         after the last attempt.
 
-        ``is_quick`` makes one attempt with a short timeout.
+        If ``is_quick`` is true, makes only one attempt, with a short timeout.
         """
         spec = load_spec("schema_registry")
 

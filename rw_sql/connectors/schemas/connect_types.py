@@ -54,7 +54,7 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "io.debezium.data.Json": ("JSONB",),
     VARIABLE_DECIMAL: ("NUMERIC", _TEXT),
 }
-"""For each type's name, the possible column types. The first of them is the column type that is derived from the
+"""For each type's name, the possible column types. The first of these types is the column type that is derived from the
 schema. NUMERIC stands for every precision and scale."""
 
 _BASES: Mapping[str, str] = {

@@ -23,8 +23,8 @@ _ANYTHING = "JSONB"
 
 
 def with_imports(text: str, imports: Sequence[tuple[str, str]]) -> str:
-    """The schema and the schemas that it references as one string. ``imports`` maps the names of the referenced schemas
-    to their text."""
+    """Combines the schema and the schemas that it references into one string. ``imports`` maps the names of the
+    referenced schemas to their text."""
     root = _parsed(text)
     if not imports or not isinstance(root, dict):
         return text

@@ -1,5 +1,6 @@
-"""The logical types of Avro schemas. Avro ignores a logical type that it does not know, that is on a type which cannot
-have it, or whose attributes are not valid; the value then has the plain type."""
+"""The logical types of Avro schemas. Avro ignores a logical type in three cases: Avro does not know the logical type,
+the logical type is on a type that cannot have it, or the attributes of the logical type are not valid. The value then
+has the plain type."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _SIZES: Mapping[str, int] = {"uuid": 16, "duration": 12}
 
 
 def logical_of(schema: Any) -> str | None:
-    """The logical type of a type; None if there is none, or if Avro ignores it."""
+    """The logical type of a type; None if the type has no logical type, or if Avro ignores the logical type."""
     if not isinstance(schema, dict):
         return None
     name, kind = schema.get("logicalType"), schema.get("type")

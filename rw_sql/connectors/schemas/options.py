@@ -50,7 +50,7 @@ def subject_of(options: Mapping[str, str], topic: str, *, is_key: bool = False) 
 
 
 def schema_fault(format: str, encode: str, options: Mapping[str, str], connector: str) -> EncodeFault | None:
-    """The error of the first schema option that conflicts with the others; None without a conflict.
+    """The error of the first schema option that conflicts with other options; None if there is no conflict.
 
     The messages are RisingWave's.
     """

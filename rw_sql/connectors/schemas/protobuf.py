@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     Convert = Callable[[Any], Any]
     WrittenTypes = Mapping[tuple[int, ...], tuple[str, ...]] | str
-    """The result of :func:`written_types` for the schema by which records were written, or the reason why records with
-    that schema cannot be read."""
+    """The result of :func:`written_types` for the schema with which records were written, or the reason why records
+    with that schema cannot be read."""
 
 HEAD_BYTES = 5
 """The length of Confluent's frame before the path of a message's type: a zero byte and the schema's id."""
@@ -113,8 +113,9 @@ def _write(file: Path, content: str) -> None:
 
 
 def _refusal(arguments: Sequence[str], own: Path) -> str:
-    """The first error that protoc reports; empty if it is not known. ``own`` is the folder of the schema. protoc writes
-    its errors to the standard error of its process, so another process runs it."""
+    """The first error that protoc reports; empty if this error is not known. ``own`` is the folder of the schema. This
+    function runs protoc in a separate process, because protoc writes its errors to the standard error of its
+    process."""
     command = [sys.executable, "-m", "grpc_tools.protoc", *arguments]
     try:
         ran = subprocess.run(command, capture_output=True, check=False, timeout=_PROTOC_SECONDS)

@@ -62,7 +62,7 @@ def schema_text(message: str, columns: Mapping[str, Any]) -> str:
 
 
 def _fields(items: Any, column: str | None) -> list[tuple[str, Any, str]]:
-    """Checks the names of fields; returns the fields with their types and the columns to which they belong."""
+    """Checks the names of fields, and returns each field with its type and its column."""
     found = []
     for name, kind in items:
         if _NAME.fullmatch(name) is None:
@@ -94,7 +94,7 @@ def _message(name: str, fields: Sequence[tuple[str, Any, str]], indent: str) -> 
 
 
 def _nested_name(field: str, taken: set[str]) -> str:
-    """The name for the message of a nested field, which no other field or message of the scope has."""
+    """The name for the message of a nested field. No other field or message of the scope has this name."""
     name = f"{field}_message"
     while name in taken:
         name += "_"
@@ -139,8 +139,8 @@ def _refused(column: str, shown: str) -> SqlError:
 
 
 def row_encoder(columns: Sequence[tuple[str, Any]]) -> Callable[[bytes, Sequence[Any]], bytes]:
-    """The function that writes a prefix and then a message, from a row's values in the order of ``columns``. It raises
-    UnwritableError."""
+    """The function that writes a prefix and then a message, from a row's values in the order of ``columns``. The
+    function raises UnwritableError."""
     encode = _message_encoder(columns)
 
     def encoded(prefix: bytes, row: Sequence[Any]) -> bytes:

@@ -33,7 +33,7 @@ _SOURCE_FIELDS = ({"field": "db", "type": "string"}, {"field": "table", "type": 
 def change_record(
     shape: SinkShape, operation: str, before: dict[str, Any] | None, row: dict[str, Any], now_ms: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The key and the value of one change. ``row`` is the new row, or the deleted one."""
+    """The key and the value of one change. ``row`` is the new row, or the deleted row."""
     key_schema, value_schema = _schemas(shape)
     op = "d" if operation == DELETE else "c" if operation == INSERT else "u"
     payload = {
@@ -96,7 +96,8 @@ def _type(kind: Any) -> dict[str, Any]:
         case {"type": "array", "elementType": element}:
             return {"type": "array", "items": {"optional": True, **_type(element)}}
         case {"type": "map", "valueType": value}:
-            # A JSON object has text keys, and the converter takes a map for an object only if its keys are strings.
+            # A JSON object has text keys, and the converter treats a map as an object only if the keys of the map are
+            # strings.
             keys = {"optional": False, "type": "string"}
             return {"type": "map", "keys": keys, "values": {"optional": True, **_type(value)}}
         case _:

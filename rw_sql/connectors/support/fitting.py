@@ -3,10 +3,10 @@
 Arrow's casts are not sufficient. Arrow matches the fields of structs by exact name only. Some of its casts change
 values: Arrow rounds floats to decimals, drops the time of day of a timestamp that becomes a date, converts every number
 except 0 to true, and converts a string with too large a number to infinity. Arrow accepts hexadecimal digits, times
-without minutes, and years beyond 9999. Arrow refuses spaces around a number, a plus sign before it, and a whole number
-for a decimal with fewer digits than the number's type could need.
+without minutes, and years beyond 9999. Arrow refuses spaces around a number, and a plus sign before a number. Arrow
+also refuses to convert a whole number to a decimal with fewer digits than the type of the whole number could need.
 
-This module imports no other module of the package, because Spark's workers receive it by value.
+This module imports no other module of the package, because Spark's workers receive this module by value.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Fitted = tuple[pa.Array, NDArray[np.bool_]]
-    """Values of the wanted type, and a mask of the given values that do not fit this type, which are NULL in the first
-    array."""
+    """An array of values of the wanted type, and a mask of the given values that do not fit this type. The values that
+    do not fit are NULL in the array."""
 
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -33,8 +33,8 @@ first and the last microsecond of these years."""
 
 _FIRST_GREGORIAN_DAY = -141_427
 _FIRST_GREGORIAN_MICROS = (_FIRST_GREGORIAN_DAY + 1) * 86_400_000_000
-"""The first day of the Gregorian calendar, 15 October 1582, and the first microsecond at which all zones have that
-day."""
+"""The first day of the Gregorian calendar, 15 October 1582, and the first microsecond at which this day has begun in
+all time zones."""
 
 _CAST_FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 _DIGITS = 38
@@ -67,7 +67,7 @@ def matches(wanted: Sequence[str], given: Iterable[str]) -> dict[str, str | None
 def fitted(given: pa.Array, wanted: pa.DataType, *, is_julian: bool = False) -> Fitted:
     """Converts the values to the wanted type.
 
-    ``is_julian``: dates and times before 15 October 1582 are counted by the Julian calendar; they do not fit.
+    ``is_julian``: dates and times before 15 October 1582 are counted by the Julian calendar, and therefore do not fit.
     """
     if given.type == wanted and not _has_times(wanted):
         return given, np.zeros(len(given), np.bool_)
@@ -157,7 +157,7 @@ def _plain(given: Any, wanted: pa.DataType, is_julian: bool) -> Fitted:
 
 def _readable(text: Any, wanted: pa.DataType) -> Any:
     """The strings in the form in which Arrow reads them; NULL for strings that are not of the wanted type, although
-    Arrow would read some of them."""
+    Arrow would read some of these strings."""
     if pa.types.is_integer(wanted):
         forms = _WHOLE
     elif pa.types.is_decimal(wanted):
@@ -198,7 +198,7 @@ def _one(given: Any, wanted: pa.DataType, options: pc.CastOptions) -> pa.Array:
 
 
 def _is_changed(given: Any, made: Any) -> pa.Array:
-    """A mask of the values that a cast without an error has changed."""
+    """A mask of the values that a cast has changed without an error."""
     has, wanted = given.type, made.type
     if pa.types.is_floating(has) and pa.types.is_floating(wanted):
         is_changed = pc.and_(pc.is_inf(made), pc.invert(pc.is_inf(given)))

@@ -1,9 +1,9 @@
 """Compares incarnations of splits, and derives the incarnations of objects in Google Cloud Storage.
 
 The ETag of an object in Google Cloud Storage is a protobuf message in base64: field 1 is the object's generation, which
-identifies its content, and field 2 its metageneration, which counts changes of its metadata. Positions may contain such
-an ETag, after the object's size and a hyphen. This module imports no other module of the package, because Spark's
-workers receive it by value.
+identifies the content of the object, and field 2 is the metageneration, which counts the changes of the object's
+metadata. Positions may contain such an ETag, after the object's size and a hyphen. This module imports no other module
+of the package, because Spark's workers receive this module by value.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def is_same_incarnation(first: str, second: str) -> bool:
 
 
 def _without_metageneration(incarnation: str) -> str:
-    """An incarnation with :func:`gcs_tag` in place of an ETag of Google Cloud Storage; others are returned
-    unchanged."""
+    """An incarnation with :func:`gcs_tag` in place of an ETag of Google Cloud Storage. An incarnation without such an
+    ETag is returned unchanged."""
     found = _SIZE_AND_ETAG.fullmatch(incarnation)
     generation = None if found is None else _generation_of(found[2])
     return incarnation if found is None or generation is None else f"{found[1]}{gcs_tag(generation)}"
@@ -61,7 +61,8 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(message: bytes, start: int) -> tuple[int | None, int]:
-    """A variable-length integer, and the position after it. None instead of the integer if the message ends in it."""
+    """A variable-length integer, and the position after it. If the message ends inside the integer, returns None
+    instead of the integer."""
     number = 0
     for at in range(start, len(message)):
         number |= (message[at] & 0x7F) << 7 * (at - start)

@@ -19,7 +19,7 @@ _large: WeakSet[DataFrame] = WeakSet()
 
 
 def noted_as_large(frame: DataFrame) -> DataFrame:
-    """Marks a DataFrame that has far more rows than its range of offsets suggests, and returns it."""
+    """Marks a DataFrame that has far more rows than its range of offsets suggests, and returns the DataFrame."""
     _large.add(frame)
     return frame
 
@@ -35,7 +35,7 @@ class _Active:
     PySpark's active session before these calls."""
 
     lock = threading.Lock()
-    in_use: list[Any] = []  # noqa: RUF012 - of the process, as PySpark's
+    in_use: list[Any] = []  # noqa: RUF012 - one list for the whole process, like PySpark's active session
     before: Any = None
 
 
@@ -43,8 +43,8 @@ class _Active:
 def keeping_active_session(spark: SparkSession) -> Iterator[None]:
     """A context manager inside which a job may call ``createDataFrame``.
 
-    ``createDataFrame`` makes its session PySpark's active one, for all threads of the process. Without this context
-    manager, ``SparkSession.active()``, pandas on Spark and notebooks would use the session of a job.
+    ``createDataFrame`` makes its session the active session of PySpark, for all threads of the process. Without this
+    context manager, ``SparkSession.active()``, pandas on Spark and notebooks would use the session of a job.
     """
     from pyspark.sql import SparkSession as Sessions
 
@@ -65,7 +65,8 @@ def keeping_active_session(spark: SparkSession) -> Iterator[None]:
 
 
 def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """A DataFrame of a table's rows. Unlike for a list of rows, the executors need no Python to read it.
+    """A DataFrame of a table's rows. The executors need no Python to read this DataFrame, in contrast to a DataFrame of
+    a list of rows.
 
     PySpark's ``createDataFrame`` drops all batches after an empty batch that is neither the first nor the last
     (observed with Spark 4.0 to 4.2). Empty batches are therefore removed first.
@@ -80,8 +81,8 @@ def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
-    """A DataFrame without rows. All of its columns are nullable, as those of files are. The executors need no Python
-    to read it."""
+    """A DataFrame without rows. All of its columns are nullable, like the columns of files. The executors need no
+    Python to read the DataFrame."""
     import pyarrow as pa
     from pyspark.sql import functions as f
 

@@ -1,4 +1,5 @@
-"""Prepares the messages of other systems and their clients for error messages: without the secrets in them."""
+"""Removes the secrets from messages of other systems and their clients, so that error messages can contain these
+messages."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
 HIDDEN = "[secret]"
-"""Replaces a secret in a message."""
+"""The text that replaces a secret in a message."""
 
 _HEADER = re.compile(r"(\b(?:invalid|illegal)\b[^\n]*?\bheader value\b).*", re.IGNORECASE)
-"""Clients refuse a header with a message that contains the header's value, which is often a credential."""
+"""Matches the message of a client that refuses a header. The message contains the header's value, which is often a
+credential."""
 
 _SHORTEST_KNOWN = 8
 """The minimum length of the secrets that are replaced in messages of any origin. A shorter secret may be an ordinary
@@ -27,7 +29,7 @@ _SHORTEST_WORD = 4
 """The minimum length of the secrets that are replaced wherever they are a word of a message."""
 
 _BEFORE_SECRET = rf"((?i:{SECRET_WORDS})\w*['\"]?\s*[=:]\s*b?['\"]?|//[^\s/:@]*:(?=[^\s/@]+@))"
-"""Matches what precedes the value of a secret in a message: the name of a property, or the user in an address."""
+"""Matches the text before the value of a secret in a message: the name of a property, or the user in an address."""
 
 _USERS_KEY = re.compile(
     r"(?:^|(?<!secret)[._])(?:user|username|access|access[._]key|access_key_id|account_name|client_id)$"
@@ -35,7 +37,8 @@ _USERS_KEY = re.compile(
 """Properties whose values are no secret, even if a statement reads them from a SECRET object."""
 
 _BORDER = r"(?:(?<!\w)|(?<=\\[nrt0])|(?<=\\x[0-9a-f]{2})|(?<=\\u[0-9a-f]{4})|(?<=%[0-9A-Fa-f]{2}))"
-"""Matches before a word: after the beginning, a character that is no part of a word, or an escaped character."""
+"""Matches the position before a word. Such a position is at the beginning of the message, after a character that is not
+part of a word, or after an escaped character."""
 
 _known: set[str] = set()
 _lock = threading.Lock()
@@ -48,11 +51,13 @@ def without_password(message: object, options: Mapping[str, str]) -> str:
 
 
 def without_secrets(message: str, options: Mapping[str, str], keys: Collection[str] = ()) -> str:
-    """A message in which ``[secret]`` replaces the values of ``options`` that are secrets or belong to ``keys``.
+    """A message in which ``[secret]`` replaces the values of ``options`` that are secrets or whose keys are in
+    ``keys``.
 
-    The values are found with and without white space at their ends, and also as Python writes strings and bytes, and
-    as URLs contain them. A value of fewer than four characters is replaced only after the name of a property or in the
-    user part of an address, and so is a value that is also a word in an option that is not secret, such as the host.
+    The values are found with and without white space at their ends, and also in the forms in which Python writes
+    strings and bytes, and in the form in which URLs contain values. Two kinds of values are replaced only after the
+    name of a property or in the user part of an address: values of fewer than four characters, and values that are also
+    a word in an option that is not secret, such as the host.
     """
     secrets = {value for key, value in options.items() if isinstance(value, SecretText) or key in keys}
     shown = (value for key, value in options.items() if not (isinstance(value, SecretText) or key in keys))
@@ -63,8 +68,9 @@ def remember_secrets(options: Mapping[str, str], names: Collection[str] = ()) ->
     """Remembers the secrets in ``options``, so that :func:`without_known_secrets` replaces them in the messages of this
     process.
 
-    A secret of fewer than eight characters is not remembered, because it may be an ordinary word. Neither is a user's
-    name, a word in an option that is not secret, one of ``names``, nor the value of an option without a name.
+    A secret of fewer than eight characters is not remembered, because it may be an ordinary word. The following values
+    are not remembered either: a user's name, a word in an option that is not secret, a value in ``names``, and the
+    value of an option without a name.
     """
     secrets = {
         value for key, value in options.items() if key and isinstance(value, SecretText) and not _USERS_KEY.search(key)
@@ -104,7 +110,7 @@ def _without(message: str, secrets: Iterable[str], shown: Collection[str] = ()) 
 
 
 def _patterns(secret: str, shown: Collection[str]) -> dict[str, str]:
-    """The forms of a secret in messages, and the patterns that find them."""
+    """The forms of a secret in messages, each with the pattern that finds this form."""
     patterns = {}
     for text in (secret, secret.strip()):
         for form in (repr(text)[1:-1], repr(text.encode())[2:-1], quote(text, safe=""), quote_plus(text)):

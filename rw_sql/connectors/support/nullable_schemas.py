@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 def nullable_schema(schema: str) -> str:
     """A Spark schema in JSON with all columns, and all parts of their types, nullable.
 
-    Columns must be nullable because only the keys of a deleted row are known. Parts of types must be nullable too: a
-    TIMESTAMP column makes a table list its Delta features, and Delta then requires another feature for columns and
-    fields that are not nullable.
+    Columns must be nullable because only the keys of a deleted row are known. Parts of types must be nullable too: if a
+    table has a TIMESTAMP column, the table lists its Delta features, and Delta then requires another feature for
+    columns and fields that are not nullable.
     """
     return nullable_fields(json.loads(schema)["fields"])
 

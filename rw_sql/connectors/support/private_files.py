@@ -1,7 +1,7 @@
 """Files that only this user can read, for values that must not appear in Spark's options, logs and web pages.
 
-Each process has its own folder for these files and deletes it at exit. New processes delete the folders that killed
-processes left behind.
+Each process has its own folder for these files and deletes the folder at exit. New processes delete the folders that
+killed processes left behind.
 """
 
 from __future__ import annotations

@@ -193,8 +193,8 @@ def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values in a form by which Arrow can group. Nested values become texts: equal values have equal texts. Of
-    numbers with a point, 0.0 and -0.0 become equal, and all NaN values become equal."""
+    """The values in a form that Arrow accepts as a group key. Nested values become texts, and equal values have equal
+    texts. Among floating-point numbers, 0.0 and -0.0 become equal, and all NaN values become equal."""
     kind = values.type
     if pa.types.is_floating(kind):
         return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, kind), pc.add(values, pa.scalar(0.0, kind)))
@@ -240,7 +240,8 @@ def without_deleted_values(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 def without_unreadable_old_values(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, frozenset[int]]:
     """The rows with NULL in place of the values of old rows that Python cannot represent, and the indexes of these old
-    rows. The old rows are deleted rows, whose values in the columns ``keys`` stay, and rows before an update."""
+    rows. An old row is a deleted row or the row before an update. The values of deleted rows in the columns ``keys``
+    are kept."""
     is_deleted = pc.equal(rows.column(OP), DELETE)
     is_before = pc.equal(rows.column(OP), UPDATE_BEFORE)
     at = pa.array(range(rows.num_rows), pa.int64())

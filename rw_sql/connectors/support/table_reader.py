@@ -51,7 +51,7 @@ _BATCH_ROWS = 10_000
 
 
 class TableDataSource(DataSource):
-    """``spark.read.format("rw_sql_tables")``."""
+    """The data source of ``spark.read.format("rw_sql_tables")``."""
 
     @classmethod
     def name(cls) -> str:
@@ -70,7 +70,8 @@ class TableDataSource(DataSource):
 def read_parts(
     spark: SparkSession, reader: PartReader, options: Mapping[str, str], parts: Sequence[Any], columns: str
 ) -> DataFrame:
-    """Reads the records of all parts, which are JSON values. ``columns`` is their schema, as Spark's DDL or JSON."""
+    """Reads the records of all parts. Each part is a JSON value. ``columns`` is the schema of the records, as Spark's
+    DDL or JSON."""
     config = {"reader": frozen(reader), "options": dict(options)}
     register_source(spark, TableDataSource)
     return (

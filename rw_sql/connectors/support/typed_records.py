@@ -48,7 +48,7 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 _OFFSET, _ROW, _FAULT = "_rw_offset", "_rw_row", "_rw_fault"
 
 _DIGITS: Mapping[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
-"""The integer types, from the narrowest, with the number of digits that each can have."""
+"""The integer types, from the narrowest to the widest, each with its maximum number of digits."""
 
 _TIMES = (TimestampType, TimestampNTZType)
 _EXACT_AS_DOUBLE = (FloatType, ByteType, ShortType, IntegerType)
@@ -228,8 +228,8 @@ def _has_arrow(kind: DataType) -> bool:
 def _fitted(value: Column, has: DataType, wanted: DataType) -> Column:
     """Casts a value to the wanted type. The cast must be possible without loss (:func:`_is_lossless`).
 
-    The fields of structs are matched by name. Spark's CAST would match them by their order, which changes if a field is
-    added to the upstream table or moved.
+    The fields of structs are matched by name. Spark's CAST would match them by their order, which changes if a field of
+    the upstream table is added or moved.
     """
     if has.simpleString() == wanted.simpleString():
         return value
@@ -249,7 +249,7 @@ def _fitted(value: Column, has: DataType, wanted: DataType) -> Column:
 
 
 def _pairs(has: StructType, wanted: StructType) -> list[tuple[StructField, StructField | None]]:
-    """The wanted fields, each with the field of the same name (ignoring case), if there is one."""
+    """The wanted fields, each with the field of the same name (ignoring case), if there is such a field."""
     known = {field.name.lower(): field for field in has.fields} | {field.name: field for field in has.fields}
     return [(field, known.get(field.name) or known.get(field.name.lower())) for field in wanted.fields]
 

@@ -1,7 +1,7 @@
 """Offsets that are too large for 64 bits, such as the sequence numbers of Kinesis.
 
-In Python, such offsets are integers. In a log, they are strings of equal length, which sort like the numbers. The
-difference of two such offsets does not show the number of records between them.
+In Python, such offsets are integers. In a log, such offsets are strings of equal length, which sort in the same order
+as the numbers. The difference of two such offsets does not show the number of records between them.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _MOST_IDLE = 16
 
 
 class Pooled(Protocol):
-    """A client with one connection. One thread at a time uses it."""
+    """A client with one connection. One thread at a time uses the client."""
 
     @property
     def is_open(self) -> bool:
@@ -52,8 +52,8 @@ class ConnectionPool(Generic[A, C]):
     """A pool of clients for any number of addresses. A client serves one thread at a time; concurrent threads get
     different clients.
 
-    ``failed`` is the error of a connection or request that failed, ``answered`` are the errors after which a
-    connection remains usable.
+    ``failed`` is the class of the errors that a failed connection or request raises. ``answered`` are the classes of
+    the errors after which a connection remains usable.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class ConnectionPool(Generic[A, C]):
         self._pid = os.getpid()
 
     def use(self, address: A, ask: Callable[[C], T]) -> T:
-        """Calls ``ask`` with a client, which returns to the pool if ``ask`` raises nothing.
-
-        If a pooled connection turns out to be closed, ``ask`` is called again with a new client.
+        """Calls ``ask`` with a client. If ``ask`` raises nothing, or an error of ``answered``, the client is put back
+        into the pool. If ``ask`` fails with a pooled client because the connection failed, ``ask`` is called again with
+        a new client.
         """
         idle = self._take(address)
         if idle is None:

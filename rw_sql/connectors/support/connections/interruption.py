@@ -1,7 +1,7 @@
 """Lets another thread end a connector's wait for an upstream, such as the wait for a lock in a database.
 
-The caller of a connector opens :func:`interruptible`, and passes the function that it yields to other threads. The
-connector declares with :func:`ended_by` how its waits can be ended.
+The caller of a connector opens :func:`interruptible`, which yields a function, and passes this function to other
+threads. The connector declares with :func:`ended_by` how its waits can be ended.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _CURRENT: ContextVar[_Waits | None] = ContextVar("waits", default=None)
 def interruptible() -> Iterator[Callable[[], None]]:
     """Yields a function with which other threads end the waits of this thread within the block.
 
-    The function affects only waits that are in progress, so a caller calls it repeatedly until the thread has ended
-    its work. Outside a wait, it does nothing.
+    The function affects only waits that are in progress, so a caller calls the function repeatedly until the thread has
+    ended its work. Outside a wait, the function does nothing.
     """
     waits = _Waits()
     token = _CURRENT.set(waits)
@@ -57,10 +57,11 @@ def interruptible() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def ended_by(end: Callable[[], None]) -> Iterator[None]:
-    """Within the block, ``end`` is called if this thread is interrupted; without :func:`interruptible`, never.
+    """Within the block, ``end`` is called if another thread interrupts this thread. Outside of a block of
+    :func:`interruptible`, no thread can interrupt this thread.
 
-    ``end`` makes the wait raise an error. It runs in another thread, may be called several times and shortly after the
-    end of the block, and raises nothing.
+    ``end`` makes the wait raise an error. ``end`` runs in another thread and must raise nothing. ``end`` may be called
+    several times, and also shortly after the end of the block.
     """
     waits = _CURRENT.get()
     if waits is None:

@@ -18,10 +18,11 @@ C = TypeVar("C")
 class SharedClients(Generic[A, C]):
     """The clients of this process, at most one per address. Several threads may use a client at once. Thread-safe.
 
-    ``open_client`` opens a client, which may take long: only threads that need a client of the same address wait for
-    it, and they get its exception if it fails. Failures are not kept. A client is replaced when it is older than
-    ``life_seconds`` (None: never); beyond ``most`` clients, the least recently used one is dropped. Clients are not
-    closed, because other threads may still use them. A forked process begins without clients.
+    ``open_client`` opens a client, which may take long. Only threads that need a client of the same address wait for
+    this call. If the call fails, these threads get its exception; later calls of :meth:`of` try again. A client that is
+    older than ``life_seconds`` is replaced (None: never). If there are more than ``most`` clients, the least recently
+    used client is dropped. Clients are not closed, because other threads may still use them. A forked process begins
+    without clients.
     """
 
     def __init__(self, open_client: Callable[[A], C], *, life_seconds: float | None = None, most: int = 1024) -> None:
@@ -41,7 +42,7 @@ class SharedClients(Generic[A, C]):
                     self._known, self._opening, self._pid = {}, {}, os.getpid()
                 found = self._known.pop(address, None)
                 if found is not None and not self._is_old(found[0]):
-                    self._known[address] = found  # at the end, as the most recently used one
+                    self._known[address] = found  # at the end, as the most recently used client
                     return found[1]
                 opening = self._opening.get(address)
                 if opening is None:

@@ -1,4 +1,4 @@
-"""Tables of ranges that this process has read, kept until their batch uses them."""
+"""Tables of the ranges that this process has read. Each table is kept until the batch of its range uses the table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class FetchedRanges:
         self._known: OrderedDict[tuple[Hashable, int], tuple[int, pa.Table, str | None]] = OrderedDict()
 
     def put(self, of: Hashable, start: int, end: int, table: pa.Table, incarnation: str | None = None) -> None:
-        """Keeps the records of a range of the split ``of``, which had the given incarnation when they were read."""
+        """Keeps the records of a range of the split ``of``. The split had the given incarnation when the records were
+        read."""
         with self._lock:
             self._drop((of, start))
             self._known[of, start] = (end, table, incarnation)

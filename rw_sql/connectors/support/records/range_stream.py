@@ -63,8 +63,8 @@ def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) ->
 
 
 def entry_stream(spark: SparkSession) -> tuple[DataFrame, Callable[[], None]]:
-    """Returns a Spark stream, and the function that adds the next entry to it. An entry is a row without content; each
-    entry causes a batch."""
+    """Returns a Spark stream, and the function that adds the next entry to the stream. An entry is a row without
+    content; each entry causes a batch."""
     session: Any = spark
 
     def named(name: str) -> Any:
@@ -86,9 +86,10 @@ def entry_stream(spark: SparkSession) -> tuple[DataFrame, Callable[[], None]]:
 class RangeFeed:
     """Distributes the unread ranges over the entries of a stream, one entry per batch.
 
-    At most one entry is queued behind the running batch. With ``poll_seconds``, a thread polls the upstream for new
-    ranges at this interval after all known ranges were read, until :meth:`close`. The ranges of an entry are kept only
-    in memory, which suffices because each run of a reader begins at explicit positions with a new checkpoint.
+    At most one entry is queued behind the running batch. If ``poll_seconds`` is set, and all known ranges were read, a
+    thread polls the upstream for new ranges at this interval. The thread ends at :meth:`close`. The ranges of an entry
+    are kept only in memory, which suffices because each run of a reader begins at explicit positions with a new
+    checkpoint.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class RangeFeed:
     def take(self, source_offset: str) -> Ranges:
         """Returns the ranges of a batch.
 
-        ``source_offset`` is Spark's offset at the batch's end: the number of its last entry.
+        ``source_offset`` is Spark's offset at the batch's end: the number of the batch's last entry.
 
         If a poll of the upstream fails, the feed adds an entry, and this method raises the poll's error for the batch
         of that entry.
@@ -170,7 +171,7 @@ class RangeFeed:
     def _look(self) -> None:
         try:
             self._left = [_part(stretch) for stretch in self._connector.stretches(self._options, self._positions)]
-        except Exception as error:  # noqa: BLE001 - raised again in the batch that is added for it
+        except Exception as error:  # noqa: BLE001 - raised again in the batch that is added for this error
             self._error = error
 
     def _offer(self) -> None:

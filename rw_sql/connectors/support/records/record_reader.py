@@ -35,7 +35,7 @@ class Records(Protocol):
 
 
 class RecordReader(DataSourceReader):
-    """Reads ranges of splits, one task each."""
+    """Reads ranges of splits, each range in a separate task."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         config = json.loads(Path(options["config"]).read_text(encoding="utf-8"))
@@ -80,7 +80,7 @@ class RecordReader(DataSourceReader):
 
 
 class RecordDataSource(DataSource):
-    """``spark.read.format("rw_sql_records")``."""
+    """The data source of ``spark.read.format("rw_sql_records")``."""
 
     @classmethod
     def name(cls) -> str:
