@@ -35,7 +35,8 @@ that the search path finds."""
 
 
 def _told(statement: ast.Statement, what: str) -> Plan:
-    """The plan that EXPLAIN shows for a statement without a lowering, which the executor runs directly."""
+    """Returns the plan that EXPLAIN shows for a statement that has no lowering, because the executor runs the statement
+    directly."""
     return Plan(statement=statement, changes=(ResultRow(object="", change="NOTHING", detail=what),))
 
 
@@ -82,7 +83,8 @@ def lower(
 
 @contextmanager
 def _hiding_unknown(statement: ast.Statement) -> Iterator[None]:
-    """Within the block, an error about the statement hides the values of the statement's unknown properties."""
+    """Returns a context manager. If the ``with`` block raises an error about the statement, the error hides the values
+    of the statement's unknown properties."""
     try:
         yield
     except SqlError as error:
@@ -129,8 +131,8 @@ def _lower(
     shares_sources: bool,
     search_path: tuple[str, ...],
 ) -> Plan:
-    """Imports the module of a lowering when a statement first needs it: importing all modules takes a twentieth of a
-    second, and few processes plan every kind of statement."""
+    """Lowers the statement. Imports the module of a lowering only when a statement first needs this module: importing
+    all modules takes a twentieth of a second, and few processes plan every kind of statement."""
     lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     match statement:
         case (

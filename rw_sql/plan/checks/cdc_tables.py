@@ -280,9 +280,9 @@ def require_representable(statement: CreateTable, upstream: UpstreamTable) -> No
 
 
 def require_no_lack(lacks: tuple[Lack, ...], name: str, span: Span, source: str) -> None:
-    """Raises SqlError for the first item of ``lacks``, which are the requirements that the upstream does not meet. The
-    hint of the error is a statement that makes the upstream meet the requirement. ``source`` is the name of the source
-    in the catalog."""
+    """Raises SqlError for the first requirement in ``lacks``, which contains the requirements that the upstream does
+    not meet. The hint of the error is a statement that makes the upstream meet this requirement. ``source`` is the name
+    of the source in the catalog."""
     for lack in lacks:
         hint = lack.hint.replace("SOURCE_NAME", sql_name(source))
         raise SqlError(UPSTREAM_MISSING, f'source validation failed for "{name}": {lack.message}', span=span, hint=hint)

@@ -1,4 +1,5 @@
-"""Defines which names of columns and fields are valid: those that Spark and delta-rs accept everywhere."""
+"""Defines which names of columns and fields are valid: a name is valid if Spark and delta-rs accept the name
+everywhere."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, DataType, StructField
 
 _RESERVED = frozenset({"_change_type", "_commit_version", "_commit_timestamp", "_metadata"})
-"""Names that change feeds and Spark's file sources use for their own columns."""
+"""The column names that Delta Lake's change data feeds and Spark's file sources use for their own columns."""
 
 
 _NOT_IN_NAMES = frozenset(",;{}()=")
@@ -93,7 +94,7 @@ def require_distinct(places: Iterable[tuple[str, Span]]) -> None:
 
 
 def require_field_names(column: str, data_type: DataType, span: Span) -> None:
-    """Like :func:`require_name` and :func:`require_distinct`, for all field names in a column's type."""
+    """Makes the checks of :func:`require_name` and :func:`require_distinct` for all field names in a column's type."""
     for fields in _levels_of_type(data_type):
         duplicate = first_duplicate(field.name for field in fields)
         if duplicate is not None:
@@ -118,7 +119,8 @@ def require_field_names(column: str, data_type: DataType, span: Span) -> None:
 
 
 def placed(columns: Iterable[ColumnDefinition], span: Span) -> tuple[ColumnDefinition, ...]:
-    """Columns that the statement itself does not list. Errors in these columns and in their types point at ``span``."""
+    """Returns the columns with ``span`` as their position and as the position of their types. The statement itself does
+    not list these columns, so an error in one of them points at ``span``."""
     return tuple(replace(column, span=span, data_type=_placed_type(column.data_type, span)) for column in columns)
 
 
@@ -182,7 +184,7 @@ def _fields_of_type(data_type: DataType) -> Iterator[str]:
 
 
 def _levels_of_type(data_type: DataType) -> Iterator[tuple[StructField, ...]]:
-    """The fields of each STRUCT in a type."""
+    """For each STRUCT in a type, yields the fields of this STRUCT."""
     if data_type.fields:
         yield data_type.fields
     parts = (data_type.element, data_type.key, data_type.value, *(field.data_type for field in data_type.fields))

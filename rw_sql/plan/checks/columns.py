@@ -46,7 +46,7 @@ def is_validated(options: Iterable[Option]) -> bool:
 
 
 def without_switch(options: Iterable[Option]) -> tuple[Option, ...]:
-    """The WITH list without VALIDATE, as it is stored."""
+    """Returns the WITH list without VALIDATE. The catalog stores the WITH list in this form."""
     return tuple(option for option in options if option.key != VALIDATE)
 
 
@@ -57,7 +57,8 @@ def lists_columns(statement: CreateSource) -> bool:
 
 
 def columns_of(listed: Mapping[str, str], span: Span) -> tuple[ColumnDefinition, ...]:
-    """Column definitions from ``listed``, which maps names to canonical types. Errors in a column point at ``span``."""
+    """Makes column definitions from ``listed``, which maps names to canonical types. Errors in a column point at
+    ``span``."""
     text = ", ".join(f"{quoted(name)} {kind}" for name, kind in listed.items())
     made = parse_statement(f"CREATE SOURCE s ({text}) WITH (connector = 'datagen')")
     assert isinstance(made, CreateSource)
@@ -77,8 +78,8 @@ def require_columns(
 ) -> None:
     """Raises SqlError if a declared column is missing upstream or has an incompatible type.
 
-    With ``is_stored``, types are not compared. In this case, the object exists already, and the values that the object
-    reads may fit although the types differ.
+    If ``is_stored`` is True, the object exists already, and types are not compared: the values that the object reads
+    may fit although the types differ.
     """
     if not isinstance(connector(kind), ColumnChecker):
         return

@@ -24,7 +24,8 @@ def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
     """Checks that the connector supports the format, that every option has an effect, and that the key is valid. Raises
     SqlError at the first error.
 
-    A source with a change format belongs to a table and has the table's primary key, which decoding needs.
+    A source with a change format is the source of a table. Such a source has the table's primary key, because decoding
+    the records requires the key.
     """
     check_format_options(spec, statement)
     if statement.format is not None and has_changes(statement):
@@ -32,7 +33,7 @@ def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
 
 
 def check_format_options(spec: ConnectorSpec, statement: CreateSource) -> None:
-    """Like :func:`check_source_format`, without checking the key."""
+    """Like :func:`check_source_format`, but does not check the key."""
     clause = statement.format
     if clause is None:
         if "NATIVE" not in spec.formats:

@@ -33,9 +33,9 @@ def refuse_literal_secrets(statement: Statement) -> None:
     """Raises SqlError for a literal in an option that is secret in any connector, and for an address that contains a
     password. Also raises SqlError for a literal in an unknown option whose name is similar to a secret option's name.
 
-    The statement is checked against the options of all connectors, because the connector of an ALTER is known only from
-    the catalog. Checking against all connectors gives the right result, because no option is secret in one connector
-    and plain in another.
+    The statement is checked against the options of all connectors, because an ALTER statement does not name the
+    connector, which only the catalog contains. Checking against all connectors gives the right result, because no
+    option is secret in one connector and plain in another.
     """
     if not isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
         for options in _lists(statement):
@@ -46,8 +46,8 @@ def refuse_passwords(statement: Statement) -> None:
     """Raises SqlError for an option whose value contains a password, and for a literal in an option without effect
     whose name suggests a secret.
 
-    In contrast to :func:`refuse_literal_secrets`, the options of all connectors are loaded only for a statement with a
-    value that resembles an address with a password, or with an option whose name suggests a secret.
+    Unlike :func:`refuse_literal_secrets`, this function loads the options of all connectors only in two cases: if a
+    value in the statement resembles an address with a password, or if the name of an option suggests a secret.
     """
     if isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
         return
@@ -59,8 +59,8 @@ def refuse_passwords(statement: Statement) -> None:
 
 
 def hide_unknown(error: SqlError, statement: Statement) -> None:
-    """Makes the line of an error hide the values of the statement's unknown properties, whatever the error is about,
-    because an unknown property may be a mistyped password."""
+    """An error shows the line of the statement that has the error. Hides the values of the statement's unknown
+    properties in this line, because an unknown property may be a mistyped ``password``."""
     if error.hides_literals or error.kind is UNKNOWN_PROPERTY or isinstance(statement, _WITHOUT_CONNECTOR_OPTIONS):
         return
     given = (option for options in _lists(statement) for option in options)
@@ -82,7 +82,7 @@ def _seems_plain(key: str) -> bool:
 
 
 def _knowing(key: str) -> list[ConnectorSpec]:
-    """The specs that have an option with this key."""
+    """Returns the specifications of connectors and connection types that have an option with this key."""
     return [spec for spec in _specs() if spec.option(key) is not None]
 
 
@@ -99,8 +99,9 @@ def _lists(node: object) -> Iterator[tuple[Option, ...]]:
 
 
 def _refuse_without_effect(options: tuple[Option, ...]) -> None:
-    """Raises SqlError for a literal in an option without effect whose name suggests a secret. Only a statement's own
-    options are checked, and not those of stored definitions: such an option must not block other changes."""
+    """Raises SqlError for a literal in an option without effect whose name suggests a secret. Only the options in the
+    statement are checked. The options of stored definitions are not checked, because a stored option without effect
+    must not prevent other changes."""
     for option in options:
         if isinstance(option.value, SecretValue | ConnectionValue) or not _TELLING.search(option.key):
             continue
@@ -157,7 +158,8 @@ def _without_password(key: str, text: str) -> str:
 
 
 def _is_address(key: str, spec: ConnectorSpec, text: str) -> bool:
-    """True if the value of an option is the address of a server. A path is one only if it is a URL of HTTP."""
+    """True if the value of an option is the address of a server. The value of an option for a path counts as an address
+    only if the value is an HTTP URL."""
     known = spec.option(key)
     is_named = names_server(key) or (known is not None and known.is_address)
     return is_named or text.lower().startswith(("http://", "https://"))
@@ -182,7 +184,7 @@ def _near(key: str) -> str | None:
 
 @cache
 def _specs() -> tuple[ConnectorSpec, ...]:
-    """The specs of all connectors and connection types."""
+    """Returns the specifications of all connectors and connection types."""
     return (
         *(connector(name).spec for name in connector_names()),
         *(sink_connector(name).spec for name in sink_connector_names()),

@@ -36,8 +36,8 @@ _StatementT = TypeVar("_StatementT", CreateSource, CreateTable)
 class SchemaChange:
     """The newest schema, and the columns (name, canonical type) to append.
 
-    ``omitted`` are the new fields without a column, because a column for this field was dropped. ``is_same`` is True if
-    the newest schema is the stored schema.
+    ``omitted`` are the fields that the newest schema adds and that get no column, because the column for each of these
+    fields was dropped earlier. ``is_same`` is True if the newest schema is the stored schema.
     """
 
     found: FoundSchema
@@ -58,8 +58,8 @@ def schema_change(
     """The difference between the schema that is stored in a definition and the newest schema in the registry. ``gone``
     are the fields of dropped columns, in lower case.
 
-    Raises SqlError if the change would drop or change columns, or make older records unreadable. The messages are
-    RisingWave's.
+    Raises SqlError if the newest schema would drop columns, change columns, or make older records unreadable. The
+    messages are RisingWave's.
     """
     kind = "source" if isinstance(definition, CreateSource) else "table"
     stored = stored_schema(definition)
@@ -109,7 +109,8 @@ def schema_change(
             span=span,
             hint="records are still read with the current schema; to read the new schema, create another source",
         )
-    # An older version of rw_sql accepted some columns that the stored schema does not accept. They are read as before.
+    # An older version of rw_sql accepted some columns that do not fit the stored schema. Such columns are read as
+    # before.
     unread = [
         column
         for column in plain
@@ -140,13 +141,15 @@ def schema_change(
 
 
 def changed_definition(definition: _StatementT, change: SchemaChange, span: Span) -> _StatementT:
-    """The definition with the new schema in place of the stored one, and with the added columns at the end."""
+    """Returns the definition with the new schema in place of the stored schema, and with the added columns at the
+    end."""
     columns = (*definition.columns, *columns_named(change.added, span))
     return with_stored_schema(replace(definition, columns=columns), change.found)
 
 
 def _require_defaults(definition: CreateSource | CreateTable, found: FoundSchema, added: list[str], span: Span) -> None:
-    """Raises SqlError for a new field without a default, because older records could no longer be read."""
+    """Raises SqlError for a new field without a default, because the new schema could not be used to read older
+    records."""
     if definition.format is not None and definition.format.encode != "AVRO":
         return  # A missing field of a JSON object is NULL, and every field of a Protobuf message has a value.
     schema = json.loads(found.text)

@@ -64,18 +64,20 @@ Typed = tuple[str, str]
 
 
 _TEXTS = ("NUMERIC", "BYTEA")
-"""The types whose values Debezium may write as text without a type name in the schema. Debezium writes decimals as such
-text if ``decimal.handling.mode`` is string, and bytes if ``binary.handling.mode`` is base64."""
+"""The types whose values Debezium may write as text without a type name in the schema. Debezium writes decimals as text
+without a type name if ``decimal.handling.mode`` is string. It writes bytes as text without a type name if
+``binary.handling.mode`` is base64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSchema:
-    """The columns and the text of a schema. ``key`` is the schema of the records' keys, and ``key_text`` its stored
-    text. If the key is a single value, ``key`` has one column, which is the primary key.
+    """The columns and the text of a schema. ``key`` is the schema of the records' keys, and ``key_text`` is the text of
+    this schema as the definition stores it. If the key is a single value, ``key`` has one column, which is the primary
+    key.
 
-    ``columns`` take Kafka Connect's type names into account. ``plain`` has the columns' types according to Avro alone.
-    ``others`` has the further types with which a column may be declared. In ``others``, NUMERIC stands for any NUMERIC
-    type.
+    The types in ``columns`` take Kafka Connect's type names into account. ``plain`` maps each column to its type
+    according to Avro alone. ``others`` maps each column to the further types with which the column may be declared. In
+    ``others``, NUMERIC stands for any NUMERIC type.
     """
 
     columns: tuple[Typed, ...]
@@ -92,7 +94,8 @@ class FoundSchema:
 
 
 def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector) -> _StatementT:
-    """Adds columns and schema to a statement. Returns the statement unchanged if no schema describes the records.
+    """Adds the schema of the records, and columns from this schema, to a statement. Returns the statement unchanged if
+    no schema describes the records.
 
     Raises SqlError if the registry does not respond, or if the columns do not fit the schema.
     """
@@ -131,8 +134,8 @@ def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector
 
 
 def _fitted(statement: _StatementT, found: FoundSchema) -> _StatementT:
-    """The statement with the columns that it lists or, if it lists none, with the schema's columns. Raises SqlError if
-    the schema lacks one of the listed columns."""
+    """Returns the statement with the schema. If the statement lists columns, it keeps these columns; otherwise, the
+    schema's columns are added. Raises SqlError if the schema lacks one of the listed columns."""
     of_rows = of_rows_and_keys(statement, found)
     plain = [column for column in statement.columns if column.generated is None]
     if plain:
@@ -153,7 +156,8 @@ def _has_key_schema(statement: CreateSource | CreateTable) -> bool:
 
 
 def with_stored_schema(statement: _StatementT, found: FoundSchema) -> _StatementT:
-    """The statement with this schema stored in its FORMAT clause, in place of an earlier schema."""
+    """Returns the statement with this schema in the FORMAT clause. The schema replaces any earlier schema in that
+    clause."""
     clause = statement.format
     if clause is None:
         raise TypeError("the definition has a schema but no FORMAT clause")
@@ -165,8 +169,8 @@ def with_stored_schema(statement: _StatementT, found: FoundSchema) -> _Statement
 
 
 def _with_key(statement: _StatementT, found: FoundSchema) -> _StatementT:
-    """The statement with the columns of the key's schema as primary key, unless it already has a primary key or
-    includes the key's bytes."""
+    """Adds a primary key to the statement. The primary key consists of the columns of the key's schema. Returns the
+    statement unchanged if the statement already has a primary key or includes the key's bytes."""
     if primary_key(statement) or not found.key_columns:
         return statement
     if statement.format is not None and statement.format.format == "UPSERT" and any(
@@ -178,9 +182,10 @@ def _with_key(statement: _StatementT, found: FoundSchema) -> _StatementT:
 
 
 def of_rows_and_keys(definition: CreateSource | CreateTable, found: FoundSchema) -> FoundSchema:
-    """The schema of the rows that records become: the columns of the records' values, and those that only the records'
-    keys have. With UPSERT, the columns of the primary key have the types of the records' keys, because their values
-    come from the keys, even if the records' values have fields with the same names."""
+    """Returns the schema of the rows of a source. The rows have the columns of the records' values, and the columns
+    that only the records' keys have. With UPSERT, the columns of the primary key have the types of the records' keys,
+    even if the records' values have fields with the same names. The reason is that the values of these columns come
+    from the keys."""
     key, clause = found.key, definition.format
     if key is None or clause is None:
         return found
@@ -235,7 +240,8 @@ def find_schema(
 
 
 def found_in(clause: FormatEncode, text: str, needed: Collection[str] | None = None) -> FoundSchema:
-    """The columns of a schema that a definition stores as ``text``, without the schema of the keys.
+    """Returns the columns of the schema ``text``, which a definition stores. The columns of the keys' schema are not
+    included.
 
     Raises SqlError for a field that no column type can represent. If ``needed`` is given, only the fields in ``needed``
     cause this error; other fields that no column type can represent are left out.
@@ -291,7 +297,7 @@ def _in_file(source: CreateSource, inspector: Inspector, location: str) -> Regis
 
 
 def messages_of(options: Mapping[str, str], stored: str) -> protobuf.Messages:
-    """Returns the Protobuf message type that the options of ENCODE PROTOBUF name, from the stored schema."""
+    """Returns a Protobuf message type from the stored schema. The options of ENCODE PROTOBUF name this message type."""
     names = options.get(AS_JSONB, "").split(",")
     return protobuf.Messages(stored, options[MESSAGE], frozenset(name.strip() for name in names if name.strip()))
 
@@ -383,7 +389,7 @@ def _subject(
 
 
 def columns_named(columns: Sequence[Typed], span: Span) -> tuple[ColumnDefinition, ...]:
-    """Column definitions from names and canonical types."""
+    """Makes column definitions from pairs of a name and a canonical type."""
     listed = ", ".join(f'"{name}" {kind}' for name, kind in columns)
     made = parse_statement(f"CREATE SOURCE s ({listed}) WITH (connector = 'c') FORMAT PLAIN ENCODE JSON")
     if not isinstance(made, CreateSource):
@@ -419,7 +425,8 @@ def require_fields(columns: Sequence[ColumnDefinition], found: FoundSchema, *, m
 
 
 def is_accepted(column: ColumnDefinition, found: FoundSchema) -> bool:
-    """True if the schema, which must have the column's field, can provide values of the column's declared type."""
+    """True if the schema can provide values of the column's declared type. The schema must have the field of the
+    column."""
     field, types = field_of(column), dict(found.columns)
     accepted = (types[field], found.plain.get(field, types[field]), *found.others.get(field, ()))
     known = columns_named([(f"c{at}", kind) for at, kind in enumerate(accepted)], column.span)
@@ -427,8 +434,8 @@ def is_accepted(column: ColumnDefinition, found: FoundSchema) -> bool:
 
 
 def require_stored_field(definition: CreateTable, column: ColumnDefinition) -> None:
-    """Raises SqlError if records are decoded with a stored schema that lacks a new column's field, or defines the field
-    with another type."""
+    """Raises SqlError if records are decoded with a stored schema, and this schema lacks the field of a new column or
+    defines the field with another type."""
     clause, stored = definition.format, stored_schema(definition)
     if clause is None or stored is None or clause.encode == "JSON":
         return  # JSON is decoded without the schema.

@@ -42,10 +42,10 @@ _TYPES = {"PLAIN": APPEND_ONLY, "UPSERT": UPSERT, "DEBEZIUM": DEBEZIUM}
 _OF_SOURCES = ("map.handling.mode", "messages_as_jsonb", "key.message", "schema.location")
 _CSV_OPTIONS = ("without_header", "delimiter")
 _DELIMITER = re.compile(r"""[\x01-\x7f](?<![A-Za-z0-9"+\-.: \r\n])""")
-"""The CSV delimiters that the writer accepts and that cannot occur in a value without quotes."""
+"""The CSV delimiters that the writer accepts and that cannot occur in an unquoted value."""
 
 _KEY_TYPES = {"TEXT": ("string", "boolean", "byte", "short", "integer", "long"), "BYTES": ("binary",)}
-"""The values of KEY ENCODE, each with Spark's names of the column types that it accepts.
+"""Maps each value of KEY ENCODE to Spark's names of the column types that this value accepts.
 
 Without KEY ENCODE, keys are encoded like values.
 """
@@ -163,7 +163,7 @@ def _given(statement: CreateSink, key: str) -> Option | None:
 
 
 def _type(statement: CreateSink, spec: ConnectorSpec) -> tuple[str, Span]:
-    """The sink's type and its position in the statement."""
+    """Returns the type of the sink, and the position of this type in the statement."""
     clause, option = statement.format, _given(statement, "type")
     said = option_text(option.value).strip().lower() if option is not None else None
     span = option.value.span if option is not None else statement.name.span
@@ -297,7 +297,7 @@ def _is_forced(statement: CreateSink) -> bool:
 
 
 def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span: Span, *, is_forced: bool) -> None:
-    """Checks that the sink can correctly write the changes to its input. Raises SqlError SINK_CANNOT_FOLLOW."""
+    """Checks that the sink can write every change of its input's rows correctly. Raises SqlError SINK_CANNOT_FOLLOW."""
     if not given.keys and not given.is_changing:
         return
     if type_ == APPEND_ONLY and not is_forced:

@@ -179,7 +179,8 @@ def _check_supported(statement: CreateSource) -> None:
 
 
 def _check_cdc(statement: CreateSource) -> None:
-    """Raises SqlError for clauses that belong to the tables of a change data capture source."""
+    """Raises SqlError for clauses that a change data capture source must not have, because they are only valid for the
+    tables of the source."""
     for clause, parts in (("INCLUDE", statement.include), ("WATERMARK", statement.watermarks)):
         if parts:
             raise SqlError(
@@ -261,7 +262,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
 
 
 def _check_header_type(included: IncludeColumn) -> None:
-    """Raises SqlError if the value of a header is declared with a type other than text, JSON as text, or bytes."""
+    """Raises SqlError if the declared type of a header's value is neither text, nor JSON as text, nor bytes."""
     kind = included.inner_type
     if included.kind == "header" and kind is not None and kind.name not in ("CHARACTER VARYING", "JSONB", "BYTEA"):
         raise SqlError(

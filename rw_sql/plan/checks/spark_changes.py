@@ -30,7 +30,8 @@ _TO_EMPTY = {
         "ALTER SOURCE {0} CONNECTOR WITH (log.retention = '7 days') drops old rows; DROP SOURCE {0} drops all rows"
     ),
 }
-"""How to change the rows at a path of an object. A source's path has its log, which is not its upstream."""
+"""For each kind of object: how a user can change the rows at the path of the object. The path of a source contains the
+log of the source, so a change at this path does not change the source's upstream."""
 _TO_ALTER = {
     "materialized_view": "ALTER MATERIALIZED VIEW {0} AS SELECT … changes its columns",
     "table": "ALTER TABLE {0} ADD COLUMN a_column INT",
@@ -134,7 +135,7 @@ def schema_refusal(change: Changed, name: str) -> SqlError:
 
 
 def catalog_refusal(change: Changed, name: str) -> SqlError:
-    """The error for a Spark statement that would change a view of the catalog, or a view of refused records."""
+    """The error for a Spark statement that would change a view of the catalog, or a view that shows refused records."""
     owner, mark, _ = name.partition("$")
     if mark:
         message = f'{change.verb} cannot change "{name}", which shows the refused records of "{owner}"'

@@ -91,7 +91,7 @@ def conflict_of(statement: CreateTable) -> str:
 
 
 def table_columns(statement: CreateTable) -> tuple[tuple[str, str], ...]:
-    """A table's columns with their Spark types, INCLUDE columns last."""
+    """Returns a table's columns with their Spark types. INCLUDE columns come last."""
     name = connector_of(statement) or ""
     declared = tuple((column.name, spark_type(column.data_type)) for column in statement.columns)
     return declared + tuple((include_name(name, column), include_type(column)) for column in statement.include)

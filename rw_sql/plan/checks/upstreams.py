@@ -33,21 +33,22 @@ _ADDRESS = re.compile(
     r"^(?!.*(?:\bssl\.|\boauth|_pem_|schema\.location))(?:.*[._])?"
     r"(?:bootstrap\.servers?|schema\.registry|url|uri|hostname|host|endpoint|path|location|root)$"
 )
-"""Properties that contain the address of an upstream or target, but not those of certificates or a server of OAuth."""
+"""Matches the properties that contain the address of an upstream or target. Does not match properties about
+certificates or OAuth servers."""
 
 _IN_FILES = ("path", "location", "root")
-"""The ends of the names of properties that contain a path."""
+"""A property contains a path if the property's name ends with one of these words."""
 
 _USER = re.compile(
     r"^(?!.*\bssl\.)(?:.*\.)?(?:user|username|password|jwt|nkey|token|principal|keytab|client_cert|client_key|"
     r"(?:access|secret)\.key|oauth\.\w+\.url|credentials?(?:\..+)?)$"
 )
-"""Properties that contain a part of the login to an upstream or target."""
+"""Matches the properties that contain a part of the login to an upstream or target."""
 
 _IDENTITY = re.compile(
     r"(?:^|\.)(?:user|username|principal|access\.key|credentials\.(?:access|access_key_id|account_name|role\..+))$"
 )
-"""Properties of a login that contain a name, not a password or key."""
+"""Matches those properties of a login that contain a name, not a password or key."""
 
 _PROTOCOL_KEY = "properties.security.protocol"
 _PROTOCOL = re.compile(r"^properties\.security\.protocol$")
@@ -62,10 +63,10 @@ _NO_CONNECTION = re.compile(r"(?P<address>\S+?)/(?P<broker>bootstrap|\d+): Conne
 _NO_HOST = re.compile(r"(?P<address>\S+?)/(?P<broker>bootstrap|\d+): Failed to resolve '[^']*': (?P<why>.+)")
 _SILENT = re.compile(r"(?P<address>\S+): no answer within (?P<time>.+)")
 STORED = "WITH (VALIDATE = false) stores the definition without this check"
-"""The end of a hint, for statements that accept VALIDATE in a WITH clause of its own."""
+"""The last part of a hint for a statement that accepts VALIDATE in a separate WITH clause."""
 
 STORED_IN_LIST = "add VALIDATE = false to the WITH list to store it without this check"
-"""The end of a hint, for statements that accept VALIDATE in the WITH list of the definition."""
+"""The last part of a hint for a statement that accepts VALIDATE in the WITH list of the definition."""
 
 
 def require_upstream(
@@ -82,12 +83,12 @@ def require_upstream(
     """Raises SqlError if the upstream does not respond, or lacks an object named in the definition, or if the client
     refuses a property.
 
-    ``kind`` is the kind of the defined object. ``is_new``: the statement creates this object, so that no hint may refer
-    to it.
+    ``kind`` is the kind of the defined object. ``is_new`` is True if the statement creates this object. In this case,
+    no hint may refer to the object, because the catalog does not contain it.
 
-    ``options`` are the options in the statement; the error points at the one that is wrong. ``stored`` is STORED or
-    STORED_IN_LIST if the statement accepts VALIDATE. ``definition`` are the options that the catalog has, whose
-    positions are not in the statement.
+    ``options`` are the options in the statement; the error points at the wrong option. ``stored`` is STORED or
+    STORED_IN_LIST if the statement accepts VALIDATE. ``definition`` are the options in the catalog; these options have
+    no positions in the statement.
     """
     require_usable(upstream, f'the upstream of {kind} "{name}"', span, options)
     if upstream.error is not None:
@@ -109,7 +110,7 @@ def require_upstream(
 def require_upstream_of(
     source: SourceRecord, upstream: Upstream, span: Span, *, options: tuple[Option, ...] = (), stored: str = ""
 ) -> None:
-    """Like :func:`require_upstream`, for a source of the catalog."""
+    """Like :func:`require_upstream`, but for a source of the catalog."""
     definition = definition_of(source).options if upstream.error is not None else ()
     require_upstream(upstream, source.name, span, options=options, stored=stored, definition=definition)
 
@@ -117,7 +118,7 @@ def require_upstream_of(
 def require_usable(
     look: Upstream | SinkLook, what: str, span: Span | None = None, options: Iterable[Option] = ()
 ) -> None:
-    """Raises SqlError INVALID_PROPERTY if the client refuses the value of a property, and therefore sent no request.
+    """Raises SqlError INVALID_PROPERTY if the client refused the value of a property and therefore sent no request.
 
     ``what`` is the upstream or target. ``options`` are the options in the statement.
     """
@@ -140,7 +141,8 @@ def require_usable(
 
 
 def _missing_hint(upstream: Upstream, named: Collection[str]) -> str:
-    """The hint for the first missing name; ``named`` are all names in the statement, which are not suggested."""
+    """Returns the hint for the first missing name. ``named`` are all names in the statement; the hint does not suggest
+    these names in place of the missing name."""
     wanted = upstream.missing[0]
     near = near_names(wanted, upstream.present, most=1)
     if near and near[0] in named:
@@ -154,7 +156,7 @@ _MOST_LISTED = 3
 
 
 def _bootstrap(options: Iterable[Option]) -> str:
-    """The brokers that a statement names, for a shell command that a hint suggests."""
+    """Returns the brokers that a statement names, for use in a shell command that a hint suggests."""
     found = (option_text(option.value) for option in options if option.key == "properties.bootstrap.server")
     return next(found, "HOST:PORT")
 
@@ -176,10 +178,11 @@ def no_answer(
 ) -> SqlError:
     """The error for a server that cannot be used, with the reason that the client reports.
 
-    ``what`` is the upstream or target. ``options`` are the options in the statement. If the options do not contain the
-    address or the login, the hint names the connection of the statement or of ``definition``, the options that the
-    catalog has; without a connection, it names ``otherwise``, a statement that shows the options. ``otherwise`` is
-    empty if the statement creates the object.
+    ``what`` is the upstream or target. ``options`` are the options in the statement. ``definition`` are the options in
+    the catalog. ``otherwise`` is a statement that shows the options; empty if the statement creates the object.
+
+    If the options do not contain the address or the login, the hint names the connection in ``options`` or
+    ``definition``. If there is no connection either, the hint names the statement ``otherwise``.
     """
     more = f"; {stored}" if stored else ""
     connection = _connection((*options, *definition))
@@ -206,8 +209,8 @@ def no_answer(
 
 
 def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, ...]) -> SqlError:
-    """The error if the client uses TLS but the brokers do not, or if the brokers close every connection because the
-    client uses no TLS or login."""
+    """Returns the error for two cases: the client uses TLS but the brokers do not, or the brokers close every
+    connection because the client uses no TLS or no login."""
     place = _place(options, _PROTOCOL) or address_place(options) or span
     if "does not support SSL" in reason:
         message = f"{what} does not use TLS, but properties.security.protocol requires TLS"
@@ -227,8 +230,9 @@ def unreachable(reason: str) -> str:
 
 
 def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | None:
-    """The end of the message, and the hint, if a Kafka broker of the statement or its connection responds, but sends
-    clients to an address at which nothing responds; None for any other reason."""
+    """Returns the last part of the message, and the hint, for a Kafka broker that responds but sends clients to an
+    address at which nothing responds. The statement or its connection names this broker. Returns None if the server
+    cannot be used for any other reason."""
     found = _NO_CONNECTION.match(reason) or _NO_HOST.match(reason)
     if found is None or found["broker"] == "bootstrap":
         return None
@@ -248,8 +252,10 @@ def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | Non
 
 
 def _address(options: Iterable[Option], reason: str) -> Option | None:
-    """The property with the address that does not respond: the one whose host the reason names, otherwise the first
-    one. Servers precede paths, and longer hosts precede shorter ones, such as hosts without a port."""
+    """Returns the property with the address that does not respond. The result is a property whose host the reason
+    names. If there is no such property, the result is the first property with an address. Properties with servers are
+    preferred to properties with paths. Among several servers, the server with the longest named host is preferred,
+    because a host with a port is more specific than the same host without a port."""
     listed = sorted(
         (option for option in options if _ADDRESS.search(option.key)),
         key=lambda option: option.key.endswith(_IN_FILES),
@@ -262,9 +268,10 @@ def _address(options: Iterable[Option], reason: str) -> Option | None:
 
 
 def _longest_named(address: str, reason: str) -> int:
-    """The length of the longest host of an address that the reason names as a whole word; 0 if it names none.
+    """Returns the length of the longest host in an address that the reason contains as a whole word; 0 if the reason
+    contains no host of the address.
 
-    ``iceberg`` is not a word of ``http://iceberg-rest:8181``.
+    For example, ``http://iceberg-rest:8181`` does not contain ``iceberg`` as a whole word.
     """
     named = (
         host
@@ -315,7 +322,7 @@ def _is_of_login(option: Option) -> bool:
 
 
 def _login_hint(login: Sequence[Option], connection: ConnectionValue | None, otherwise: str) -> str:
-    """The hint for a server that refuses the login. ``login`` are the properties of the statement with the login."""
+    """The hint for a server that refuses the login. ``login`` are the statement's properties that contain the login."""
     if login:
         hint = f"correct the login in {' and '.join(option.key for option in login)}"
         with_secret = [(option.key, option.value.secret) for option in login if isinstance(option.value, SecretValue)]
@@ -337,7 +344,8 @@ def _of_connection(connection: ConnectionValue, part: str, key: str) -> str:
 
 
 def address_place(options: Iterable[Option]) -> Span | None:
-    """The position of the address in a statement's properties, or of the connection that contains the address."""
+    """Returns the position of the address in a statement's properties, or the position of the connection that contains
+    the address."""
     listed = tuple(options)
     address = _address(listed, "")
     if address is not None:
@@ -350,7 +358,8 @@ def _place(options: Iterable[Option], key: re.Pattern[str]) -> Span | None:
 
 
 def value_place(options: Iterable[Option], wanted: str) -> Span | None:
-    """The position of the property with this value. If the property is a list, the position of the item in the list."""
+    """Returns the position of the property with this value. If the property is a list, returns the position of the item
+    in the list that has this value."""
     for option in options:
         items, place = _items(option), option.value.span
         if wanted not in items:
@@ -382,9 +391,10 @@ def require_target(
     """Raises SqlError if the target does not respond, does not exist, or cannot store the sink's rows, or if the client
     refuses a property.
 
-    With ``is_stored``, even a target that may refuse rows because of their types is accepted, because an existing sink
-    continues to run. ``stored`` is STORED or STORED_IN_LIST if the statement accepts VALIDATE. ``is_new`` and
-    ``definition`` are as for :func:`require_upstream`.
+    If ``is_stored`` is True, the catalog already contains the sink. In this case, even a target that may refuse rows
+    because of their types is accepted, because an existing sink continues to run. ``stored`` is STORED or
+    STORED_IN_LIST if the statement accepts VALIDATE. ``is_new`` and ``definition`` have the same meaning as in
+    :func:`require_upstream`.
     """
     require_usable(target, f'the target of sink "{name}"', span, options)
     if target.error is not None:
@@ -406,6 +416,6 @@ def require_target(
 
 
 def require_target_of(sink: SinkRecord, target: SinkLook, span: Span, *, is_stored: bool = True) -> None:
-    """Like :func:`require_target`, for a sink of the catalog."""
+    """Like :func:`require_target`, but for a sink of the catalog."""
     definition = sink_definition(sink.definition).options if target.error is not None else ()
     require_target(target, sink.name, span, is_stored=is_stored, definition=definition)

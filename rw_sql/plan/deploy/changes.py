@@ -1,5 +1,5 @@
-"""Derives the changes that remove the differences between a folder and the catalog. Each change has its statements, and
-the changes are in an order in which they can be executed."""
+"""Derives the changes that remove the differences between a folder and the catalog. Each change contains the statements
+that make the change. The changes are sorted so that they can be executed in this order."""
 
 from __future__ import annotations
 
@@ -72,11 +72,12 @@ def compare(
     allow: Sequence[str] = (),
     unable: Mapping[int, str] | None = None,
 ) -> tuple[DeployChange, ...]:
-    """The changes that make the catalog match the folder, in an executable order; empty if the two are equal.
+    """Returns the changes that make the catalog match the folder, in an order in which they can be executed. The result
+    is empty if the catalog matches the folder already.
 
-    ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` maps the ids of objects that cannot be
-    altered in place, although their definitions do not show this, to the reasons. These objects are created again.
-    Raises SqlError if no order is possible.
+    ``allow`` are the words for the ALLOW clause of unsafe statements. ``unable`` contains the objects that cannot be
+    altered in place although their definitions do not show this. ``unable`` maps the id of each such object to the
+    reason. These objects are created again. Raises SqlError if no order is possible.
     """
     connections = {w.name: w.statement for w in folder if isinstance(w.statement, CreateConnection)}
     known = {c.name: connection_definition(c.definition) for c in snapshot.all("connection")} | connections
@@ -243,8 +244,8 @@ def _creations_and_alterations(
 
 
 def _parts(then: Snapshot, change: DeployChange, statements: tuple[Statement, ...]) -> list[DeployChange]:
-    """The change with only these statements. The DROP COLUMN statements that may be omitted are a change of their
-    own."""
+    """Returns the change with only these statements. The DROP COLUMN statements that may be omitted become a separate
+    change."""
     optional = tuple(statement for statement in optional_drops(then, change) if statement in statements)
     rest = tuple(statement for statement in statements if statement not in optional)
     parts = [replace(change, statements=rest)] if rest else []
@@ -307,8 +308,8 @@ def _reshapes(change: DeployChange) -> bool:
 
 def _after_rebuilds(snapshot: Snapshot, change: DeployChange, rebuilt: set[int]) -> tuple[Statement, ...]:
     """The DROP COLUMN statements in a table's change that must wait, because views that may use the columns are being
-    rebuilt. The DROP COLUMN statements after the first of them wait too, because a computed column is dropped before
-    the columns from which it is computed."""
+    rebuilt. All DROP COLUMN statements after the first waiting statement wait too, because a computed column must be
+    dropped before the columns from which it is computed."""
     table = snapshot.get(change.touches[0])
     if not isinstance(table, TableRecord):
         return ()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
 
 WHY_OPTIONAL = "auto.schema.change may have added the column; to keep it, add it to the folder"
-"""The note at the DROP COLUMN statements that :func:`optional_drops` returns."""
+"""The note that is shown with the DROP COLUMN statements that :func:`optional_drops` returns."""
 
 
 def in_the_way(
@@ -48,7 +48,7 @@ def in_the_way(
 def rebuilt_users(
     snapshot: Snapshot, table: TableRecord, statement: AlterTableDropColumn, rebuilt: Collection[int]
 ) -> tuple[ObjectRecord, ...]:
-    """Those of the views ``rebuilt`` that may use the column of the statement until their rebuild is complete."""
+    """Returns the views among ``rebuilt`` that may use the column of the statement until their rebuild is complete."""
     return tuple(record for record in users_of_column(snapshot, table, statement.column) if record.id in rebuilt)
 
 
@@ -58,9 +58,9 @@ def why_dropped_first(table: TableRecord, statement: AlterTableDropColumn) -> st
 
 
 def optional_drops(snapshot: Snapshot, change: DeployChange) -> tuple[Statement, ...]:
-    """The DROP COLUMN statements in a table's change that may be omitted: those of columns that the owner may have
-    added after the creation of the table (``auto.schema.change``), so that the folder need not know them. A DROP COLUMN
-    that makes way for another column is not among them."""
+    """Returns the DROP COLUMN statements in a table's change that may be omitted. Such a statement drops a column that
+    the owner may have added after the creation of the table (``auto.schema.change``), so the definition in the folder
+    need not contain the column. A DROP COLUMN statement that makes way for another column is not included."""
     table = snapshot.get(change.touches[0]) if change.touches else None
     source = snapshot.get(table.inputs[0]) if isinstance(table, TableRecord) and table.live_from is not None else None
     if not isinstance(table, TableRecord) or not isinstance(source, SourceRecord):
@@ -91,8 +91,8 @@ def is_optional(snapshot: Snapshot, change: DeployChange) -> bool:
 
 
 def without_used_drops(snapshot: Snapshot, change: DeployChange) -> DeployChange:
-    """The change without those of the :func:`optional_drops` whose columns a view or sink may use. An object would
-    otherwise be created again for a column that may stay."""
+    """Returns the change without the :func:`optional_drops` of columns that a view or sink may use. With such a
+    statement, the view or sink would be created again, although the column may stay."""
     table = snapshot.get(change.touches[0]) if change.touches else None
     if not isinstance(table, TableRecord):
         return change

@@ -1,4 +1,5 @@
-"""Objects of the catalog as a folder defines them: by kind and name, with a CREATE statement and its dialect."""
+"""Represents objects of the catalog in the same way as a folder defines objects: each object has a kind, a name, and a
+CREATE statement with its dialect."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def find_object(snapshot: Snapshot, kind: str, name: str) -> ObjectRecord | None:
-    """The object with the given kind and name. For the source of a table, returns the table."""
+    """Returns the object with the given kind and name. Returns None if there is no such object, or if the object is the
+    source of a table."""
     record = snapshot.find(kind, name)
     if isinstance(record, SourceRecord) and snapshot.table_of(record.id) is not None:
         return None
@@ -52,8 +54,8 @@ def definition_of(record: ObjectRecord) -> Create:
 
 
 def dialects(record: ObjectRecord) -> Dialects:
-    """The dialects of an object's definition and of the object's definition in a folder. A folder's definitions are in
-    Spark's SQL."""
+    """Returns two dialects: the dialect of an object's definition in the catalog, and the dialect of a definition in a
+    folder, which is always Spark's SQL."""
     return dialect_of(record), "spark"
 
 

@@ -100,7 +100,8 @@ class DefinitionError(SqlError):
 
 
 class _NoObjects:
-    """A catalog without objects, to determine whether a statement is rw_sql's or Spark's."""
+    """A catalog without objects, which is used to determine whether a statement is a statement of rw_sql or of
+    Spark."""
 
     def has_object(self, name: Name) -> bool:
         """Returns False, because this catalog has no objects."""
@@ -117,7 +118,7 @@ def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) 
 
     Raises SqlError, located in the file, for a statement that is not an rw_sql CREATE, for a name that is defined
     twice, and for a secret whose value is in a file. If several statements are wrong, the error is about the first
-    wrong statement, and the detail of the error names the places of the other wrong statements.
+    wrong statement, and the detail of the error lists the places of the other wrong statements.
     """
     found: list[FolderObject] = []
     wrong: list[SqlError] = []
@@ -134,7 +135,7 @@ def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) 
 
 
 def _first_of(errors: list[SqlError]) -> SqlError:
-    """The first error. The detail of this error names the places of the other errors."""
+    """Returns the first error. The detail of the first error lists the places of the other errors."""
     first, *others = errors
     if others and first.detail is None:
         places = [f"{error.file}:{error.line}" for error in others[:_MOST_PLACES]]
@@ -146,7 +147,8 @@ def _first_of(errors: list[SqlError]) -> SqlError:
 
 
 def with_variables(text: str, variables: Mapping[str, str], file: str) -> Expanded:
-    """The text with variables replaced: ``${name}`` and the variables of ``rw-sql run``.
+    """Returns the text with the value of each variable in place of the variable. Variables are written as ``${name}``
+    or as in ``rw-sql run``.
 
     Comments are left unchanged, except ``-- rw:`` comments.
 
@@ -205,7 +207,7 @@ def _line_end(text: str, part: ScriptStatement, following: ScriptStatement | Non
 
 
 def stray_note(text: str) -> SqlError | None:
-    """The error for a comment ``-- rw:`` below the last statement, which therefore belongs to no statement."""
+    """Returns the error for a comment ``-- rw:`` below the last statement. Such a comment belongs to no statement."""
     parts = split_script(text)
     note = _NOTE.search(text, _line_end(text, parts[-1]) if parts else 0)
     if note is None:
@@ -219,7 +221,8 @@ def stray_note(text: str) -> SqlError | None:
 
 
 def _objects(expanded: Expanded, file: str, wrong: list[SqlError]) -> Iterator[FolderObject]:
-    """The objects of a file. Adds to ``wrong`` the errors of statements, located in the file as the user wrote it."""
+    """Returns the objects that a file defines. Adds the errors of the file's statements to ``wrong``; each error has
+    its position in the file as the user wrote the file."""
     for part, notes in statements_with_notes(expanded.text):
         _, span = expanded.source(part.start, part.start + len(part.text))
         try:

@@ -1,4 +1,5 @@
-"""Renames the objects of a folder whose comments name a former name, and exchanges the names of two objects."""
+"""Renames an object of the catalog if a comment in the folder states the object's former name. Also exchanges the names
+of two objects if a comment in the folder requests this."""
 
 from __future__ import annotations
 

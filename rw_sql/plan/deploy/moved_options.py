@@ -43,13 +43,13 @@ def detour_of(
     after: Mapping[str, CreateConnection],
     dialects: Dialects,
 ) -> Detour | None:
-    """The detour of an object whose options move into or out of the object's connection; None if no option moves, or if
-    the connection's other options change too.
+    """Returns the :class:`Detour` of an object if options move between the object and its connection. Returns None if
+    no option moves, or if the connection's other options change too.
 
     An object and its connection must not set the same option, and the object must not lack a required option.
-    Therefore, neither the object nor the connection can be altered first, and the object is detached from the
+    Therefore, neither the object nor the connection can be altered first. Instead, the object is detached from the
     connection while the connection is altered. ``before`` and ``after`` map names to the definitions that the
-    connections have and will have. ``dialects`` are as in :func:`least_change`.
+    connections have and will have. ``dialects`` has the same meaning as in :func:`least_change`.
     """
     connected = (CreateSource, CreateTable, CreateSink)
     if not isinstance(current, connected) or not isinstance(wanted, connected):

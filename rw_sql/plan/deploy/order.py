@@ -73,8 +73,8 @@ def _options_of(statement: Statement) -> tuple[Option, ...]:
 
 
 def in_order(folder: Sequence[FolderObject]) -> tuple[FolderObject, ...]:
-    """The objects, sorted so that each object follows the objects to which it refers. Where this leaves a choice, the
-    objects are sorted by kind, file and line.
+    """The objects, sorted so that each object follows the objects to which it refers. If this rule allows several
+    orders, the objects are sorted by kind, file and line.
 
     Raises CircleError.
     """

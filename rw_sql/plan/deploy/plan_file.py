@@ -32,9 +32,9 @@ FORMAT = 1
 class SavedPlan:
     """Changes, and the state of the catalog for which they were planned.
 
-    ``epochs`` maps the ids of the objects on which the changes depend to their epochs; ``free`` are the (kind, name)
-    pairs that must not exist yet. ``dependents`` maps the id of each object that is dropped or rebuilt to the ids of
-    the objects that depend on it.
+    ``epochs`` maps the id of each object on which the changes depend to the object's epoch. ``free`` are (kind, name)
+    pairs; no object with such a kind and name may exist when the plan is applied. ``dependents`` maps the id of each
+    object that is dropped or rebuilt to the ids of the objects that depend on it.
     """
 
     warehouse: str
@@ -85,8 +85,8 @@ def _dependents(snapshot: Snapshot, id_: int) -> list[ObjectRecord]:
 def to_json(plan: SavedPlan) -> str:
     """The plan as JSON text.
 
-    The text contains no secret values: statements refer to secrets by name, and folders with secret values have been
-    refused.
+    The text contains no secret values: statements refer to secrets by name, and no plan is made for a folder with
+    secret values.
     """
     data = {
         "format": FORMAT,
@@ -189,8 +189,8 @@ def require_current(
     moved += newer.values()
     dropped = {(change.kind, change.name) for change in plan.changes if change.action in (DROP, RECREATE)}
     for kind, name in plan.free:
-        # The name of a relation is also taken if a relation of another kind has it and the plan does not drop that
-        # relation.
+        # The name of a relation is also taken if a relation of another kind has the same name and the plan does not
+        # drop that relation.
         kinds = [kind, *(k for k in reversed(RELATIONS) if kind in RELATIONS and k != kind)]
         taken = next((k for k in kinds if snapshot.find(k, name) is not None and (k, name) not in dropped), None)
         if taken is not None and ("table", name) not in dropped:

@@ -20,18 +20,19 @@ def renames(
     find: Callable[[str, str], ObjectRecord | None],
     is_same: Callable[[ObjectRecord, FolderObject], bool],
 ) -> tuple[FolderObject, ...]:
-    """The objects to rename, in an order in which each new name is free.
+    """Returns the objects to rename, sorted so that each object's new name is free when the object is renamed.
 
     ``find`` returns the catalog's object with a kind and name; ``is_same`` compares definitions. An object is renamed
-    only when no other object of the catalog has the new name any more. The folder may also define another object, with
-    the old name. In this case, an object is renamed only under one of two conditions. The first condition is that
-    another object of the catalog is to get the old name. The second condition is that the catalog's definition under
-    the old name equals the folder's definition of the renamed object, and differs from the folder's definition under
-    the old name.
+    only when no other object of the catalog has the new name. The folder may also define another object that has the
+    old name. In this case, an object is renamed only under one of two conditions. The first condition is that another
+    object of the catalog is to get the old name. The second condition is that the catalog's definition under the old
+    name equals the folder's definition of the renamed object, and differs from the folder's definition under the old
+    name.
     """
     candidates = [wanted for wanted in folder if wanted.was is not None and find(wanted.kind, wanted.was) is not None]
     coming = {(wanted.kind, wanted.name) for wanted in candidates}
-    # An object whose comment has no effect takes no name. Without it, others may keep theirs.
+    # An object whose comment has no effect does not get its new name. If that name is removed from ``coming``, further
+    # objects may turn out to keep their names.
     while True:
         done = _in_order(folder, candidates, coming, find, is_same)
         renamed = {(wanted.kind, wanted.name) for wanted in done}
@@ -47,7 +48,8 @@ def _in_order(
     find: Callable[[str, str], ObjectRecord | None],
     is_same: Callable[[ObjectRecord, FolderObject], bool],
 ) -> tuple[FolderObject, ...]:
-    """The objects to rename in order, if the objects in ``coming`` get their names."""
+    """Returns the objects to rename, in the order of the renames. Assumes that the objects in ``coming`` get their new
+    names."""
     by_key = {(wanted.kind, wanted.name): wanted for wanted in folder}
     left = list(candidates)
     freed: set[tuple[str, str]] = set()
@@ -71,10 +73,10 @@ def _in_order(
 def with_own_schema(
     folder: Sequence[FolderObject], find: Callable[[str, str], ObjectRecord | None]
 ) -> tuple[FolderObject, ...]:
-    """The folder's objects, in which each former name has its schema.
+    """Returns the folder's objects, with the schema added to each former name that lacks it.
 
-    A comment may omit the schema. If no object of ``public`` has the name, the comment means an object in the schema
-    of the renamed object.
+    A comment may omit the schema. If no object of ``public`` has the name, the comment refers to an object in the
+    schema of the renamed object.
     """
     return tuple(_with_own_schema(wanted, find) for wanted in folder)
 

@@ -1,6 +1,6 @@
-"""Columns that a table gets, and the views whose ``*`` selects these columns.
+"""Determines which columns are added to tables, and which views select these columns by ``*``.
 
-An existing view does not see such a column until the view is rebuilt. If the view were newly created from the folder,
+An existing view does not see an added column until the view is rebuilt. If the view were newly created from the folder,
 the view would see the column at once. Without the rebuild, the warehouse would therefore differ from the folder.
 """
 
@@ -32,11 +32,11 @@ _MOST = 8
 def columns_to_gain(
     snapshot: Snapshot, view: ObjectRecord, altered: Mapping[int, Sequence[Statement]]
 ) -> tuple[str, ...]:
-    """The columns that a rebuild adds to a view because the view's query selects these columns by ``*``. Empty for
-    other objects, and for a view that cannot be rebuilt.
+    """The columns that a rebuild adds to a view because the view's query selects these columns by ``*``. The result is
+    empty for other objects, and for a view that cannot be rebuilt.
 
-    ``altered`` are the statements that change the tables, by the id of the table. The result is also empty if one of
-    these statements drops or renames a column that the view may use, because the view is then created again.
+    ``altered`` maps the id of a table to the statements that change the table. The result is also empty if one of these
+    statements drops or renames a column that the view may use, because the view is then created again.
     """
     if not isinstance(view, MaterializedViewRecord) or isinstance(view, TableRecord):
         return ()
@@ -73,8 +73,8 @@ def adds_columns(snapshot: Snapshot, changes: Iterable[DeployChange]) -> bool:
 
 
 def why_created_again(snapshot: Snapshot, id_: int) -> str:
-    """The reason for creating a view again, if the view can get all columns that its query selects by ``*`` only by
-    being created again. Empty for other objects."""
+    """Returns the reason why a view must be created again. A view must be created again if it cannot otherwise get all
+    columns that its query selects by ``*``. Returns the empty string for other objects."""
     view = snapshot.get(id_)
     if not isinstance(view, MaterializedViewRecord) or isinstance(view, TableRecord):
         return ""
@@ -111,7 +111,8 @@ def _unseen(
 
 
 def _why_fixed(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> str:
-    """The reason why an object cannot get further columns in place; empty for a view that can be rebuilt."""
+    """Returns the reason why further columns cannot be added to an object in place. Returns the empty string for a view
+    that can be rebuilt."""
     if isinstance(reader, SinkRecord):
         return "the columns of a sink cannot change in place"
     dependents = snapshot.dependents_of(reader.id)

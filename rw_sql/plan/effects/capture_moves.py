@@ -1,5 +1,5 @@
-"""The notices about moves of a change data capture source: whether it can continue at its position, and which of its
-tables are read again."""
+"""Computes the notices about moves of a change data capture source. The notices state whether the source can continue
+at its position, and which tables of the source are read again."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def notes_on_capture(
     upstream: Upstream,
     states: Mapping[str, SplitState],
 ) -> Iterator[str]:
-    """The reasons why the source stalls after a change of its ``options`` (old and new), with the statement to run.
-    Empty if the source can continue or does not capture changes.
+    """Yields the reasons why the source stalls after its options change, each with the statement to run. ``options``
+    are the old options and the new options. Yields nothing if the source can continue or does not capture changes.
     """
     if not isinstance(kind, ChangeConnector) or not upstream.is_reachable:
         return

@@ -1,4 +1,5 @@
-"""The effect of a changed connection on the objects that use it, checked before anything is stored."""
+"""Computes the effect of a changed connection on the objects that use the connection. The effect is computed before
+anything is stored."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ class Effect:
 
 
 def differences(old: PlannedOptions, new: PlannedOptions) -> tuple[Difference, ...]:
-    """The properties with different values, existing ones first."""
+    """Returns the properties whose old and new values differ. Properties that exist in the old options come first."""
     before, after = shown(old), shown(new)
     return tuple(
         (key, before.get(key, ""), after.get(key, ""))
@@ -57,15 +58,15 @@ def differences(old: PlannedOptions, new: PlannedOptions) -> tuple[Difference, .
 
 
 def spell(key: str, old: str, new: str) -> str:
-    """One difference as text, for the statement's result."""
+    """Returns the text that describes one difference in the statement's result."""
     if not new:
         return f"{key} dropped (was {old})"
     return f"{key} = {new} (was {old})" if old else f"{key} = {new} (new)"
 
 
 def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
-    """True if changing these properties may lead to a different upstream or target. False only if the connector lists
-    all of these properties as safe to change."""
+    """True if changing these properties may lead to a different upstream or target. The result is False only if the
+    connector lists all of these properties as safe to change."""
     return any(
         (known := spec.option(key)) is None
         or not known.is_alterable
@@ -98,7 +99,8 @@ def selects_others(spec: ConnectorSpec, old: PlannedOptions, new: PlannedOptions
 
 
 def unselected_notice(source: SourceRecord) -> str:
-    """The notice about a source that selects other records than before, with the statements that read them."""
+    """Returns the notice about a source that selects other records than before. The notice contains the statements that
+    make the source read the newly selected records before its positions."""
     name = sql_name(source.name)
     return (
         "the records that only the new properties select are not read if they are before the source's positions; to "
@@ -117,7 +119,7 @@ def effect_on(
     may_move: bool,
     is_switchable: bool = True,
 ) -> Effect:
-    """Looks at the upstream that a source has in the changed catalog ``moved``.
+    """Returns the effect on a source. Looks at the upstream that the source has in the changed catalog ``moved``.
 
     Raises SqlError if the upstream cannot be used.
 

@@ -36,7 +36,7 @@ def effects_on_dependents(
     if captures_changes(reader.source.connector):
         notices += _changes_between(snapshot, inspector, reader.source, rows)
     elif table is not None and table.primary_key:
-        # Dependents of the table read changes to the table's rows, not the records.
+        # The table's dependents do not read the records. They read the row changes of the table.
         if any(row.duplicates for row in rows):
             notices.append(_taken_again(table))
     elif any(row.duplicates for row in rows):
@@ -116,14 +116,14 @@ def _adds(record: ObjectRecord) -> bool:
 
 
 def _is_left(row: SplitPreview) -> bool:
-    """True if the source reads the split now and will no longer read it. Also True if, after the move, the name may
-    refer to a different split."""
+    """True if the source reads the split now and will no longer read it. Also returns True if the split's name may
+    refer to a different split after the move."""
     is_gone = row.new is None and row.verdict != FORGOTTEN_SPLIT
     return row.old is not None and (is_gone or row.verdict in (OTHER_CLUSTER_SPLIT, RECREATED_SPLIT, UNTOLD_SPLIT))
 
 
 def _may_be_late(row: SplitPreview) -> bool:
-    """True if rows may arrive that are older than the newest rows so far."""
+    """True if rows may arrive that are older than the newest rows that were read so far."""
     is_back = row.old is not None and row.new is not None and row.new < row.old
     return (
         is_back or row.duplicates > 0 or row.verdict.startswith("UNKNOWN") or (row.old is None and row.new is not None)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def startup_states(
     inspector: Inspector, kind: Connector, connector: str, options: PlannedOptions, splits: Iterable[UpstreamSplit]
 ) -> dict[str, SplitState]:
-    """The initial positions of splits without a state: ``scan.startup.mode``, resolved to current offsets."""
+    """Returns the initial positions of splits without a state. The positions are the current offsets for which
+    ``scan.startup.mode`` stands."""
     resolved = visible(options)
     wanted = list(splits)
     at_time = kind.startup_time(resolved)
@@ -70,9 +71,9 @@ def discover(
 ) -> Discovery:
     """Assigns every split of the upstream.
 
-    A split whose stored position has the same identity keeps this position, unless the split is in ``forget``. A
-    partition added to a topic that is already read begins at its first record. Any other split, and every split in
-    ``forgotten``, begins as specified by ``scan.startup.mode``.
+    A split whose stored position has the same identity keeps this position, unless the split is in ``forget``. If a
+    partition was added to a topic that the source already reads, the source begins at the first record of the
+    partition. Any other split, and every split in ``forgotten``, begins as specified by ``scan.startup.mode``.
     """
     keeps: dict[str, SplitState] = {}
     added: dict[str, SplitState] = {}

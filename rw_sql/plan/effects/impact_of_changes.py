@@ -92,7 +92,8 @@ class SourceImpact:
 
 
 def remedy_without_records(source: SourceRecord) -> str:
-    """The statements that solve the problem if the upstream no longer has the records to continue with."""
+    """Returns the statements that solve the problem if the upstream no longer has the records with which the source
+    would continue."""
     name = sql_name(source.name)
     if captures_changes(source.connector):
         return (
@@ -106,8 +107,8 @@ def remedy_without_records(source: SourceRecord) -> str:
 
 
 def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snapshot) -> tuple[int, ...]:
-    """The sorted ids of the sources that ``fragments`` or ``ids`` affect: the sources of the fragments, the sources
-    among the objects, and the sources that use one of the objects."""
+    """Returns the sorted ids of three kinds of sources: the sources of ``fragments``, the sources among the objects
+    with ``ids``, and the sources that use one of these objects."""
     found = {fragment_source(fragment) for fragment in fragments}
     for id_ in ids:
         record = snapshot.get(id_)
@@ -143,8 +144,9 @@ def impacts_of(
 ) -> list[SourceImpact]:
     """The effects of a change to the catalog, from ``snapshot`` to ``then``, on the readers of these sources.
 
-    ``restored`` maps a fragment to the splits that get a position back together with the properties with which the
-    source had reached this position."""
+    ``restored`` maps a fragment to splits whose former positions are restored. Together with these positions, the
+    change restores the properties that the source had when it reached the positions.
+    """
     given_back = restored or {}
     moves: list[SourceImpact] = []
     for source_id in source_ids:
@@ -175,7 +177,7 @@ def impact_of(
     """The effect of the change to the catalog on one reader. Looks at the old and the new upstream.
 
     ``is_taken_back`` is True if rows are restored together with the positions, so that nothing is repeated or skipped.
-    ``restored`` are the splits that get a position back, as in :func:`impacts_of`.
+    ``restored`` are the splits whose former positions are restored, as in :func:`impacts_of`.
     """
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
@@ -216,7 +218,7 @@ def impact_of(
     if is_taken_back:
         rows = tuple(replace(row, verdict="NONE", duplicates=0, gaps=0, is_exact=True) for row in rows)
     else:
-        # A lower number is that of a snapshot that the tables already have.
+        # If the number is lower, the tables already have the rows of that snapshot.
         if moved.snapshot > source.snapshot:
             notices += tables_read_again(cdc_tables(then, moved))
         notices += effects_on_dependents(snapshot, inspector, reader, rows)
@@ -269,8 +271,8 @@ def _broken(
     positions: Mapping[str, SplitState],
     left: Upstream,
 ) -> tuple[Unreadable, ...]:
-    """The splits that the change makes unreadable. A split that already is unreadable and has the same status before
-    the change is left out."""
+    """The splits that the change makes unreadable. A split is left out if it was already unreadable before the change
+    and had the same status."""
     if not upstream.is_reachable:
         return ()
     kind = connector(name)
@@ -294,7 +296,8 @@ def _broken(
 
 
 def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()) -> Preview:
-    """Combines the previews of several objects. The preview of a single object is returned with ``title`` added."""
+    """Combines the previews of several objects into one preview. If there is only one object, returns its preview with
+    ``title`` at the beginning of the preview's title."""
     if not parts:
         return Preview(title=title, notices=notices)
     if len(parts) == 1:

@@ -1,4 +1,5 @@
-"""The splits that a source leaves: splits that the upstream no longer lists, and the number of their unread records."""
+"""Determines which splits of a source the upstream no longer lists, and how many records of these splits the source has
+not read."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def unlisted(
     kind: Connector, splits: Iterable[str], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
     """The splits that the upstream does not list although the source has not read them to their ends. A source stalls
-    if such a split is assigned to the source. Empty if the upstream does not respond."""
+    if such a split is assigned to the source. The result is empty if the upstream does not respond."""
     if not upstream.is_reachable:
         return ()
     return tuple(s for s in still_asked(kind, tuple(splits), states, upstream) if s not in upstream.splits)
@@ -33,8 +34,8 @@ def finished_and_unlisted(
     kind: Connector, splits: Iterable[str], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
     """The splits that the upstream does not list, and that the source has read to their ends. Such a split stays
-    assigned and does not stall the source, but its records cannot be read again. Empty if the upstream does not
-    respond."""
+    assigned and does not stall the source, but its records cannot be read again. The result is empty if the upstream
+    does not respond."""
     if not upstream.is_reachable:
         return ()
     given = tuple(splits)
@@ -51,10 +52,10 @@ def stall_notice(source_name: str, lost: Collection[str]) -> str:
 
 
 def with_stored_ends(left: Upstream | None, kind: Connector, states: Mapping[str, SplitState]) -> Upstream | None:
-    """Returns ``left``, the upstream that a source leaves, and adds the splits in ``states`` whose positions show their
-    ends.
+    """``left`` is the upstream that a source leaves. Returns ``left`` with additional splits: the splits in ``states``
+    whose positions show where the splits end.
 
-    These splits need not exist any more. The unread records of these splits are counted as an upper limit.
+    These splits may no longer exist upstream. The number of unread records in these splits is an upper limit.
     """
     if not isinstance(kind, RangedConnector):
         return left

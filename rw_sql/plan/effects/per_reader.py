@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def for_each_reader(snapshot: Snapshot, source: SourceRecord, lower_one: Callable[[Reader], Plan]) -> Plan:
-    """The plan of a statement on a source: the plans for its readers, joined into one operation.
+    """Returns the plan of a statement on a source: the plans for the source's readers are joined into one operation.
 
     A source that is not shared and has no readers yet is planned as if it had no splits.
     """
@@ -41,8 +41,8 @@ def for_each_reader(snapshot: Snapshot, source: SourceRecord, lower_one: Callabl
 
 
 def joined(snapshot: Snapshot, readers: tuple[Reader, ...], plans: list[Plan]) -> Plan:
-    """Joins the plans of several readers. A change that several plans contain occurs only once in the result. If only
-    some of the plans contain a result row, the row names the views to whose readers the row applies."""
+    """Joins the plans of several readers. A change that several plans contain occurs only once in the result. If a
+    result row is not in all of the plans, the row names the views to whose readers the row applies."""
     operations = [plan.operation for plan in plans if plan.operation is not None]
     changes: list[Change] = []
     for operation in operations:

@@ -153,7 +153,7 @@ def verdict(
                 why = why or UNCERTAIN_READS
             gaps = max(gaps, most)
         if not positions.is_complete:
-            # The commits that are missing from the log may have read offsets that no existing commit has read.
+            # The commits that are missing from the log may contain offsets that no existing commit contains.
             unknown = uncovered(reads.spans, new.offset, reads.spans[-1][1])
             duplicates += unknown
             if unknown or gaps:
@@ -161,7 +161,7 @@ def verdict(
         return counted(duplicates if has_records else 0, gaps, is_exact=not why, why=why)
     if old is not None:
         moved = new.offset - old.offset
-        # If another incarnation of the split was read, nothing was read from this one.
+        # If another incarnation of the split was read, nothing was read from this incarnation.
         is_read = split in positions.read_splits and not positions.lives.get(split) and has_records
         return counted(-moved if is_read else 0, moved, is_exact=not why, why=why)
     if not positions.read_splits:
@@ -182,7 +182,7 @@ def _identity(*states: UpstreamSplit | SplitState | None) -> tuple[str | None, s
 
 
 def _certainly_reached(reads: IncarnationReads, old: SplitState | None, seen: UpstreamSplit | None) -> int:
-    """A lower bound of the offset up to which the upstream's incarnation was read."""
+    """Returns a lower bound of the offset up to which the source has read the incarnation that the upstream has."""
     reached = reads.certain_reached
     if reached is None and old is not None:
         reached = old.offset
@@ -199,7 +199,8 @@ def preview_splits(
     *,
     left: Upstream | None = None,
 ) -> tuple[SplitPreview, ...]:
-    """The table of splits in a preview: every split known before or after the move.
+    """Returns the rows of a preview's table of splits. The table has one row for every split that is known before or
+    after the move.
 
     ``after`` maps splits to their new positions; None means that the split is no longer read. If a split is missing
     from ``after``, its position is unchanged or unknown. ``left`` is the upstream that the source no longer reads; the
@@ -259,11 +260,12 @@ def without_identity(
 def with_other_records(
     rows: Iterable[SplitPreview], restored: Collection[str] = ()
 ) -> tuple[tuple[SplitPreview, ...], bool]:
-    """The rows of a preview, corrected for new properties that select other records of the splits; and whether a row
-    has changed.
+    """Corrects the rows of a preview for new properties that select other records of the splits. Returns the rows, and
+    True if a row has the verdict OTHER_RECORDS.
 
     The records that only the new properties select are not read if they are before a split's position. Their number is
-    not known. For the splits ``restored``, the same properties selected the records before the position.
+    not known. The rows of the splits ``restored`` stay unchanged, because the new properties already selected the
+    records before the positions of these splits.
     """
     found = tuple(
         replace(row, verdict=OTHER_RECORDS, is_exact=False)

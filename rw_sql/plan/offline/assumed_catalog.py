@@ -35,7 +35,8 @@ _ALTERED = re.compile(
     r"""\s*ALTER\s+(?:TABLE|SOURCE)\s+(?:IF\s+EXISTS\s+)?([\w$]+\s*\.\s*)?(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))""",
     re.IGNORECASE,
 )
-"""Matches the object in an ALTER statement that may change columns."""
+"""Matches the beginning of an ALTER TABLE or ALTER SOURCE statement, up to the name of the object. Such a statement may
+change the object's columns."""
 
 
 @dataclass(slots=True)
@@ -131,7 +132,7 @@ class AssumedCatalog:
         self.no_keys |= {view.id for view in views if visible_keys(view) != view.keys}
 
     def _follow_failed(self, statement: Statement) -> None:
-        """Handles an ALTER statement with an error: marks the parts that the statement would change as unknown."""
+        """Handles an ALTER statement with an error: marks as unknown the parts that the statement would change."""
         name = getattr(statement, "name", None)
         kind = kind_of(statement)
         if name is None:

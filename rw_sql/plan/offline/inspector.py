@@ -1,6 +1,6 @@
 """The Inspector of ``rw-sql check``.
 
-It reads the catalog. For all other facts, the inspector returns assumed values with which every check passes.
+The inspector reads the catalog. For all other facts, it returns assumed values with which every check passes.
 
 Each assumption is recorded, so that the report can list the facts that were not checked.
 """
@@ -61,11 +61,12 @@ ASSUMED_OFFSET = 2**40
 negative offset."""
 
 SELF_CONTAINED = frozenset({"datagen"})
-"""Connectors that generate their data themselves. Reading the state of their upstream contacts no other system."""
+"""Connectors that generate their data themselves. No other system is contacted when the state of such a connector's
+upstream is read."""
 
 
 class Unanswerable(Exception):  # noqa: N818 - no error: the statement may be right
-    """A lowering needs a fact for which no value can be assumed.
+    """Raised if a lowering needs a fact for which no value can be assumed.
 
     ``what`` describes the fact. The check of the statement ends at this point.
     """
@@ -79,7 +80,8 @@ class OfflineInspector:
     """An Inspector that reads only a catalog. ``unchecked`` lists the facts that the inspector could not determine, in
     the order in which these facts were needed.
 
-    The methods of an offline inspector raise Unanswerable if there is no value that every upstream and job could have.
+    For some facts, there is no value that is plausible for every upstream and every job. The methods of an offline
+    inspector raise Unanswerable for such facts.
     """
 
     def __init__(
@@ -396,7 +398,7 @@ class _Queries:
         readers = [reader for reader in self._readers if self._input_names(reader) == given.keys()]
         if not readers:
             return None
-        # If several views have these inputs, the view that has the most columns of the query is taken.
+        # If several views have these inputs, the view that shares the most columns with the query is used.
         names = set(written_names(analyzed.query))
         reader = max(readers, key=lambda each: len(names & dict(schema_columns(each.schema)).keys()))
         before = dict(schema_columns(reader.schema))
@@ -437,6 +439,7 @@ class _Secrets:
 
 
 def _is_left_out(kind: PlainConnector, method: str) -> bool:
-    """True if a connector does not implement a method but inherits the base class's version, which refuses the call."""
+    """True if a connector does not implement a method. In this case, the connector inherits the method of the base
+    class, which refuses every call."""
     made: object = getattr(type(kind), method)
     return made is getattr(PlainConnector, method)

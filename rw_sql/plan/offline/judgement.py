@@ -77,6 +77,6 @@ def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
 
 
 def follows_from_columns(error: SqlError, *, are_named: bool) -> bool:
-    """True if the error may be a mere consequence of unknown column types or, without ``are_named``, of wholly unknown
-    columns."""
+    """True if the error may be a mere consequence of unknown columns. If ``are_named`` is True, the names of the
+    columns are known, and only their types are unknown."""
     return error.kind in (_OF_TYPES if are_named else _OF_COLUMNS)

@@ -1,5 +1,5 @@
-"""Placeholder records with only a name, for objects whose statements have errors, so that later statements find the
-objects."""
+"""Makes placeholder records for objects whose statements have errors. A placeholder has only a name; it allows later
+statements to find the object."""
 
 from __future__ import annotations
 

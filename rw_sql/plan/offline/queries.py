@@ -172,8 +172,8 @@ def read_query(
 def _read_translated(
     query: Query, snapshot: Snapshot, *, unknown: Collection[int], of_spark: Collection[str]
 ) -> QueryReading:
-    """Analyzes a query in RisingWave's dialect. The columns of its result remain unknown, because functions are not
-    analyzed."""
+    """Analyzes a query in RisingWave's dialect. The columns of the query's result remain unknown, because functions are
+    not analyzed."""
     try:
         tables = to_spark(query).tables
     except SqlError:

@@ -48,7 +48,7 @@ class QueryColumns:
 
 
 def answer_query(request: AnalyzedQuery, known: QueryColumns | None) -> QueryAnalysis:
-    """A result with which every check passes. Without known columns, the schema is empty."""
+    """Returns a result with which every check passes. If no columns are known, the schema of the result is empty."""
     query = read_view_query(request.query)
     return QueryAnalysis(
         schema=schema_json(_columns(request, known or QueryColumns())),
@@ -111,8 +111,8 @@ def _columns(request: AnalyzedQuery, known: QueryColumns) -> tuple[tuple[str, st
 
 
 def _keys(request: AnalyzedQuery, query: ViewQuery) -> tuple[str, ...]:
-    """The key columns, by which rows are replaced, including hidden columns for groups that the query does not
-    select."""
+    """Returns the key columns of a query: a row replaces an earlier row with the same values in these columns. The
+    result includes hidden columns for grouping expressions that the query does not select."""
     if query.kind == OTHER:
         query = read_outermost(request.query)
     if query.why == SESSIONS or (query.kind in (GROUPS, ONE_ROW) and _makes_rows(query)):
@@ -133,7 +133,7 @@ def _operators(request: AnalyzedQuery, query: ViewQuery) -> frozenset[str]:
 
 
 def _makes_rows(query: ViewQuery) -> bool:
-    """True if a query returns several rows for a group."""
+    """True if a query may return several rows for one group."""
     functions = (builtins().get(name) for name in query.calls)
     return any(function is not None and function.kind == GENERATOR for function in functions)
 

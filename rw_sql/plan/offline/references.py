@@ -36,7 +36,7 @@ _RELATIONS = ("table", "source", "materialized_view", "sink")
 
 
 def named_ids(snapshot: Snapshot, statement: Statement, tables: tuple[str, ...]) -> frozenset[int]:
-    """The catalog objects to which a statement refers. ``tables`` are the tables that its query reads."""
+    """The catalog objects to which a statement refers. ``tables`` are the tables that the statement's query reads."""
     found: set[int] = set()
     for value in _values(statement):
         match value:

@@ -111,7 +111,7 @@ def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, objec
 
 def _points_at(part: Any, error: SqlError) -> bool:
     if isinstance(part, TableConstraint) and part.kind == "PRIMARY KEY":
-        return False  # Without its key, the table would cause another error.
+        return False  # If the key were removed, the table would cause another error.
     spans: list[Span] = [part.span]
     if isinstance(part, Option):
         spans += part.places
@@ -143,9 +143,10 @@ def _instead(whole: Statement, part: Any, siblings: tuple[Any, ...], error: SqlE
 def _instead_of_option(
     whole: Statement, option: Option, siblings: tuple[Option, ...], error: SqlError
 ) -> tuple[Option, ...]:
-    """The options with a misspelt name corrected.
+    """Returns the option with its misspelt name corrected; for the option ``connector``, returns the option with its
+    misspelt value corrected.
 
-    If the correct name is already used, or for other errors, the option is removed.
+    Returns an empty tuple, so that the option is removed, if the correct name is already used, and for any other error.
     """
     if option.key == "connector":
         names = sink_connector_names() if isinstance(whole, CreateSink) else connector_names()

@@ -17,7 +17,7 @@ SPARK = "spark"
 class UnsafeNote:
     """The conditions for running an unsafe statement.
 
-    ``switch`` is the statement that enables unsafe operations; None if the catalog has already enabled them.
+    ``switch`` is the statement that enables unsafe operations; None if the catalog already allows unsafe operations.
     ``accepts`` are the words that the statement's ALLOW may contain, and ``allows`` are the words that this ALLOW
     contains.
     """
@@ -43,7 +43,8 @@ class Checked:
 
     ``kind`` is the statement's words (``CREATE SOURCE``), or SPARK. ``unchecked`` are the facts that only an upstream,
     Spark or the warehouse can provide. ``blocked_by`` are the objects in the statement whose own statements have
-    errors. Errors that may be mere consequences of those errors are not reported.
+    errors. An error of this statement is not reported if it may be a mere consequence of an error in the statement of
+    such an object.
     """
 
     file: str
@@ -64,7 +65,8 @@ class Checked:
 
 
 def kind_of(statement: object) -> str:
-    """A statement's words: ``AlterSourceUnsafeSet`` is ALTER SOURCE UNSAFE SET."""
+    """Returns the words of a statement, derived from the name of its class. For an ``AlterSourceUnsafeSet``, the words
+    are ALTER SOURCE UNSAFE SET."""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", type(statement).__name__).upper()
 
 

@@ -1,8 +1,8 @@
-"""Checks a script without running it: each statement is planned on the catalog that results from the statements
-before it.
+"""Checks a script without running it: each statement is planned on the catalog that results from the statements before
+it.
 
 Even a statement with an error changes the catalog, as far as the effect of the statement is known. At least the name of
-its object is recorded, so that no later statement reports the object as missing.
+the statement's object is recorded, so that no later statement reports the object as missing.
 """
 
 from __future__ import annotations
@@ -100,12 +100,14 @@ class ScriptChecker:
         return is_relation(self.snapshot, name, self._assumed.search_path)
 
     def has_schema(self, name: str | None = None) -> bool:
-        """True if a schema with this name exists; without a name, if any schema other than ``public`` exists."""
+        """True if a schema with this name exists. If no name is given, True if any schema other than ``public``
+        exists."""
         return is_schema(self.snapshot, name) if name is not None else bool(self.snapshot.all("schema"))
 
     def has_database(self, name: str) -> bool:
-        """True if a statement of the script creates a Spark database with this name. Without a catalog, also True for a
-        name that is not similar to a schema of the script, because a Spark database may have this name."""
+        """True if a statement of the script creates a Spark database with this name. If there is no catalog, also
+        returns True for a name that is not similar to a schema of the script, because a Spark database may have this
+        name."""
         if name in self._assumed.databases:
             return True
         schemas = (PUBLIC, *(record.name for record in self.snapshot.all("schema")))
@@ -362,7 +364,7 @@ class ScriptChecker:
     def _readers(self, statement: Statement) -> tuple[MaterializedViewRecord, ...]:
         """If the statement changes the query of a view, returns the views that read this view.
 
-        Their queries are planned together with the statement.
+        The queries of these views are planned together with the statement.
         """
         if not isinstance(statement, ast.CreateMaterializedView | ast.AlterMaterializedViewQuery):
             return ()

@@ -23,9 +23,10 @@ class CheckpointLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointText:
-    """The last committed batch of a checkpoint, and the text of its offsets.
+    """The last committed batch of a checkpoint, and the text of the batch's offsets.
 
-    ``planned`` is the last planned batch. A planned batch after the committed one is running or was interrupted.
+    ``planned`` is the last planned batch. If the planned batch is later than the committed batch, the planned batch is
+    running or was interrupted.
     """
 
     batch: int

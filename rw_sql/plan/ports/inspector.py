@@ -29,7 +29,8 @@ class Inspector(Protocol):
     """
 
     def after(self, snapshot: Snapshot) -> Inspector:
-        """An inspector that behaves as if ``snapshot``, which includes uncommitted statements, were the catalog.
+        """Returns an inspector that uses ``snapshot`` as the catalog. ``snapshot`` includes the effects of uncommitted
+        statements.
 
         A source that is paused only in that snapshot counts as stopped.
         """
@@ -86,7 +87,7 @@ class Inspector(Protocol):
     def operations(
         self, *, is_unsafe: bool | None = None, object_name: str | None = None, since: int | None = None
     ) -> tuple[OperationRecord, ...]:
-        """The operations in the log of record, latest first.
+        """Returns the operations from the table ``operations`` of the catalog, latest first.
 
         ``is_unsafe`` and ``object_name`` select operations; ``since`` is the first epoch to return.
         """

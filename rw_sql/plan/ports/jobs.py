@@ -1,4 +1,4 @@
-"""Facts about the jobs, which their owner has reported or which are derived from their tables."""
+"""Facts about the jobs. The owner of a job has reported these facts, or they are derived from the job's tables."""
 
 from __future__ import annotations
 

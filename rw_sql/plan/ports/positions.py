@@ -23,12 +23,12 @@ class Positions:
     ``forgotten`` are splits whose position a RESET removed; these splits do not count as new. ``lives`` maps each split
     to its incarnations, oldest first, each with the offsets in the log that were read from this incarnation. ``sparse``
     are the splits in which some offsets turned out to have no record. ``is_complete`` is True if the log still contains
-    everything that was ever read. ``pieces`` maps each split to the ranges in the log, with the runs that wrote them.
-    ``is_trimmed`` is True if some of the rows that were written have been deleted from the log. ``readings`` has the
-    ranges in ``pieces``, and also the ranges whose rows were deleted from the log. ``reader_epoch`` is the epoch of the
-    oldest run that may still commit to the log; None if no run was ever started. ``cuts`` maps a split to the first
-    offset that the upstream has lost, if this offset is before the split's position. The mapping contains only splits
-    with such an offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
+    everything that was ever read. ``pieces`` maps each split to the ranges of its offsets in the log; each range comes
+    with the run that wrote it. ``is_trimmed`` is True if some of the rows that were written have been deleted from the
+    log. ``readings`` has the ranges in ``pieces``, and also the ranges whose rows were deleted from the log.
+    ``reader_epoch`` is the epoch of the oldest run that may still commit to the log; None if no run was ever started.
+    ``cuts`` maps a split to the first offset that the upstream has lost, if this offset is before the split's position.
+    The mapping contains only splits with such an offset (:func:`rw_sql.plan.effects.verdicts.with_cuts`).
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
@@ -63,7 +63,8 @@ class PositionPort(Protocol):
     shared reader."""
 
     def of(self, source_id: int, fragment: str | None = None) -> Positions:
-        """The positions of a fragment, computed from the catalog, the stored positions and the commits of its log.
+        """The positions of a fragment, computed from the catalog, the stored positions and the commits of the
+        fragment's log.
 
         The positions of a direct reader come from its checkpoint.
         """
@@ -79,8 +80,8 @@ class PositionPort(Protocol):
     ) -> Mapping[str, SplitState]:
         """The positions of a source's splits just before the operation with ``epoch`` took effect.
 
-        The result has the positions in ``stood``, advanced by the later commits of runs that had started before the
-        operation.
+        ``stood`` are stored positions from before the operation. Later commits by runs that had started before the
+        operation advance these positions; the result contains the advanced positions.
         """
         ...
 

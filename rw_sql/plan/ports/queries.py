@@ -18,9 +18,9 @@ class AnalyzedQuery:
     """The parameters of :meth:`QueryPort.analyze` as one value.
 
     ``form`` is ``STREAM`` for a query that Spark itself keeps up to date, ``UPSERT`` for such a query that is an
-    unfiltered aggregation with known keys, and ``WHOLE`` for a batch query. ``closes_windows``: each window's row is
-    returned once, when the watermark passes the window's end (EMIT ON WINDOW CLOSE). ``same_as`` is the text of another
-    query, to be tested for equivalence.
+    unfiltered aggregation with known keys, and ``WHOLE`` for a batch query. If ``closes_windows`` is True, the row of
+    each window is returned once, when the watermark passes the window's end (EMIT ON WINDOW CLOSE). ``same_as`` is the
+    text of another query, to be tested for equivalence.
     """
 
     query: str
@@ -44,7 +44,7 @@ class QueryAnalysis:
     Spark's names of the steps of a WHOLE query, from the last step down to the first aggregation, and ``aggregates``
     are Spark's names of the aggregate functions of an UPSERT query. ``varies`` is a non-deterministic part of the
     query, if the query has such a part; ``TABLESAMPLE`` for a sample of rows. ``varies_in`` is the step that contains
-    this part; None if the part is just a projected column. ``is_same`` is True if the text in ``same_as`` is
+    this part; None if the part is only a projected column. ``is_same`` is True if the text in ``same_as`` is
     equivalent.
     """
 

@@ -12,15 +12,16 @@ class SecretPort(Protocol):
     """The values of secrets."""
 
     def seal(self, name: str, value: str, *, is_new_key: bool = False) -> str:
-        """The value of a secret of backend ``meta``, encrypted for the catalog.
+        """Encrypts the value of a secret of backend ``meta`` for the catalog, and returns the encrypted value.
 
-        Raises SqlError if there is no key, or, without ``is_new_key``, if the key of this process decrypts none of the
-        catalog's secrets.
+        Raises SqlError if this process has no key. Unless ``is_new_key`` is True, also raises SqlError if the key
+        decrypts none of the catalog's secrets.
         """
         ...
 
     def reseal(self, secret: SecretRecord, name: str) -> str:
-        """The value of a secret of backend ``meta``, encrypted for another name of the secret."""
+        """Encrypts the value of a secret of backend ``meta`` for a new name of the secret, and returns the encrypted
+        value."""
         ...
 
     def require_readable(self, secret: SecretRecord) -> None:

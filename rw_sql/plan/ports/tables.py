@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class TableLook:
     """A Delta table's path, and its schema as Spark's JSON; ``path`` is empty for any other table.
 
-    ``is_missing`` is True if Spark has no table or view with that name. ``unreadable``: the reason why rw_sql cannot
+    ``is_missing`` is True if Spark has no table or view with that name. ``unreadable`` is the reason why rw_sql cannot
     read a Delta table without Spark; empty if rw_sql can read the table.
     """
 
@@ -26,12 +26,12 @@ class TableLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSize:
-    """The size of a source's log: its number of rows (decode errors included), the bytes of its files, and the age of
-    its oldest rows.
+    """The size of a source's log: its number of rows (decode errors included), the size of its files in bytes, and the
+    age of its oldest rows.
 
-    ``since_ms`` is the beginning of the hour in which its oldest rows were written, in milliseconds since 1970; None if
-    the log is empty. ``empty`` are the columns, and the fields of structs, that are NULL in all of the log's latest
-    rows.
+    ``since_ms`` is the beginning of the hour in which the log's oldest rows were written, in milliseconds since 1970;
+    None if the log is empty. ``empty`` are the columns, and the fields of structs, that are NULL in all of the log's
+    latest rows.
     """
 
     rows: int = 0
@@ -55,8 +55,9 @@ class TablePort(Protocol):
         ...
 
     def in_current_database(self, name: str) -> str:
-        """The full name of the table ``name`` of the session's current database. Empty if that database is the one in
-        which jobs look up names without a database, or if it has no such table."""
+        """The full name of the table ``name`` of the session's current database. Returns the empty string if the
+        current database has no table ``name``. Also returns the empty string if jobs look up unqualified names in the
+        same database."""
         ...
 
     def version(self, object_id: int) -> int:

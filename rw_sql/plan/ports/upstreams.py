@@ -42,9 +42,10 @@ class UpstreamPort(Protocol):
         ...
 
     def cut_logs(self, connector: str, options: PlannedOptions, states: Mapping[str, SplitState]) -> Mapping[str, int]:
-        """The first lost offset of each split whose log has lost records before its position in ``states``.
+        """Maps each split to the first offset that the split's log has lost. Contains only splits for which this offset
+        is before the split's position in ``states``.
 
-        Empty if the upstream keeps no history of its logs or does not respond.
+        The result is empty if the upstream keeps no history of its logs or does not respond.
         """
         ...
 
@@ -60,7 +61,8 @@ class UpstreamPort(Protocol):
         ...
 
     def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
-        """The first of ``columns`` (name to Spark type) that an upstream cannot provide, if any."""
+        """Returns the first of the ``columns`` that an upstream cannot provide; None if it can provide all of them.
+        ``columns`` maps names to Spark types."""
         ...
 
     def describe_table(
@@ -68,7 +70,7 @@ class UpstreamPort(Protocol):
     ) -> UpstreamTable | None:
         """Describes a table of a change data capture source.
 
-        None if the upstream may not be contacted and the table is not ``is_needed``.
+        Returns None if the upstream may not be contacted and ``is_needed`` is False.
         """
         ...
 
@@ -87,7 +89,8 @@ class UpstreamPort(Protocol):
     def count_changes(
         self, connector: str, options: PlannedOptions, start: int, end: int, *, only_first: bool = False
     ) -> ChangeCount | None:
-        """Counts the changes between two positions of a change data capture source; None if they cannot be counted."""
+        """Counts the changes between two positions of a change data capture source. Returns None if the changes cannot
+        be counted."""
         ...
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:

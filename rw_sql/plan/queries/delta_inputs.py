@@ -37,7 +37,8 @@ class DeltaInputs:
 
 
 def delta_inputs(snapshot: Snapshot, inspector: Inspector, query: Query, text: str) -> DeltaInputs:
-    """The Delta tables that a query reads; ``text`` is the query in Spark's SQL. Other names in it are left unchanged.
+    """Returns the Delta tables that a query reads. ``text`` is the query in Spark's SQL. Names of other relations in
+    the query are left unchanged.
 
     Raises SqlError UPSTREAM_UNREACHABLE for a table that only Spark can read.
     """

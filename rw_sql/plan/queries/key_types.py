@@ -1,6 +1,6 @@
-"""Columns that cannot identify the rows of a view, because a view's job would not compare their values as Spark groups
-them: maps, which Spark groups but does not compare, and strings with a collation, which Arrow and Delta Lake compare by
-their bytes."""
+"""Finds columns that cannot identify the rows of a view, because the view's job would compare their values in another
+way than Spark's GROUP BY. Such columns are maps and strings with a collation. Spark can group maps but cannot compare
+maps. Arrow and Delta Lake compare strings by their bytes and ignore the collation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import ObjectRecord
 
 _COLLATIONS = "__COLLATIONS"
-"""The key in a field's metadata with which Spark marks strings whose collation is not that of their bytes."""
+"""The key in a field's metadata with which Spark marks strings that are not compared by their bytes."""
 
 
 def unfit_key(keys: tuple[str, ...], *schemas: str) -> QueryAnalysis | None:
@@ -47,8 +47,9 @@ def unfit_key(keys: tuple[str, ...], *schemas: str) -> QueryAnalysis | None:
 
 
 def collated_input(query: str, inputs: Iterable[ObjectRecord]) -> QueryAnalysis | None:
-    """The refusal of a query that may use a column with a collation of one of its inputs; None if there is no such
-    column. The jobs of views read the columns of their inputs without collations."""
+    """Returns the refusal of a query if an input of the query has a column with a collation, and the query may use this
+    column or the column is a key of the input. Returns None if there is no such column. The reason for the refusal is
+    that a view's job reads the columns of its inputs without their collations."""
     for record in inputs:
         if not isinstance(record, MaterializedViewRecord | DeltaTableRecord):
             continue

@@ -42,7 +42,8 @@ _PICKING = frozenset({"Project", "Filter", "SubqueryAlias", "View", "ResolvedHin
 """The operators in Spark's plan for filters and projections of one relation."""
 
 _OF_GROUPS = _PICKING | {"Aggregate", "Repartition", "RepartitionByExpression", "RebalancePartitions"}
-"""The operators that return at most one row for each group. Hints such as COALESCE move rows to other partitions."""
+"""The operators that return at most one row for each group. The operators for hints such as COALESCE are included,
+because they only move rows to other partitions."""
 
 _ROW_COLUMN = '{"type":"struct","fields":[{"name":"' + ROW + '","type":"string","nullable":true,"metadata":{}}]}'
 
@@ -217,8 +218,8 @@ def _combined(
 
     ``schema`` is the query's own schema. ``keys``, if given, are its key columns. ``text``, if given, is the query as
     the user wrote it, which may have another meaning than ``query``. ``follows``, if given, is the name of an input
-    whose rows change; the view then reads signed rows. With a watermark, Spark must keep the groups, because Spark
-    drops late rows.
+    whose rows change; the view then reads rows with a sign: 1 for added rows, -1 for removed rows. With a watermark,
+    Spark must keep the groups, because Spark drops late rows.
     """
     if len(relations) != 1 or relations[0].watermark is not None or any(word in schema for word in _NOT_COMBINED):
         return None
@@ -342,10 +343,10 @@ def _upserted(
 def _following(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, view: ObjectRecord, relation: Relation
 ) -> Maintained | None:
-    """The maintenance for a query over one view or table. It applies the row changes of this view or table to the
-    result of the query.
+    """The maintenance for a query over one view or table. The maintenance applies the row changes of this view or table
+    to the result of the query.
 
-    None if the result cannot be maintained from these changes.
+    Returns None if the result cannot be maintained from these changes.
     """
     if query.kind == ROWS and whole.operators <= _PICKING:
         if not isinstance(view, MaterializedViewRecord):
@@ -396,7 +397,7 @@ def _columns_by_name(relations: tuple[Relation, ...]) -> dict[str, list[str]]:
 def _types_of(
     inspector: Inspector, query: ViewQuery, arguments: tuple[str, ...], relations: tuple[Relation, ...]
 ) -> dict[str, str] | None:
-    """The types of arguments of a query's aggregates; None if Spark refuses them."""
+    """Returns the types of the arguments of a query's aggregates; None if Spark refuses these arguments."""
     if not arguments:
         return {}
     probe = inspector.queries.analyze(query.probe(arguments), relations, form=WHOLE)
@@ -442,7 +443,7 @@ def _touched(
         return None
     here, there = (dict(schema_columns(analysis.schema)) for analysis in (groups, found))
     if any(here.get(key) != there.get(key) for key in exposed.keys):
-        return None  # The values could not be compared.
+        return None  # The keys of the groups and of the view could not be compared.
     reason = "the groups of changed rows are computed again, because Spark cannot remove a row from such an aggregate"
     maintenance = Maintenance(strategy=KEYS, reason=reason, query=exposed.text, touched=inner, partition=exposed.keys)
     return _fitted(exposed, found, whole, maintenance)
@@ -475,8 +476,8 @@ def _fitted(
     maintenance: Maintenance,
     keys: tuple[str, ...] | None = None,
 ) -> Maintained | None:
-    """The maintenance with a rewritten form of the query. None if Spark refuses this form, or if this form does not
-    return exactly the query's columns and the form's key columns."""
+    """Returns the maintenance with a rewritten form of the query. Returns None if Spark refuses this form, or if this
+    form does not return exactly the query's columns and the form's key columns."""
     if found.refusal is not None:
         return None
     fields = json.loads(found.schema)["fields"]

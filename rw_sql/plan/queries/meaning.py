@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def meaning(query: Query, dialect: str) -> str:
-    """The canonical form in Spark's SQL of a query in a dialect. Two queries with the same form have the same meaning,
-    even if their dialects differ.
+    """Returns the canonical form of a query, in Spark's SQL. ``dialect`` is the dialect in which the query is written.
+    Two queries with the same form have the same meaning, even if their dialects differ.
 
     A query that cannot be translated has a form of its own, which no query in Spark's SQL has.
     """
@@ -33,14 +33,15 @@ def meaning(query: Query, dialect: str) -> str:
 
 
 def expression_meaning(expression: Expression, dialect: str) -> str:
-    """The canonical form in Spark's SQL of an expression in a dialect; see :func:`meaning`."""
+    """Returns the canonical form of an expression, in Spark's SQL; see :func:`meaning`."""
     return meaning(Query(text=f"SELECT {expression.text} AS x", span=expression.span), dialect)
 
 
 def dialect_of(record: ObjectRecord) -> str:
     """The dialect of the query or the expressions in an object's definition: 'spark' or 'risingwave'.
 
-    The record of a sink has no dialect. The dialect is the one in which the definition's query means the stored query.
+    The record of a sink does not contain the dialect. The dialect of a sink is therefore the dialect in which the
+    definition's query has the same meaning as the stored query.
     """
     if isinstance(record, MaterializedViewRecord):
         return record.dialect

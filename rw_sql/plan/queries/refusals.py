@@ -70,8 +70,9 @@ def unstorable_query(
 
 
 def _may_be_function(name: str) -> bool:
-    """True if a user may have defined a function with this name. False for RisingWave's functions in FROM: unless Spark
-    has analyzed the query, a query that calls such a function is most probably written in RisingWave's SQL."""
+    """True if a user may have defined a function with this name. Returns False for RisingWave's functions in FROM:
+    unless Spark has analyzed the query, a query that calls such a function is most probably written in RisingWave's
+    SQL."""
     return name not in _RISINGWAVE_RELATIONS
 
 

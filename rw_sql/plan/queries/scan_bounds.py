@@ -39,7 +39,7 @@ class ScanBounds:
     """The offsets ``[low, high)``, the partitions, and the earliest time of a record (milliseconds since 1970) that a
     query can need.
 
-    None means unbounded.
+    A field is None if the query has no such bound.
     """
 
     low: int | None = None
@@ -191,8 +191,8 @@ def _number(tree: exp.Expr) -> int | None:
 
 
 def _milliseconds(tree: exp.Expr, zone: tzinfo | None) -> int | None:
-    """Parses a time such as TIMESTAMP '…'. A time without a zone is in ``zone``; returns None if this zone is unknown,
-    or if the text is not a time.
+    """Parses a time such as TIMESTAMP '…'. ``zone`` is the time zone of a time that is written without a zone. Returns
+    None if this zone is unknown, or if the text is not a time.
 
     Rounds down to milliseconds. At the end of summer time, two moments have the same local time. In this case, the
     earlier moment is used.

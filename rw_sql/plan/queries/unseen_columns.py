@@ -1,7 +1,7 @@
 """Finds the columns that the query of a view or sink would select by ``*``, but that the object does not have.
 
-Such columns were added to an input after the object got its query. The object does not see these columns until the
-object gets its query again.
+Such columns were added to an input after the object's query was set. The object does not see these columns until the
+object's query is set again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def unseen_columns(
 ) -> tuple[str, ...]:
     """The columns that the query of ``reader`` would select in addition if the object were created now.
 
-    ``added`` are further columns that the inputs will get, by the id of the input. Empty if the columns of the query
-    cannot be determined without Spark.
+    ``added`` maps the id of an input to further columns that the input will get. The result is empty if the columns of
+    the query cannot be determined without Spark.
     """
     inputs = [record for record in map(snapshot.get, reader.inputs) if record is not None]
     if not any(added.get(record.id) or _has_added(record) for record in inputs):

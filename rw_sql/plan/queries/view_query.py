@@ -133,8 +133,8 @@ def plan_query(
 def _require_same_tables(
     inspector: Inspector, query: Query, text: str, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]
 ) -> None:
-    """Raises SqlError if the query reads a table of the user by a name that means another table, or none, in the jobs:
-    a name without a database, while the current database is not the one of the jobs."""
+    """Raises SqlError if the query reads a user's table by a name without a database, and the session has another
+    current database than the jobs. In a job, this name would refer to another table or to no table."""
     inputs = {record.name for record in records}
     if {*tables} <= inputs:
         return
@@ -224,7 +224,8 @@ def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ..
 
 
 def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]) -> Maintenance:
-    """Adds to the maintenance the way in which the query reads the user's own tables."""
+    """Adds the names of the user's own tables to the reason in the maintenance, because each batch reads the newest
+    version of these tables."""
     known = {record.written if isinstance(record, DeltaTableRecord) else record.name for record in records}
     known |= {record.name for record in records}
     own = [table.rpartition(".")[2] for table in tables if table not in known]

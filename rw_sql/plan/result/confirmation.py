@@ -35,9 +35,9 @@ class Question:
     ``unallowed`` are the words that the statement's ALLOW lacks for the predicted effects. A confirmation before the
     preview was shown (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is a fact that
     the user also asserts by confirming, for example that a job is stopped. Such a fact cannot be confirmed in advance
-    either. ``is_final`` is False if statements that run before this one will change the token. ``covering`` is the
-    token that the same plan has if its preview shows records that are left unread. This token is valid for the request
-    too.
+    either. ``is_final`` is False if statements that run before this statement will change the token. ``covering`` is
+    the token that the same plan has if its preview shows records that are left unread. This token is valid for the
+    request too.
     """
 
     statement: str
@@ -114,7 +114,7 @@ def _leaves_unread(plan: Plan) -> bool:
 
 
 def _parts(preview: Preview) -> Iterator[Preview]:
-    """A preview, and its parts, which may have parts too."""
+    """Yields a preview, its parts, the parts of these parts, and so on."""
     yield preview
     for part in preview.parts:
         yield from _parts(part)
@@ -202,10 +202,10 @@ def _allowing(plan: Plan) -> str:
 
 
 def hint_beforehand(question: Question, *, plan_file: str | None = None) -> str:
-    """The hint for a command that runs several statements and was refused before the first one, because nobody can
-    confirm one of them.
+    """Returns the hint for a command that runs several statements, and that was refused before the first statement ran.
+    The command was refused because nobody can confirm one of the statements.
 
-    No token is named, because the statements before change the token.
+    The hint contains no token, because the earlier statements change the token.
     """
     if not question.unallowed:
         return "nothing was changed; add --yes to the same command"
@@ -219,11 +219,11 @@ def hint_beforehand(question: Question, *, plan_file: str | None = None) -> str:
 
 
 def hint_for_a_command(question: Question, *, plan_file: str | None = None, is_outdated: bool = False) -> str:
-    """The hint for a command such as ``rw-sql source``, which builds the statement itself: there is no session in which
-    to type CONFIRM, and no statement text to change.
+    """Returns the hint for a command such as ``rw-sql source``. Such a command builds the statement itself, so the user
+    has no session in which to type CONFIRM, and no statement text to change.
 
-    ``plan_file`` is the saved plan that the command applies, whose statements no option of the command changes.
-    ``is_outdated`` is True if statements of the plan have run, so that the plan cannot be applied again.
+    ``plan_file`` is the saved plan that the command applies. No option of the command can change the statements of this
+    plan. ``is_outdated`` is True if statements of the plan have run, so that the plan cannot be applied again.
     """
     allow = f"--allow {','.join(word.lower() for word in question.unallowed)}"
     if plan_file is not None and is_outdated:

@@ -1,4 +1,4 @@
-"""Describes, as data, the actions of a plan outside the catalog. The runtime carries these actions out after the
+"""Represents the actions that a plan has outside the catalog as data. The runtime carries these actions out after the
 commit."""
 
 from __future__ import annotations

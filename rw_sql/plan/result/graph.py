@@ -24,7 +24,8 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """Boxes, and arrows as pairs of box ids, from an object to its reader."""
+    """A picture that consists of boxes and arrows. An arrow leads from an object to a reader of the object, and is
+    stored as the pair of the two box ids."""
 
     nodes: tuple[GraphNode, ...]
     edges: tuple[tuple[int, int], ...]
@@ -49,9 +50,9 @@ def to_mermaid(graph: Graph) -> str:
 
 
 def mermaid_label(text: str) -> str:
-    """The text in a form for a quoted Mermaid label.
+    """Returns the text in a form that a quoted Mermaid label can contain.
 
-    Entities replace characters that could end the label or act as markup.
+    Characters that could end the label or act as markup are replaced with entities.
     """
     return "".join(letter if letter.isalnum() or letter in " _-.:·" else f"#{ord(letter)};" for letter in text)
 
@@ -69,7 +70,7 @@ def to_text(graph: Graph) -> str:
     known = {node.id: node for node in graph.nodes}
     lines: list[str] = []
     drawn: set[int] = set()
-    # A stack instead of recursion, because a chain of views may be longer than Python's stack.
+    # Uses a stack instead of recursion, because a chain of views may be longer than Python's stack.
     roots = [node.id for node in graph.nodes if node.id not in is_read_by] or [node.id for node in graph.nodes][:1]
     waiting: list[tuple[int, str, str]] = [(id_, "", "") for id_ in reversed(roots)]
     while waiting:

@@ -73,7 +73,7 @@ def layout(graph: Graph) -> Layout:
 
 
 def _layers(ids: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """The layer of each box: one after the last layer of its inputs."""
+    """Returns the layer of each box. A box is in the layer after the last layer that contains an input of the box."""
     readers: dict[int, list[int]] = {id_: [] for id_ in ids}
     open_inputs = dict.fromkeys(ids, 0)
     for start, end in dict.fromkeys(edges):
@@ -114,8 +114,8 @@ def _rows(
     before: Mapping[_Point, list[_Point]],
     after: Mapping[_Point, list[_Point]],
 ) -> dict[_Point, float]:
-    """The row of each point: near the mean row of its neighbours. The points of a layer keep their order and are at
-    least 1 apart."""
+    """Returns the row of each point. This row is near the mean row of the point's neighbours. The points of a layer
+    keep their order and are at least 1 apart."""
     rows: dict[_Point, float] = {point: float(at) for column in columns for at, point in enumerate(column)}
     for sweep in range(_SWEEPS):
         forward = sweep % 2 == 0

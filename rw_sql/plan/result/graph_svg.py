@@ -103,7 +103,8 @@ def _box(node: GraphNode, x: float, y: float) -> str:
 
 
 def _lines(node: GraphNode) -> list[tuple[str, str]]:
-    """The text lines of a box, each with its CSS class: name, kind, and state with lag, if any."""
+    """Returns the text lines of a box, each with its CSS class. The lines are the name, the kind and, if there is a
+    state or a lag, the state with the lag."""
     state = " · ".join(part for part in (node.state, node.note) if part)
     return [
         (' class="name"', node.name),

@@ -50,8 +50,8 @@ class Preview:
     and property.
 
     If several objects are affected, each has its own preview in ``parts``, and the other fields are empty. ``epoch`` is
-    the catalog's epoch. ``is_checkpoint`` is True if the preview is about a foreign job, and ``dependents`` are its
-    stateful operators.
+    the catalog's epoch. ``is_checkpoint`` is True if the preview is about a foreign job. In this case, ``dependents``
+    are the stateful operators of the job.
     """
 
     title: str

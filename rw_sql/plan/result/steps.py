@@ -95,7 +95,7 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
                 ids.add(source_id)
             case MaterializedViewRecord(id=id_, inputs=inputs) | SinkRecord(id=id_, inputs=inputs):
                 ids.update(inputs, (id_,))
-                if isinstance(record, TableRecord):  # a change to the table's columns may change their jobs
+                if isinstance(record, TableRecord):  # a change to the table's columns may change the readers' jobs
                     ids.update(reader.id for reader in snapshot.readers_of(id_))
             case RebuildRecord(view_id=view_id, view=made):
                 ids.update((view_id, *(made.inputs if made is not None else ())))
@@ -117,7 +117,8 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
 
 def in_one_commit(snapshot: Snapshot, changes: Iterable[Change]) -> tuple[Change, ...]:
     """The changes of several statements, as one commit on the catalog ``snapshot``. Each statement was planned as if
-    the statements before it were already committed, so its records may contain a later epoch than that commit's."""
+    the statements before it were already committed. The statement's records may therefore contain a later epoch than
+    the epoch of the single commit."""
     epoch = snapshot.epoch + 1
     return tuple(
         PutObject(record=_not_after(change.record, epoch)) if isinstance(change, PutObject) else change

@@ -88,8 +88,8 @@ def begin_reading(
     startup: tuple[tuple[str, str], ...],
     span: Span,
 ) -> tuple[Change, ...]:
-    """The changes that assign splits and positions to a new view's direct reader. The positions are
-    ``scan.startup.mode``, resolved to current offsets.
+    """The changes that assign splits and positions to a new view's direct reader. The positions are the current offsets
+    for which ``scan.startup.mode`` stands.
 
     ``startup`` are the view's own startup options, which override the source's.
     """
@@ -147,8 +147,8 @@ def drop_with_dependents(
     for rebuild in cancelled:
         view = snapshot.get(rebuild.view_id)
         if isinstance(view, MaterializedViewRecord):
-            # The folder of the cancelled generation contains its rows, so the view's next table needs a higher
-            # generation.
+            # The folder of the cancelled generation contains rows of that generation, so the view's next table needs a
+            # higher generation.
             last = max(view.last_generation, rebuild.generation)
             changes.append(PutObject(record=replace(view, last_generation=last)))
     return changes
@@ -269,7 +269,8 @@ def take_up_for(
 
 
 def require_movable(snapshot: Snapshot, source: SourceRecord, span: Span) -> None:
-    """Raises SqlError NOT_SUPPORTED if the positions of a source cannot be moved, or if the source has none."""
+    """Raises SqlError NOT_SUPPORTED if the positions of a source cannot be moved. Positions cannot be moved if the
+    connector does not support this, or if each refresh of the source's table reads the whole upstream."""
     name = sql_name(source.name)
     reason = getattr(connector(source.connector), "immovable", None)
     kind = "source"
@@ -284,7 +285,8 @@ def require_movable(snapshot: Snapshot, source: SourceRecord, span: Span) -> Non
 
 
 def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span) -> None:
-    """Raises SqlError CONCURRENT_CHANGE if an input is being rebuilt, because its table will soon be replaced."""
+    """Raises SqlError CONCURRENT_CHANGE if an input is being rebuilt, because the input's table will soon be
+    replaced."""
     given = set(inputs)
     for rebuild in snapshot.all("rebuild"):
         if rebuild.view_id in given:

@@ -90,8 +90,9 @@ def grown_ends(
     offsets: Mapping[str, int],
     seen: Mapping[str, UpstreamSplit],
 ) -> dict[str, int]:
-    """Maps each split that has since grown at least to its offset in ``offsets`` to its end in ``seen``. For any other
-    split, such as a split of a topic that was created again, an offset after the end is an error."""
+    """Contacts the upstream again if an offset is after the end of its split. Returns, for each split whose end is now
+    at or after the split's offset in ``offsets``, the split's end in ``seen``. For any other split, such as a split of
+    a topic that was created again, an offset after the end is an error."""
     if not any(split in seen and offset > seen[split].end for split, offset in offsets.items()):
         return {}
     now = inspector.upstreams.look_again(connector, options).splits

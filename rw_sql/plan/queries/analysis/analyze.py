@@ -33,10 +33,10 @@ def analyze(
     its columns are not known). Names are compared without case. ``is_relation`` returns whether Spark has a relation
     with a name that is not in ``inputs``; names may be qualified as in the query. Without ``is_relation``, such a name
     is a finding if it has no schema or the schema ``public``. ``is_function`` returns whether a function with a folded
-    name exists that is not built into Spark. With ``is_stored``, the columns become a table's columns, so each needs a
-    unique name. With ``has_strict_quotes``, a string literal in double quotes is a finding if its text is the name of a
-    column, and if only a column makes sense at its place. With ``dialect`` ``"risingwave"``, functions are left
-    unchecked.
+    name exists that is not built into Spark. If ``is_stored`` is True, the columns become a table's columns, so each
+    column needs a unique name. If ``has_strict_quotes`` is True, a string literal in double quotes is a finding under
+    two conditions: the text of the literal is the name of a column, and only a column makes sense at the place of the
+    literal. With ``dialect`` ``"risingwave"``, functions are left unchecked.
 
     A query that sqlglot cannot parse has no columns and is not complete; its findings are only operators and types that
     Spark does not have.

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 SELECT, WHERE, ON, GROUP_BY, HAVING, ORDER_BY, FROM = "SELECT", "WHERE", "ON", "GROUP BY", "HAVING", "ORDER BY", "FROM"
 WITHIN = "an aggregate"
-"""The place of an expression that is an argument of an aggregate, as messages name it. The constants for clauses, such
-as ``SELECT``, name the other places."""
+"""The words with which messages name the place of an expression that is an argument of an aggregate. The constants for
+clauses, such as ``SELECT``, are the words for other places."""
 
 _NO_AGGREGATES = (WHERE, ON, GROUP_BY)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
@@ -243,7 +243,7 @@ class ExpressionChecker(NameChecker):
             self._mismatch(first, mismatches.first_argument(name, kinds[0], Written(first)))
 
     def _is_of_user(self, name: str) -> bool:
-        """True if the function may be user-defined instead of Spark's."""
+        """True if the function may be a user-defined function instead of a function of Spark."""
         return not self.known.has_functions or (self.known.is_function is not None and self.known.is_function(name))
 
     def _arguments(self, node: exp.Anonymous, scope: Scope, place: str) -> list[exp.DataType | None]:
@@ -298,7 +298,7 @@ class ExpressionChecker(NameChecker):
 
 
 def _is_windowed(node: exp.Expr) -> bool:
-    """True if a call has an OVER clause, also after FILTER or IGNORE NULLS."""
+    """True if a call has an OVER clause, even if FILTER or IGNORE NULLS is between the call and OVER."""
     parent = node.parent
     while isinstance(parent, exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup) and parent.this is node:
         node, parent = parent, parent.parent
@@ -306,7 +306,8 @@ def _is_windowed(node: exp.Expr) -> bool:
 
 
 def _count(node: exp.Anonymous) -> int | None:
-    """The number of arguments of a call; None if it is uncertain because of a star or named arguments."""
+    """Returns the number of arguments of a call; None if the number is uncertain because of a star or named
+    arguments."""
     count = 0
     for argument in node.expressions:
         while isinstance(argument, exp.Order | exp.IgnoreNulls | exp.RespectNulls):

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Attribute:
     """A column that expressions can name. Attributes with the same ``origin`` are the same column under two names.
 
-    ``qualifier`` is the folded name of its relation. ``is_hidden`` marks the second of two columns that USING merges; a
-    query can use this column only with its qualifier.
+    ``qualifier`` is the folded name of the column's relation. ``is_hidden`` marks the second of two columns that USING
+    merges; a query can use this column only with its qualifier.
     """
 
     name: str
@@ -33,8 +33,8 @@ class Attribute:
 
 
 class Unknown:
-    """The origin of a column that a query names, but no relation has. The name of this column is an error of its own,
-    and no hint suggests it."""
+    """The origin of a column that a query names, but that no relation has. The name of this column is an error of its
+    own, and no hint suggests it."""
 
 
 def is_unknown(attribute: Attribute) -> bool:
@@ -43,7 +43,8 @@ def is_unknown(attribute: Attribute) -> bool:
 
 
 def known_names(attributes: Iterable[Attribute]) -> list[str]:
-    """The names of the attributes that exist, without repetitions and without columns that have no name."""
+    """Returns the names of the attributes that exist. Each name occurs once, and columns without a name are left
+    out."""
     return list(dict.fromkeys(a.name for a in attributes if a.name and not is_unknown(a)))
 
 
@@ -51,7 +52,7 @@ def known_names(attributes: Iterable[Attribute]) -> list[str]:
 class Output:
     """The columns of a query or relation.
 
-    ``is_open`` is True if there may be further, unknown columns, even between the known ones.
+    ``is_open`` is True if there may be further, unknown columns, even between the known columns.
 
     A column without a name has the name ``""``. ``is_missing`` is True if no such relation exists.
     """
@@ -61,8 +62,8 @@ class Output:
     is_missing: bool = False
 
     def read_as(self, qualifier: str) -> Output:
-        """The columns as an outer query sees them. The columns get new origins, which are equal where the old origins
-        were equal."""
+        """The columns as an outer query sees them. Each column gets a new origin. Two new origins are equal if the two
+        old origins were equal."""
         origins: dict[int, object] = {}
         return Output(
             [
@@ -91,7 +92,8 @@ class Frame:
     def __init__(self) -> None:
         self.attributes: list[Attribute] = []
         self.relations: dict[str, bool] = {}
-        """The folded names of the relations, and whether each may have unknown columns."""
+        """Maps the folded name of each relation to True if the relation may have unknown columns, otherwise to
+        False."""
         self.is_open = False
         self.is_unsure = False
         """True if an existing relation may have unknown columns."""
@@ -119,7 +121,7 @@ class Frame:
         self._by_name = None
 
     def named(self, name: str) -> list[Attribute]:
-        """The attributes with a folded name, including hidden ones."""
+        """The attributes with the given folded name, including hidden attributes."""
         if self._by_name is None:
             self._by_name = {}
             for attribute in self.attributes:
@@ -135,7 +137,7 @@ class Frame:
         """The attributes to which the folded name ``a.b.c`` may refer, and the number of its parts that name the column
         (the other parts name fields).
 
-        OPEN if the name may refer to an unknown column, None if it refers to nothing.
+        Returns OPEN if the name may refer to an unknown column. Returns None if the name refers to nothing.
         """
         if len(parts) > 1:
             for used in (2, 3):

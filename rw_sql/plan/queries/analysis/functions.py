@@ -1,4 +1,4 @@
-"""Describes Spark's functions: the kind of each, and how many arguments it takes."""
+"""Describes Spark's functions: the kind of each function, and the numbers of arguments that the function accepts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ WITHOUT_BRACKETS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """A Spark function with ``least`` to ``most`` arguments (None: any number), in steps of ``step``."""
+    """A Spark function. It accepts at least ``least`` and at most ``most`` arguments; there is no maximum if ``most``
+    is None. ``step`` is the difference between two consecutive numbers of arguments that the function accepts."""
 
     name: str
     kind: str

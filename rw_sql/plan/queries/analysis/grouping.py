@@ -22,7 +22,8 @@ _SILENT = (exp.Query, exp.Star, exp.Identifier, exp.Var, exp.DataType, exp.Liter
 
 
 class Groups:
-    """The expressions by which a select groups. Checks other expressions against them."""
+    """The grouping expressions of a select. The class checks other expressions of the select against these grouping
+    expressions."""
 
     def __init__(self, keys: Iterable[exp.Expr], resolved: Mapping[int, Resolved], text: Text, report: Report) -> None:
         self._resolved = resolved

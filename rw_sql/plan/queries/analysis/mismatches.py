@@ -59,10 +59,10 @@ _UNIT_IN_INTERVAL = re.compile(r"[a-z]+", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An expression as messages repeat it: its text, or ``…`` if the text is long.
+    """The text of an expression for use in messages; ``…`` if the text is long.
 
-    The text is made when a message needs it, because making the text of every operand of a long chain of operators
-    takes time quadratic in the length of the chain.
+    The text is made only when a message needs the text. If the text of every operand of a long chain of operators were
+    made, the time would be quadratic in the length of the chain.
     """
 
     node: exp.Expr
@@ -87,7 +87,8 @@ def condition(kind: exp.DataType | None, written: Written, place: str) -> tuple[
 def operation(
     node: exp.Expr, kinds: Sequence[exp.DataType | None], written: Sequence[Written]
 ) -> tuple[int, str, str] | None:
-    """The error in an operator's operands, if any: the number of the wrong operand, the message and the hint."""
+    """Returns the error in an operator's operands: the number of the wrong operand, the message and the hint. Returns
+    None if there is no error."""
     sign = next((sign for kind, sign in _ARITHMETIC.items() if type(node) is kind), None)
     if sign is not None or isinstance(node, exp.Neg):
         for number, kind in enumerate(kinds):
@@ -165,7 +166,7 @@ def _described(kind: exp.DataType | None, written: Written) -> str:
 
 
 def _shown(kind: exp.DataType | None) -> str:
-    """A type, without its parts if it is long."""
+    """Returns the name of a type; if the name is long, returns the name without the parts of the type."""
     ddl = (types.ddl_of(kind) or "").replace("`", "")
     return ddl if len(ddl) <= _WIDEST or kind is None else f"{kind.this.value}<…>"
 

@@ -52,7 +52,8 @@ class Resolved:
 
 
 class NameChecker:
-    """Checks names, and records the meaning of each column under the identity of its node."""
+    """Checks names. Records the meaning of each column; the key of this meaning is the identity of the column's
+    node."""
 
     def __init__(self, text: Text, known: Known, report: Report) -> None:
         self.text = text
@@ -253,7 +254,8 @@ class NameChecker:
 
 
 def _find(scope: Scope, names: list[str]) -> tuple[list[Attribute], int, bool] | str | None:
-    """The meaning of the folded name ``a.b.c`` within one select, and whether it is a column of its output."""
+    """Returns the meaning of the folded name ``a.b.c`` within one select, and whether this meaning is an output column
+    of the select."""
     outputs = list({id(column.origin): column for column in scope.outputs.get(names[0], ())}.values())
     if outputs and scope.is_output_first and len(names) == 1:
         return outputs, 1, True
@@ -285,7 +287,8 @@ def _near(name: str, known: Iterable[str]) -> str | None:
 
 
 def _listed(names: Sequence[str], attributes: Iterable[Attribute]) -> str:
-    """The hint that lists the names of columns. Some of the columns, ``attributes``, may have no name."""
+    """Returns the hint that lists ``names``, which are the names of the columns ``attributes``. Some of these columns
+    may have no name."""
     if len(names) > 1:
         return f"the columns are {_shown(names)}"
     return f"the only column {'is' if all(a.name for a in attributes) else 'with a name is'} {_shown(names)}"

@@ -32,8 +32,8 @@ _NODES: dict[str, tuple[str, str]] = {
     name: (EQUIVALENTS[name].name, f"write {EQUIVALENTS[name].spark}")
     for name in ("AtTimeZone", "JSONBContainsTopKey", "RegexpILike")
 }
-"""What Spark lacks and the hint, by the names of sqlglot's classes. Calls never become these nodes: see
-:mod:`plain_calls`."""
+"""Maps the name of each sqlglot class to the construct that Spark does not have, and to the hint. Function calls never
+become nodes of these classes: see :mod:`plain_calls`."""
 
 _TYPES: dict[str, str | None] = {
     "bit": None,
@@ -69,7 +69,8 @@ _TYPES: dict[str, str | None] = {
     "uuid": "STRING",
     "varbinary": "BINARY",
 }
-"""Types that sqlglot knows and Spark's grammar lacks, with the type to write."""
+"""Maps types that sqlglot accepts but Spark's grammar does not have to the type to write instead; None if there is no
+such type."""
 
 _SIZED = ("char", "character", "varchar")
 _DECIMAL = ("decimal", "dec", "numeric")
@@ -100,7 +101,8 @@ def _construct(node: exp.Expr) -> tuple[str, str] | None:
     match node:
         case exp.Distinct() if node.args.get("on") is not None:
             return "DISTINCT ON", "row_number() OVER (...) = 1 keeps one row per key"
-        # sqlglot also reads ``x::array<int>[0]`` as an array, and ``s.array[0]``, which has one element.
+        # sqlglot also reads ``x::array<int>[0]`` and ``s.array[0]`` as arrays. The first is inside a cast, and the
+        # second has one element.
         case exp.Array() if len(node.expressions) != 1 and node.find_ancestor(exp.Cast) is None:
             return "an array in square brackets", "write array(1, 2)"
         case exp.Slice() if not all(map(_is_bound, (node.this, node.expression))):
@@ -112,7 +114,7 @@ def _construct(node: exp.Expr) -> tuple[str, str] | None:
 
 
 def _is_bound(side: exp.Expr | None) -> bool:
-    """True for a number, and for the missing side of a slice."""
+    """True if one side of a slice is a number or is missing."""
     return side is None or isinstance(side.this if isinstance(side, exp.Neg) else side, exp.Literal)
 
 

@@ -29,7 +29,7 @@ _TESTS = (exp.Between, exp.ILike, exp.In, exp.Is, exp.Like, exp.RegexpLike)
 def refuse_quoted_columns(query: exp.Expr, texts: Iterable[exp.Literal], text: Text, report: Report) -> None:
     """Reports the string literals in double quotes at places where only a column makes sense.
 
-    ``texts`` are the texts of the query that have the name of a column in FROM.
+    ``texts`` are the string literals of the query whose text is the name of a column in FROM.
     """
     named = {column.name.lower() for column in query.find_all(exp.Column)}
     for node in texts:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PUBLIC = "public"
-"""The default schema: a name may be written with or without it."""
+"""The default schema. A query may name a relation of this schema with or without the schema's name."""
 
 _UNCHECKED_FUNCTIONS = ("identifier", "table", "table_changes", "table_changes_by_path")
 """Names that are accepted as functions in FROM, besides Spark's functions: keywords of the grammar, and functions of
@@ -205,7 +205,8 @@ class RelationChecker(ExpressionChecker):
         return False
 
     def _time_window(self, frame: Frame, node: exp.Expr, call: exp.Anonymous, outer: Scope | None) -> None:
-        """``TUMBLE(relation, column, …)`` and ``HOP``: the relation's columns and the window's start and end."""
+        """Reads ``TUMBLE(relation, column, …)`` or ``HOP``: adds the relation's columns, and the start and end of the
+        window."""
         relation, *others = call.expressions
         table = (
             exp.Table(this=relation.this, db=relation.args.get("table")) if isinstance(relation, exp.Column) else None
@@ -237,7 +238,8 @@ class RelationChecker(ExpressionChecker):
             self._add(frame, Output(is_open=True), node)
 
     def _unnest(self, frame: Frame, node: exp.Unnest) -> None:
-        """``unnest(array)``, which Spark does not have; its columns are unknown."""
+        """Reports ``unnest(array)``, which Spark does not have, unless a user may have defined such a function. The
+        columns of the function are unknown."""
         if not self._is_of_user("unnest"):
             place = self.text.keyword(self.text.first_place(node), [TokenType.UNNEST])
             hint = missing_function_hint("unnest", (), in_from=True)
@@ -313,10 +315,10 @@ class RelationChecker(ExpressionChecker):
     def _merge_columns(
         self, frame: Frame, right: Frame, using: Sequence[exp.Expr], *, is_natural: bool, join: exp.Join
     ) -> None:
-        """Joins by columns with the same names.
+        """Merges the columns of the two sides of a join that have the same names (USING or NATURAL).
 
-        Each of these columns appears once, before all others. A query can use the right side's columns only with their
-        relation as qualifier.
+        Each merged column appears once, before all other columns. A query can use the merged columns of the right side
+        only with their relation as qualifier.
         """
         if is_natural:
             if frame.is_open or right.is_open:

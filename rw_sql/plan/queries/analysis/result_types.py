@@ -1,4 +1,4 @@
-"""The types of calls, where they are certain."""
+"""Determines the result types of function calls. The type of a call is None if the type is uncertain."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _ALWAYS = {
 
 
 def result_type(call: exp.Anonymous, arguments: Sequence[exp.DataType | None]) -> exp.DataType | None:
-    """The type of a call, given the types of its arguments; None if it is uncertain."""
+    """Returns the result type of a call, given the types of the call's arguments; None if the result type is
+    uncertain."""
     name = call.name.lower()
     first = arguments[0] if arguments else None
     if name in _FIRST:

@@ -345,7 +345,8 @@ class QueryChecker(RelationChecker):
 
 
 def _renamed(column: Attribute) -> object:
-    """The origin of a column to which WITH gives a name, which is known even if the column's own name is not."""
+    """Returns the origin of a column to which WITH gives a name. The column then has a known name, even if its own name
+    is unknown."""
     return object() if is_unknown(column) else column.origin
 
 

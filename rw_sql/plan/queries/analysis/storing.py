@@ -21,7 +21,8 @@ _UNNAMED = (
     exp.Add, exp.And, exp.Case, exp.DPipe, exp.Div, exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Mod, exp.Mul, exp.NEQ,
     exp.Neg, exp.Not, exp.Or, exp.Sub,
 )  # fmt: skip
-"""Expressions whose name in Spark is their text, which contains brackets and spaces."""
+"""Expressions for which Spark uses the text of the expression as the name of the column. This text contains brackets
+and spaces."""
 
 _MOST_WORDS = 3
 """The maximum number of an expression's words in a suggested column name."""
@@ -62,7 +63,8 @@ def _short(item: exp.Expr) -> str:
 
 
 def called_as_in_risingwave(query: exp.Expr, output: Output) -> Output:
-    """The columns, in which each unnamed call gets the name that RisingWave gives it: ``count`` for ``count(*)``."""
+    """Returns the columns, with names for the calls that have no name. Each such call gets the same name as in
+    RisingWave: ``count`` for ``count(*)``."""
     select = _first_select(query)
     if select is None or output.is_open or len(select.expressions) != len(output.columns):
         return output
@@ -91,8 +93,8 @@ def _last_place(item: exp.Expr, text: Text) -> tuple[int, int] | None:
 
 
 def _named_items(select: exp.Select, output: Output) -> Iterator[tuple[exp.Expr, str]]:
-    """Pairs of an item of a select and the name of its column. A star occurs once for each column to which it
-    expands."""
+    """Returns pairs of an item of a select and the name of the item's column. A star occurs once for each column to
+    which it expands."""
     stars = [i for i, item in enumerate(select.expressions) if isinstance(item, exp.Aliases) or item.is_star]
     many = len(output.columns) - (len(select.expressions) - len(stars))
     if not stars:

@@ -41,7 +41,7 @@ NO_TABLE = "no table"
 class Target:
     """One split that a statement names: its source, and the split's name in that source.
 
-    ``id`` is the shortest name that a statement can use for this split, and for no other: ``words:0``, or
+    ``id`` is the shortest name that a statement can use for this split, and for no other split: ``words:0``, or
     ``1/words:0`` with the source. ``position`` is None for a new split.
     """
 

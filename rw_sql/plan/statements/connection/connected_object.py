@@ -31,7 +31,7 @@ Definition = CreateSource | CreateSink
 
 
 def find_connected(snapshot: Snapshot, kind: str, name: Name) -> Connected:
-    """The source or sink in ``ALTER kind name``; for a table, its source.
+    """Returns the source or sink in ``ALTER kind name``. For a table, returns the source of the table.
 
     Raises SqlError if there is no object of this kind with this name.
     """

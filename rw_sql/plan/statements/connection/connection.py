@@ -196,8 +196,8 @@ def _require_answer(
     is_new: bool = False,
 ) -> None:
     """Raises SqlError if the server does not respond or refuses the login. ``options`` are the options in the
-    statement; ``stored`` ends the hint if the statement accepts VALIDATE. ``is_new``: the statement creates the
-    connection."""
+    statement; ``stored`` is the last part of the hint if the statement accepts VALIDATE. ``is_new`` is True if the
+    statement creates the connection."""
     otherwise = "" if is_new else f"SHOW CREATE CONNECTION {sql_name(name)}"
     if kind == REGISTRY:
         if (error := inspector.upstreams.registry_error(planned)) is not None:
@@ -315,7 +315,8 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
 def _check_altered(
     statement: AlterConnectionOptions, snapshot: Snapshot, merged: CreateConnection
 ) -> tuple[str, PlannedOptions]:
-    """Like check_connection, but an error in a part that the statement does not change points at the statement."""
+    """Like check_connection, but if an error is in a part that the statement does not change, the error points at the
+    whole statement."""
     options = [option for change in statement.changes for option in change.options]
     written = [span for option in options for span in option.places]
     try:
@@ -336,7 +337,8 @@ def _check_altered(
 
 
 def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: SourceRecord) -> None:
-    """Checks with check_source that a source which uses the connection accepts the change.
+    """Checks a source that uses the connection with check_source. Raises SqlError if the source cannot use the changed
+    connection.
 
     The error points at the statement that changes the connection, and names the source.
     """
@@ -350,7 +352,7 @@ def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: Source
 
 
 def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: SinkRecord) -> None:
-    """Like _check_user, for a sink."""
+    """Like _check_user, but for a sink."""
     try:
         check_sink_options(moved, sink_definition(sink.definition))
     except SqlError as error:
@@ -361,8 +363,8 @@ def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: S
 
 
 def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER CONNECTION: before the commit, validates the changed connection and, with the changed options, every object
-    that uses it.
+    """ALTER CONNECTION: changes options of a connection. Before the commit, validates the changed connection, and also
+    validates, with the changed options, every object that uses the connection.
 
     If the change may lead to another cluster, the statement is an unsafe operation: it shows a preview and needs a
     confirmation.

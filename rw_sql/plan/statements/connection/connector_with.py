@@ -116,8 +116,8 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: I
 
 
 def _alter_connection(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER CONNECTION … CONNECTOR WITH, a statement of RisingWave. It does the same as SET, but accepts only alterable
-    options."""
+    """ALTER CONNECTION … CONNECTOR WITH, a statement of RisingWave. The statement does the same as ALTER CONNECTION …
+    SET, but accepts only alterable options."""
     record = find_connection(snapshot, statement.name)
     spec = connection_spec(record.connector)
     sets = AlterConnectionOptions(
@@ -212,7 +212,8 @@ def _one_line(statement: Statement) -> str:
 
 
 def _check_merged(statement: AlterConnector, snapshot: Snapshot, merged: Definition) -> None:
-    """Like check_connected, but an error in a part that the statement does not change points at the statement."""
+    """Like check_connected, but if an error is in a part that the statement does not change, the error points at the
+    whole statement."""
     written = [span for option in statement.options for span in option.places]
     try:
         check_connected(snapshot, merged)

@@ -178,7 +178,7 @@ def _put(
 
 
 def _altering(statement: AlterSecret, name: str) -> str:
-    """ALTER SECRET without the value."""
+    """Returns the text of the ALTER SECRET statement with ``…`` in place of the value."""
     options = " WITH (new_key = true)" if _is_new_key(statement) else ""
     return f"ALTER SECRET {sql_name(name)}{options} AS '…'"
 
@@ -187,7 +187,7 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
     """ALTER SECRET: validates, with the new value, every source, sink and schema registry that uses the secret.
 
     These sources and sinks restart after the commit. With ``new_key = true``, the key need not decrypt the catalog's
-    secrets, and options with another secret that cannot be read are not validated.
+    secrets. In this case, options that contain another, unreadable secret are not validated.
     """
     secret = find_secret(snapshot, statement.name)
     is_new_key = _is_new_key(statement)
@@ -260,7 +260,7 @@ def _ids(options: PlannedOptions) -> frozenset[int]:
 def _unreadable(snapshot: Snapshot, inspector: Inspector, secret: SecretRecord) -> frozenset[int]:
     """The ids of the other secrets of backend ``meta`` that cannot be read.
 
-    While the key of several secrets is lost, an object that uses more than one of them cannot be validated.
+    While the key of several secrets is lost, an object that uses more than one of these secrets cannot be validated.
     """
     found = set()
     for other in snapshot.all("secret"):

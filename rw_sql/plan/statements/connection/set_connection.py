@@ -41,8 +41,8 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
     """ALTER {SOURCE | SINK} s SET CONNECTION {c | NONE}: validates the result before storing it.
 
     A property that has the same value in the object and in the new connection is removed from the object. NONE copies
-    the connection's properties to the object, so that its job does not change. If the change may lead to a different
-    upstream, the statement is an unsafe operation: it shows a preview and needs a confirmation.
+    the connection's properties to the object, so that the object's job does not change. If the change may lead to a
+    different upstream, the statement is an unsafe operation: it shows a preview and needs a confirmation.
     """
     source = find_connected(snapshot, statement.kind, statement.name)
     current = connected_definition(source)

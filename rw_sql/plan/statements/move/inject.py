@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """INJECT SOURCE OFFSETS: the source must be paused and its splits known.
+    """INJECT SOURCE OFFSETS: the source must be paused, and the splits of the source must be known.
 
     Every offset is checked before any is set.
     """
@@ -208,7 +208,8 @@ def _checked(
     upstream: Upstream,
     positions: Positions,
 ) -> SplitState:
-    """The requested state. Checks that the state is valid for this split, but not that the upstream has the offset."""
+    """Returns the requested state. Checks that the state is valid for this split, but does not check that the upstream
+    has the offset."""
     if isinstance(entry.state, int):
         state = SplitState(split=split, offset=entry.state)
     else:
@@ -248,7 +249,8 @@ def _in_range(
     statement: InjectSourceOffsets, kind: Connector, state: SplitState, seen: UpstreamSplit | None, span: Span
 ) -> SplitState:
     """The state to store. If the offset is outside the upstream's bounds and the statement allows clamping, the offset
-    is clamped to the bounds. Without this permission, raises SqlError."""
+    is clamped to the bounds. Raises SqlError if the offset is outside the bounds and the statement does not allow
+    clamping."""
     if seen is None or (seen.start <= state.offset and (seen.is_empty or state.offset <= seen.end)):
         return state
     if "CLAMP" in statement.allow:

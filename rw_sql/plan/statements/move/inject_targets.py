@@ -173,8 +173,8 @@ def _file(inspector: Inspector, target: InjectFromFile, context: InjectContext) 
 
 
 def _unnamed(written: Iterable[str], context: InjectContext) -> list[str]:
-    """The selected splits that are not in ``written``. Empty if ``written`` contains a split that does not exist,
-    because another check reports such a split."""
+    """Returns the selected splits that are not in ``written``. The result is empty if ``written`` contains a split that
+    does not exist, because another check reports such a split."""
     options = visible(context.options)
     try:
         named = {id_ if id_ in context.chosen else context.kind.resolve_split(options, id_) for id_ in written}
@@ -345,8 +345,9 @@ def _bound(context: InjectContext, split: str, where: str, span: Span) -> int:
 
 
 def _latest(context: InjectContext, split: str) -> int:
-    """The position after the last record of a split. The end of a split without records is not known. The source's
-    position is then the last one that is known to be valid, because every position from the start on is."""
+    """Returns the position after the last record of a split. If the split has no records, its end is not known exactly.
+    In this case, every position at or after the start of the split is valid, so the source's position is kept unless
+    the reported end is later."""
     seen, state = context.upstream.splits[split], context.positions.states.get(split)
     if not seen.is_empty or state is None or identity_status(state, seen) != OK:
         return seen.end

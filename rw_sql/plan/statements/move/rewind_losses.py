@@ -44,8 +44,8 @@ def records_lost_by_rewind(
     cannot read again. Each split in the result has the offset of its first unreadable record.
 
     ``then`` is the catalog after the REWIND, with the source ``moved``. Records of an upstream that the restored
-    definition does not name are left out: the REWIND removes their rows on purpose. Empty if the upstream does not
-    respond.
+    definition does not name are left out: the REWIND removes their rows on purpose. The result is empty if the upstream
+    does not respond.
     """
     source = impact.source
     kind = connector(source.connector)
@@ -74,7 +74,8 @@ def records_lost_by_rewind(
         if position is not None and identity_status(position, state) == OK:
             spans = within(spans, position.offset, max(position.offset, spans[-1][1]))
         found = _first_lost(kind, state, spans, seen, later.get(split))
-        # The same split may occur with and without its identity. The first of its lost records is returned.
+        # The same split may occur twice, with and without its identity. In this case, the earlier of the two lost
+        # offsets is returned.
         earlier = lost[split].offset if split in lost else None
         if found is not None and (earlier is None or found[1] < earlier):
             status, offset = found
@@ -120,8 +121,8 @@ def _later_beginnings(
 def _first_lost(
     kind: Connector, read: SplitState, spans: Spans, seen: UpstreamSplit | None, begins: int | None
 ) -> tuple[str, int] | None:
-    """The status of the split, and the first offset in ``spans`` that cannot be read again. None if all offsets in
-    ``spans`` can be read again.
+    """Returns the status of the split, and the first offset in ``spans`` that cannot be read again. Returns None if all
+    offsets in ``spans`` can be read again.
 
     ``begins`` is the offset at which the next discovery begins the split; None if the split keeps its position. Records
     that a log has lost at its end do not count, because users run REWIND in order to remove the rows of such records.

@@ -1,4 +1,5 @@
-"""Checks, when an INJECT is confirmed, that the upstream still has the positions that its preview showed."""
+"""Checks that the upstream of an INJECT still has the positions that the preview showed. The check takes place when the
+statement is confirmed."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def is_inject_current(shown: Plan, snapshot: Snapshot, inspector: Inspector) -> 
 
     The catalog must not have changed since the preview. Looks at the upstream, which may have changed: a topic was
     deleted and created again, its retention has removed records, or its log was cut. New records and new splits do not
-    count, because the statement sets neither.
+    count as a change, because the statement does not affect them.
     """
     source = snapshot.get(shown.affected[0]) if shown.affected else None
     if not isinstance(source, SourceRecord) or shown.preview is None or shown.operation is None:

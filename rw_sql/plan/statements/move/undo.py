@@ -264,7 +264,7 @@ def _require_undoable(
 
 
 def _in_order(later: Sequence[OperationRecord], record: OperationRecord) -> str:
-    """The statements that undo later operations, and then ``record``."""
+    """Returns the statements that first undo the later operations and then undo ``record``."""
     return "; ".join(f"{UNDO} {found.epoch}" for found in later) + f"; then {UNDO} {record.epoch}"
 
 
@@ -425,7 +425,7 @@ def _later_moves(
 
 
 def _set_positions(record: OperationRecord) -> frozenset[str]:
-    """The fragments whose positions an operation set."""
+    """Returns the fragments whose positions were set by an operation."""
     return frozenset(before_from_json(record.before).states)
 
 

@@ -1,7 +1,7 @@
 """UNDO OPERATION for rebuilds of views.
 
-Until the rebuilt table has replaced the old one (the swap), UNDO cancels the rebuild; afterwards, UNDO reactivates the
-old table.
+A swap replaces the old table with the rebuilt table. Before the swap, UNDO cancels the rebuild; after the swap, UNDO
+reactivates the old table.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import UndoOperation
 
 KINDS = (ALTER_QUERY, REBUILD, SWAP)
-"""The operations that this module undoes: the statements that start a rebuild of a view (with a new query or the same
-one), and the owner's swap that completes a rebuild."""
+"""The operations that this module undoes: the statements that start a rebuild of a view (with a new query or with the
+same query), and the owner's swap that completes a rebuild."""
 
 Made = TypeVar("Made", MaterializedViewRecord, RebuildRecord)
 
@@ -56,7 +56,7 @@ def lower_undo_rebuild(
     """Before the swap, cancels the rebuild. After the swap, reactivates the table that the swap has replaced.
 
     ``records`` are the operations since the operation to undo. ``refused`` builds an error from a reason. Raises this
-    error if neither is possible.
+    error if the rebuild cannot be cancelled and the old table cannot be reactivated.
     """
     if record.kind == SWAP:
         return _back(statement, snapshot, inspector, record, records, kind, refused)

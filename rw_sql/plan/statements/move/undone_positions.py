@@ -1,4 +1,4 @@
-"""The positions that UNDO OPERATION restores, and what is read again from there."""
+"""The positions that UNDO OPERATION restores, and the changes that make a source read its tables again."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspector) -> BeforeImage:
-    """The before-image with the positions that the splits had reached before the operation, in place of the positions
-    that statements had last set."""
+    """Returns the before-image of an operation. In the result, the positions that statements had last set are replaced
+    with the positions that the splits had reached before the operation."""
     before = _with_selected(record, snapshot)
     predicted = prediction_from_json(record.prediction)
     states: dict[str, dict[str, StoredState | None]] = {}
@@ -52,14 +52,17 @@ def with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspe
 def reading_again(
     undone: OperationRecord, snapshot: Snapshot, then: Snapshot, inspector: Inspector, change: Change
 ) -> Change:
-    """The change, which restores a source to its state before the operation ``undone``.
+    """Returns ``change``, which restores a source to its state before the operation ``undone``. If necessary, the
+    result also sets another snapshot number, so that the source reads its tables again or keeps its present snapshot.
+    ``then`` is the catalog after the UNDO.
 
-    If the operation had the tables of the source read again, and the source has read something since, the tables are
-    read again once more: their rows come from another place in the server's log, or from another server, and only a new
-    snapshot shows which of these rows are still there. If the source has read nothing since, its tables need no other
-    snapshot than before the operation. If the operation did not have the tables read again, the snapshots stay as they
-    are now, unless the operation led to another database: a discovery has then had the tables read again. ``then`` is
-    the catalog after the UNDO.
+    There are three cases. In the first case, the operation caused a new snapshot of the source's tables, and the source
+    has read records since. The tables are then read once more. The reason is that their rows come from another place in
+    the server's log, or from another server, and only a new snapshot shows which of these rows still exist. In the
+    second case, the operation caused a new snapshot, but the source has read nothing since. The tables then keep the
+    snapshot from before the operation. In the third case, the operation itself caused no new snapshot. The source then
+    keeps its present snapshot, unless the operation moved the source to another database. After such a move, a
+    discovery has caused a new snapshot, so one of the first two cases applies.
     """
     record = change.record if isinstance(change, PutObject) else None
     present = snapshot.get(record.id) if isinstance(record, SourceRecord) else None
@@ -79,9 +82,10 @@ def reading_again(
 def led_back(
     undone: OperationRecord, snapshot: Snapshot, then: Snapshot, changes: Sequence[Change]
 ) -> Iterator[Change]:
-    """The changes that have tables read again whose source is led back to another database by a connection that the
-    UNDO restores with ``changes``. They are needed if the tables were read again since the operation ``undone``, for
-    example because a discovery found the database. ``then`` is the catalog after the UNDO."""
+    """Yields the changes that make sources read their tables again because the UNDO moves these sources back to another
+    database. The UNDO moves such a source by restoring the source's connection, which is one of ``changes``. A change
+    is yielded only if the tables of the source were read again since the operation ``undone``, for example because a
+    discovery found the other database. ``then`` is the catalog after the UNDO."""
     connections = [record for record in put_records(changes).values() if isinstance(record, ConnectionRecord)]
     users = {user.id: user for connection in connections for user in then.users_of(connection.id)}
     for user in users.values():
@@ -95,7 +99,8 @@ def led_back(
 
 
 def _database(snapshot: Snapshot, source: SourceRecord) -> tuple[str | None, ...]:
-    """The database that a source captures, as the options of the source and of its connection name it."""
+    """Returns the host, port and name of the database that a source captures, from the options of the source and of its
+    connection."""
     spec, given = connector(source.connector).spec, shown(source_options(snapshot, source))
     return tuple(spec.value(given, key) for key in ("hostname", "port", "database.name"))
 
@@ -108,8 +113,8 @@ def _has_read_nothing(since: OperationRecord, inspector: Inspector, source: Sour
 
 
 def selected_states(record: OperationRecord) -> dict[str, dict[str, StoredState]]:
-    """By fragment, the positions at which an operation began to select other records within splits, such as the
-    messages of other subjects. With the former properties, the source has read nothing after these positions."""
+    """Maps each fragment to the positions at which an operation began to select other records within splits, such as
+    the messages of other subjects. With the former properties, the source has read nothing after these positions."""
     put = put_records(changes_from_json(record.changes))
     sources = {
         id_

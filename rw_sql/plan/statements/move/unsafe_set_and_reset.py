@@ -119,7 +119,8 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
 def _check_merged(
     statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, merged: CreateSource
 ) -> None:
-    """Like check_source, but an error in a part that the statement does not change points at the statement."""
+    """Like check_source, but if an error is in a part that the statement does not change, the error points at the whole
+    statement."""
     try:
         check_source(snapshot, merged)
     except SqlError as error:
@@ -143,8 +144,8 @@ def lower_alter_source_unsafe_set(
 ) -> Plan:
     """UNSAFE SET: merges properties into the definition.
 
-    The statement assigns the new splits with their positions, also to a paused source. A running source restarts once;
-    a paused source uses the new properties after RESUME.
+    The statement assigns the new splits with their positions, even if the source is paused. A running source restarts
+    once; a paused source uses the new properties after RESUME.
     """
     is_of_table = isinstance(statement, AlterTableUnsafeSet)
     source = find_source_of(snapshot, "TABLE" if is_of_table else "SOURCE", statement.name)

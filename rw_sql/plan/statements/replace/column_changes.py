@@ -28,7 +28,7 @@ class ColumnChanges:
     statements.
 
     ``left`` is the current definition without the dropped columns, and with the renamed columns. Renaming a column also
-    changes the keys and expressions that name it.
+    changes the keys and expressions that name the column.
     """
 
     left: CreateTable
@@ -70,7 +70,8 @@ def _refusal(
     added: list[ColumnDefinition],
     dialects: Dialects,
 ) -> str:
-    """The reason why adding columns does not lead from the kept columns to the new ones; empty if it does."""
+    """Returns the reason why the new column list cannot be made from the kept columns by adding columns; empty if this
+    is possible."""
     if list(new) != [*kept, *(column.name for column in added)]:
         return "the columns are in another order, but a new column can only be added at the end"
     for name, before in kept.items():

@@ -66,7 +66,7 @@ class LeastChange:
     """Statements that alter an object in place, in the order in which they are run; empty if nothing has to change.
 
     ``refusal`` is the reason why the object cannot be altered in place. ``needs_rebuild`` is True if a rebuild can make
-    the change; the statements then precede the rebuild, because a rebuild cannot make their changes.
+    the change; the statements then precede the rebuild, because a rebuild cannot make the changes of these statements.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -83,8 +83,9 @@ class LeastChange:
 class _OptionChanges:
     """The changes to a WITH list: options to set, keys to unset, and the new connection if it differs.
 
-    ``unlike`` are options that the object must set before it gets the new connection, to the values that the connection
-    provides. ``lacking`` are the options of the connection that neither definition of the object has.
+    ``unlike`` are options for which the new connection provides other values than the object has. The object must be
+    given these values before it gets the new connection. ``lacking`` are the options of the connection that neither
+    definition of the object has.
     """
 
     unlike: list[Option] = field(default_factory=list)
@@ -98,8 +99,8 @@ class _OptionChanges:
 def least_change(
     current: Create, wanted: Create, connections: Mapping[str, CreateConnection], dialects: Dialects = IN_SPARK
 ) -> LeastChange:
-    """The statements that convert one definition into another of the same kind and name, or the reason why there are
-    none.
+    """Returns the statements that convert one definition into another definition of the same kind and name, or the
+    reason why there are no such statements.
 
     ``connections`` maps names to the definitions that the connections will have. ``dialects`` are the dialects of the
     queries and expressions of both definitions; the same text may have another meaning in another dialect. If a
@@ -116,7 +117,7 @@ def least_change(
 def _least_change(
     current: Create, wanted: Create, connections: Mapping[str, CreateConnection], dialects: Dialects
 ) -> LeastChange:
-    """Like :func:`least_change`, for definitions that list their columns."""
+    """Like :func:`least_change`, but only for definitions that list their columns."""
     if isinstance(current, CreateSource | CreateTable) and isinstance(wanted, CreateSource | CreateTable):
         wanted = as_written_before(current, wanted)
     match current, wanted:
@@ -212,7 +213,8 @@ def _set(kind: str, name: Name, parameter: str, option: Option | None) -> AlterS
         return AlterSet(kind=kind, name=name, parameter=parameter)
     if isinstance(option.value, SecretValue | ConnectionValue):
         raise TypeError(f"the value of {parameter} is a secret or a connection")
-    # Unlike SET, WITH also accepts a number in quotes, as variables in a folder are written.
+    # WITH accepts a number in quotes, because variables in a folder are written in quotes. SET does not accept a number
+    # in quotes, so the quotes are removed.
     is_number = isinstance(option.value, TextValue) and parameter != GROUP_OPTION
     value = NumberValue(text=option.value.text.strip()) if is_number else option.value
     return AlterSet(kind=kind, name=name, parameter=parameter, values=(value,), parameter_span=option.span)
@@ -244,7 +246,7 @@ def _of_connected(
     changes = _option_changes(current, wanted, spec, connections)
     name = wanted.name
     if changes.unlike and connection_name(own_options(current, spec)) is None:
-        # One statement moves the object, because an upstream with only some of the values may not exist.
+        # One statement sets all values, because there may be no upstream with only some of the values.
         values = [*changes.unlike, *changes.sets]
         before = _set_options(kind, name, spec, values, changes.unsets)
         if any(isinstance(s, AlterSourceUnsafeSet | AlterTableUnsafeSet) for s in before.statements):
@@ -267,7 +269,8 @@ def _of_connected(
 def _set_options(
     kind: str, name: Name, spec: ConnectorSpec | None, sets: Sequence[Option], unsets: Sequence[OptionKey]
 ) -> LeastChange:
-    """The statement that sets and unsets options of a connector, or the reason why there is none."""
+    """Returns the statement that sets and unsets options of a connector, or the reason why there is no such
+    statement."""
     alterable = [o for o in sets if spec is not None and (k := spec.option(o.key)) and k.is_alterable]
     fixed = [*(o.key for o in sets if o not in alterable), *(key.key for key in unsets)]
     if kind == "SINK" and fixed:

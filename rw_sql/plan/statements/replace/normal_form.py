@@ -57,8 +57,8 @@ TakingT = TypeVar("TakingT", CreateSource, CreateTable)
 """A definition whose columns may come from a schema."""
 
 Dialects = tuple[str, str]
-"""The dialects of the queries and expressions of two definitions that are compared: the current one, and the wanted
-one."""
+"""The dialects of the queries and expressions of two definitions that are compared. The first item is the dialect of
+the current definition, and the second item is the dialect of the wanted definition."""
 
 IN_SPARK: Dialects = ("spark", "spark")
 
@@ -182,8 +182,8 @@ def differing_clauses(current: Definition, wanted: Definition, dialects: Dialect
 
 
 def clauses_of(statement: Definition, dialect: str = "spark") -> dict[str, object]:
-    """The clauses of a definition other than columns and properties, in normal form. ``dialect`` is the dialect of its
-    query."""
+    """The clauses of a definition other than columns and properties, in normal form. ``dialect`` is the dialect of the
+    definition's query."""
     match statement:
         case CreateSource():
             return {

@@ -199,7 +199,7 @@ def lower_use_schema(statement: ast.UseSchema, snapshot: Snapshot) -> Plan:
 def lower_set_search_path(statement: ast.SetParameter, snapshot: Snapshot) -> Plan:
     """SET search_path: the schemas in which unqualified names are looked up.
 
-    New objects are created in the first of these schemas that exists.
+    New objects are created in the first schema of the search path that exists.
     """
     return _path_plan(statement, snapshot, path_set(statement))
 

@@ -177,8 +177,8 @@ def require_no_rewind(plan: Plan, snapshot: Snapshot, inspector: Inspector) -> N
 
 
 def _meets_rewind(record: ObjectRecord, snapshot: Snapshot, concerned: set[int]) -> str:
-    """A part of an error message that describes the change by the new record, if a REWIND of the objects ``concerned``
-    forbids this change; otherwise empty."""
+    """Returns the part of an error message that describes a change, if a REWIND of the objects ``concerned`` forbids
+    the change. Otherwise, returns the empty string. ``record`` is the new record that the change stores."""
     if isinstance(record, RebuildRecord):
         is_new = snapshot.get(record.id) != record
         inputs = () if record.view is None else record.view.inputs

@@ -122,7 +122,7 @@ class _Resolver:
         self._dialect = query_dialect
 
     def statement(self, statement: ast.Statement) -> ast.Statement:
-        """The statement, in which each name is the full name of the object that the search path finds."""
+        """Returns the statement. Each name in the result is the full name of the object that the search path finds."""
         made: ast.Statement = self._parts(statement)
         return made
 

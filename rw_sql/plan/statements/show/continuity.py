@@ -2,9 +2,10 @@
 duplicates that the log shows.
 
 The log's commits show which offsets each run read, in the order of the runs. An operation divides the runs: the runs
-that started at its epoch or later show its effect. Duplicates are offsets that these later runs read again. A gap
-consists of the never-read offsets between the last record read before the operation and the first record read after it.
-Between two operations, there must be neither gaps nor duplicates.
+that started at its epoch or later show its effect. Duplicates are offsets that were read before the operation and that
+the runs after the operation read again. A gap consists of the never-read offsets between the last record read before
+the operation and the first record read after the operation. Between two operations, there must be neither gaps nor
+duplicates.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class _Read:
     _found: dict[SplitIdentity, IncarnationReads | None] = field(default_factory=dict)
 
     def of(self, life: SplitIdentity) -> IncarnationReads | None:
-        """The offsets that have been read from one incarnation. May only be called when ``lives`` is final."""
+        """The offsets that have been read from one incarnation. This method may only be called when ``lives`` is
+        final."""
         if life not in self._found:
             self._found[life] = reads_of(self.lives, *life)
         return self._found[life]
@@ -125,7 +127,7 @@ def stretches(
     """Returns two mappings: from (operation's epoch, split) to the observed effect of the operation, and from split to
     the duplicates and gaps that occurred between operations.
 
-    ``epochs`` ascend; ``commits`` are in log order.
+    ``epochs`` are in ascending order; ``commits`` are in the order of the log.
     """
     read: dict[str, _Read] = {}
     before: dict[tuple[int, str], _Read] = {}
@@ -244,10 +246,11 @@ def taken_back(records: Iterable[OperationRecord]) -> frozenset[int]:
 def _found_again(
     all_records: Iterable[OperationRecord], epochs: Sequence[int], fragment: str
 ) -> frozenset[tuple[int, str]]:
-    """Pairs (epoch, split): a split that was discovered after the operation at this epoch and before the next one.
+    """Returns pairs (epoch, split). The split was discovered after the operation at this epoch and before the next
+    operation.
 
-    ``epochs`` ascend. If the operation discarded the split, the records that the source reads from it were found later
-    and are no effect of the operation.
+    ``epochs`` are in ascending order. If the operation discarded the split, the source found the split's records later,
+    so reading these records is no effect of the operation.
     """
     return frozenset(
         (max((at for at in epochs if at < record.epoch), default=0), split)
@@ -284,7 +287,8 @@ def _status(said: PredictedSplit | None, came: Observed | None, is_closed: bool)
     if said is None:
         return NOT_PREDICTED
     if came is None:
-        # No records were read since the operation. If the source no longer reads the split, this is final.
+        # No records were read since the operation. If the source was predicted not to read the split any more, this
+        # agrees with the prediction.
         return AS_PREDICTED if said.new is None else CUT_SHORT if is_closed else PENDING
     if said.new is None:
         return DIFFERS
@@ -295,7 +299,7 @@ def _status(said: PredictedSplit | None, came: Observed | None, is_closed: bool)
         return DIFFERS
     if said.is_unknown or not came.is_known:
         return AS_PREDICTED
-    # A prediction contains no count above this one.
+    # A predicted count is at most MOST_COUNTED - 1, so the observed counts are limited to the same number.
     duplicates, gaps = (min(count, MOST_COUNTED - 1) for count in (came.duplicates, came.gaps))
     if gaps > said.gaps or duplicates > said.duplicates:
         return DIFFERS

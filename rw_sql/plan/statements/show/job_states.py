@@ -48,7 +48,7 @@ def job_states(
     for record in records:
         if isinstance(record, SourceRecord):
             job = ingest_fragment(record.id)
-            if not record.is_shared:  # If a source is not shared, the jobs of its views read it.
+            if not record.is_shared:  # If a source is not shared, the jobs of the source's views read the source.
                 continue
             state, reason = source_state(snapshot, record, statuses)
         elif isinstance(record, SinkRecord):

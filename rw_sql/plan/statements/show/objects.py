@@ -221,7 +221,7 @@ def _show_secrets(statement: ShowObjects, snapshot: Snapshot) -> Plan:
 
 
 def lower_show_create(statement: ShowCreate, snapshot: Snapshot, search_path: tuple[str, ...] = DEFAULT_PATH) -> Plan:
-    """SHOW CREATE: the canonical definition in the catalog. Parsing it yields the stored definition.
+    """SHOW CREATE: shows the canonical definition in the catalog. Parsing the shown text yields the stored definition.
 
     If the search path differs from the default, names in ``public`` are qualified, so that the statement can be run
     with that path.

@@ -37,7 +37,7 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
     """SHOW UNSAFE OPERATIONS [FOR n]: lists the unsafe operations, latest first. ``n`` may be the name of a dropped
     source.
 
-    Operations on an existing object are listed under all names that it has had.
+    Operations on an existing object are listed under all names that the object has had.
 
     The column ``undo`` has the statement that would undo an operation. Whether the undo is possible is checked only
     when this statement is run. The column ``rewind`` has the statement that also restores the rows, if there is a
@@ -86,8 +86,8 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
 
 
 def _rewinds(snapshot: Snapshot, record: OperationRecord, points: Iterable[RewindPoint]) -> str | None:
-    """The statements that restore the state, including rows, as it was just before an operation. None if there is no
-    rewind point."""
+    """Returns the statements that restore the state, including rows, as it was just before an operation. Returns None
+    if there is no rewind point."""
     sources = [
         source
         for point in points

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def lower_refresh_source_schema(statement: AlterRefreshSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER SOURCE … REFRESH SCHEMA. The new columns are NULL in existing rows, and existing views do not see them.
+    """ALTER SOURCE … REFRESH SCHEMA. The new columns are NULL in existing rows, and existing views do not see the new
+    columns.
 
     Raises SqlError if columns would be dropped or changed.
     """

@@ -99,13 +99,13 @@ def lower_create_cdc_table(
 
 
 def _live_from(statement: CreateTable, snapshot: Snapshot, inspector: Inspector, source: SourceRecord) -> LivePosition:
-    """The place in the source's log after which the new table reads changes.
+    """Returns the place in the source's log after which the new table reads changes.
 
     The source may not have read the server's log up to its end, for example because the source is paused. A table
     without a snapshot begins at the end of the server's log, if the server responds.
     """
-    # The hour before the current one. The clock of this process is precise enough for that, because the clocks of two
-    # processes differ by less than an hour.
+    # The hour before the current hour. The clock of this process is precise enough to determine this hour, because the
+    # clocks of two processes differ by less than an hour.
     hour = inspector.clock() // _MS_PER_HOUR - 1
     fragment, options = ingest_fragment(source.id), source_options(snapshot, source)
     split = next(iter(named_splits(snapshot, source, snapshot.splits(fragment))), "")
@@ -161,7 +161,7 @@ def lower_alter_table_rate_limit(statement: AlterSet, snapshot: Snapshot) -> Pla
 
 
 def column_filled(statement: CreateTable) -> str:
-    """The event, as a clause, with which existing rows of a table get the values of a new column."""
+    """Returns the clause of a message that describes when existing rows of a table get the values of a new column."""
     return "the table has been read again" if has_snapshot(statement) else "they change upstream"
 
 
@@ -215,8 +215,9 @@ def _table_name(statement: CreateTable, prefix: tuple[str, str]) -> str:
 
 
 def _with_known_name(statement: CreateTable, snapshot: Snapshot, source: SourceRecord) -> tuple[CreateTable, str]:
-    """The statement, and the name of its upstream table. If another table of the source reads this upstream table, its
-    spelling of the name is used, because the reader would read two spellings as two tables."""
+    """Returns the statement, and the name of the statement's upstream table. If another table of the source reads the
+    same upstream table, the other table's spelling of the name is used, because the reader would treat two spellings as
+    two upstream tables."""
     kind = change_connector(source.connector)
     table = _table_name(statement, kind.table_prefix)
     plain = kind.plain_name(table)

@@ -1,8 +1,8 @@
 """Lowers ALTER TABLE … ADD, DROP and RENAME COLUMN. These statements do not rewrite existing rows.
 
 An added column is NULL in existing rows until records replace these rows; objects that were created before the column
-do not see the column. A dropped column stays in the table's files, hidden. A renamed column keeps its old name in the
-files and in the source (because records use that name); only the table's definition has the new name.
+do not see the column. A dropped column is hidden, but stays in the table's files. A renamed column keeps its old name
+in the files and in the source (because records use that name); only the table's definition has the new name.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def _source(snapshot: Snapshot, table: TableRecord, name: Name) -> SourceRecord:
 def lower_refresh_table_schema(statement: AlterRefreshSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER TABLE … REFRESH SCHEMA: adopts the newest schema of the registry, and appends its new columns.
 
-    A field of a dropped column gets no column again. Raises SqlError if columns would be dropped or changed.
+    If the column of a field was dropped, the field does not get a column again. Raises SqlError if columns would be
+    dropped or changed.
     """
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
@@ -233,7 +234,7 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, i
 
 
 def _told(stored: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The pairs (column, name in the table's files) for columns whose names differ."""
+    """Returns pairs (column, name in the table's files) for the columns that have another name in the files."""
     return tuple((name, called) for name, called in stored.items() if name != called)
 
 
@@ -243,8 +244,8 @@ def _gone(table: TableRecord) -> frozenset[str]:
 
 
 def _with_stored_name(table: TableRecord, name: str) -> TableRecord:
-    """The table with the name of a new column in the files: the column's own name, unless an existing or former column
-    already uses that name in the files."""
+    """Returns the table, with the name that a new column has in the table's files. This name is the column's own name,
+    unless an existing or former column already uses that name in the files."""
     taken = {called.lower() for _, called in stored_columns(table)} | {gone.lower() for gone in table.dropped_columns}
     names = (name if number == 1 else f"{name}_{number}" for number in count(1))
     free = next(free for free in names if free.lower() not in taken)
@@ -342,7 +343,8 @@ def _redefined(
     *,
     renews_source: bool,
 ) -> list[Change]:
-    """The changes for a new definition of a table and, with ``renews_source``, of its source."""
+    """Returns the changes that store a new definition of a table. If ``renews_source`` is True, the changes also store
+    the new definition of the table's source."""
     changes: list[Change] = []
     if renews_source:
         # The table's definition lacks the names that were generated for the source's objects upstream.
@@ -406,7 +408,7 @@ def _queries(record: ObjectRecord) -> tuple[str, ...]:
 def users_of_column(snapshot: Snapshot, table: TableRecord, column: str) -> tuple[ObjectRecord, ...]:
     """The views and sinks that read a table directly and may use one of its columns.
 
-    A query counts if it contains the column's name, even if the name refers to another relation.
+    A view or sink is included if its query contains the column's name, even if the name refers to another relation.
     """
     return tuple(
         record

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def renamed_for_others(
     snapshot: Snapshot, record: ConnectionRecord | SecretRecord, new: str, inspector: Inspector
 ) -> tuple[list[Change], tuple[ObjectRecord, ...]]:
-    """The changes that give a connection or secret a new name, and the objects that use it."""
+    """Returns the changes that give a connection or secret a new name, and the objects that use the connection or
+    secret."""
     if isinstance(record, ConnectionRecord):
         connection = replace(connection_definition(record.definition), name=Name.of(new))
         changes: list[Change] = [PutObject(record=replace(record, name=new, definition=render(connection)))]

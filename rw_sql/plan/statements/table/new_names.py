@@ -42,7 +42,8 @@ _STAND_IN = "__rw_renamed_{}"
 
 
 def renamed(snapshot: Snapshot, names: Mapping[int, str], span: Span) -> tuple[list[Change], tuple[Named, ...]]:
-    """The changes that rename objects, and the readers of these objects. The readers continue to read the same objects.
+    """Returns two values: the changes that rename objects, and the readers of the renamed objects. The readers continue
+    to read the same objects.
 
     Raises SqlError at ``span`` if a reader's query cannot be rewritten to the new name.
     """

@@ -51,7 +51,8 @@ def lower_alter_rename(statement: AlterRename, snapshot: Snapshot, inspector: In
 
 
 def _in_its_schema(snapshot: Snapshot, new: Name, old: str) -> Name:
-    """The new name of an object in its current schema. Raises SqlError if the name specifies another schema."""
+    """Returns the new name of an object, qualified with the object's current schema unless this schema is ``public``.
+    Raises SqlError if the name specifies another schema."""
     schema = schema_of(snapshot, old)
     if new.schema is None and schema != PUBLIC and len(new.parts) == 1:
         return replace(new, parts=(schema, new.last))

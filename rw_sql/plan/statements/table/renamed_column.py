@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def with_renamed_column(table: CreateTable, old: str, new: str, dialect: str) -> CreateTable:
     """A table's definition with all occurrences of a column renamed. The column is still read from the same field.
 
-    ``dialect`` is the dialect of the expressions, except for the watermark's, which is in RisingWave's SQL. Raises
-    SqlError if it is not certain which names in an expression refer to the column.
+    ``dialect`` is the dialect of the expressions, except for the expression of the watermark, which is in RisingWave's
+    SQL. Raises SqlError if it is not certain which names in an expression refer to the column.
     """
 
     def computed(expression: Expression | None, language: str = dialect) -> Expression | None:

@@ -142,8 +142,9 @@ def _why_unchanged(
     under_way: RebuildRecord | None,
     to_be: MaterializedViewRecord,
 ) -> str | None:
-    """The reason why a view need not be rebuilt with the definition of ``to_be``, the record that the view has or will
-    have after its rebuild; None if the view must be rebuilt."""
+    """Returns the reason why a view need not be rebuilt; None if the view must be rebuilt. ``to_be`` is the record that
+    the view has now or, if a rebuild of the view is in progress, the record that the view will have after this
+    rebuild."""
     if gains_columns(snapshot, to_be):
         return None
     if under_way is None:
@@ -159,8 +160,8 @@ def _means_the_same(view: MaterializedViewRecord, definition: CreateMaterialized
 
 
 def gains_columns(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
-    """True if the view would have more columns if it were created now with the same definition. The reason is that its
-    query selects columns by ``*``, and that columns were added to an input after the view was created."""
+    """True if the view would have more columns if it were created now with the same definition. The reason is that the
+    view's query selects columns by ``*``, and that columns were added to an input after the view was created."""
     return bool(unseen_columns(snapshot, view)) and not view_definition(view.definition).columns
 
 
@@ -270,7 +271,8 @@ def _carried_over(
 
 
 class ReaderCannotFollowError(SqlError):
-    """A view cannot get another query, because another view that reads the first view would not keep its columns.
+    """Raised if the query of a view cannot be replaced, because another view that reads this view would not keep its
+    columns.
 
     ``reader_id`` is the id of the reading view, and ``why`` is the reason.
     """

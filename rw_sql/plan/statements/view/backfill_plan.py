@@ -62,7 +62,8 @@ class ViewOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedHistories:
-    """The histories to store in the catalog. An input has no history if the view reads its log from the beginning.
+    """The histories to store in the catalog. An input has no history if the view reads the input's log from the
+    beginning.
 
     ``offsets`` is the number of offsets that the backfill reads.
     """
@@ -294,13 +295,14 @@ def _without_lost(
     *,
     is_started: bool,
 ) -> tuple[list[SplitHistory], int]:
-    """The splits with their terms and without the offsets that the view cannot or must not have, and the number of
-    records that no longer exist.
+    """Returns the splits, and the number of records that no longer exist. In the result, each split has its term, and
+    ``gone`` has the offsets whose records the view cannot or must not have.
 
     ``missing`` are the offsets without rows in the log. If the upstream has lost the record of a deleted row, the
     upstream may have another record at the same offset. That record is not part of the history, because the source did
     not read it. ``is_started`` is True if the view has a startup mode of its own. If this mode begins at or after the
-    first lost offset of a split, the log's rows from lost records belong to the time before the view's beginning.
+    first lost offset of a split, the log's rows from lost records belong to the time before the view's beginning, so
+    the view does not get these rows.
     """
     if upstream is None:
         return [replace(split, term=positions.states[split.split].term) for split in splits], 0
@@ -471,7 +473,7 @@ def _term(state: SplitState, upstream: Upstream) -> int | None:
     """A term (Kafka: leader epoch) during which the upstream's log of the split had all records before the position
     ``state``.
 
-    None if no such term is known.
+    Returns None if no such term is known.
     """
     seen = upstream.splits.get(state.split)
     if state.term is not None or seen is None:
