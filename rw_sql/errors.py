@@ -31,7 +31,7 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
     """One kind of error. ``title`` describes the kind without naming an object. The message of a single error names the
-    object that is concerned."""
+    object that the error concerns."""
 
     code: str
     sqlstate: str
@@ -118,19 +118,20 @@ _HIDES_LITERALS = (
     SYNTAX_ERROR, UNTERMINATED, INVALID_EXPRESSION, TOO_COMPLEX, DUPLICATE_CLAUSE, UNKNOWN_OPTION, INVALID_OPTION,
     UNKNOWN_PROPERTY,
 )  # fmt: skip
-"""The errors in whose lines a secret may stand in any place."""
+"""The kinds of errors whose source line may contain a secret in any place."""
 
 
 class SqlError(Exception):
-    """The error that a statement raises. It has a code, a message of one sentence, a position in the SQL text, and a
-    hint that the user can type.
+    """The error that a statement raises. The error has a code, a message of one sentence, a position in the SQL text,
+    and a hint that the user can type.
 
     ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
     1-based, or None if the error has no position. ``str(error)`` is the whole message, including the caret below the
-    source line. In this source line, asterisks replace secrets. With ``hides_literals``, in a syntax error, and in an
-    error about an unknown property or about a value with ``@``, the source line shows only the values of properties
-    that are known to be harmless, and texts that cannot be secret, such as intervals. ``plain_keys`` are the keys of
-    further harmless properties. ``statement_range`` is the range of the error's statement if ``text`` is a script.
+    source line. In this source line, asterisks replace secrets. Some errors hide most values of the source line: errors
+    with ``hides_literals``, syntax errors, and errors about an unknown property or about a value with ``@``. The source
+    line of such an error shows only the values of properties that are known to be harmless, and texts that cannot be
+    secret, such as intervals. ``plain_keys`` are the keys of further harmless properties. ``statement_range`` is the
+    range of the error's statement if ``text`` is a script.
     """
 
     def __init__(
@@ -179,8 +180,8 @@ class SqlError(Exception):
         return self.span.column if self.span else None
 
     def _plain_keys_in(self, text: str) -> Collection[str] | None:
-        """The properties whose values are shown of a statement or script ``text``; None if all are shown that are no
-        secret."""
+        """The properties of the statement or script ``text`` whose values are shown; None if all values except secrets
+        are shown."""
         # An address that a connector refuses may contain a login in any form.
         is_address = self.kind is INVALID_PROPERTY and self.span is not None
         has_login = is_address and self.span is not None and "@" in text[self.span.start : self.span.end]
@@ -203,7 +204,7 @@ class SqlError(Exception):
         """Replaces the secrets of a statement or script in the message and the hint with asterisks. The error's span
         refers to ``text``."""
         if self.kind is UNTERMINATED and "$" not in (self.hint or ""):
-            return  # These texts quote nothing of the statement but the tag of dollar quotes.
+            return  # The only part of a statement that these texts quote is the tag of dollar quotes.
         plain = self._plain_keys_in(text)
         self.message = without_secrets_of(text, self.message, plain=plain)
         self.args = (self.message,)

@@ -1,5 +1,5 @@
-"""Finds URIs of object stores that the libraries read differently, and converts the errors of the stores' clients to
-OSError.
+"""Finds URIs of object stores that the libraries interpret in different ways, and converts the errors of the stores'
+clients to OSError.
 
 delta-rs, fsspec and Hadoop address the files of one warehouse, each with its own rules for URIs and its own exceptions.
 """
@@ -41,8 +41,8 @@ def local_location(location: str) -> str:
 
 
 def unfit_part(uri: str) -> str | None:
-    """Describes the part of an object store's URI that the libraries read differently; None if there is no such
-    part."""
+    """Describes the part of an object store's URI that the libraries interpret in different ways; None if there is no
+    such part."""
     path = uri.partition("://")[2]
     if (escape := _ESCAPE.search(path)) is not None:
         return f"{escape[0]}, which Delta reads as one character"
@@ -53,8 +53,8 @@ def unfit_part(uri: str) -> str | None:
 
 
 def unfit_local_part(path: str) -> str | None:
-    """Describes the part of a local path that delta-rs refuses or reads differently from Spark; None if there is no
-    such part."""
+    """Describes the part of a local path that delta-rs refuses, or that delta-rs and Spark interpret in different ways;
+    None if there is no such part."""
     if (escape := _ESCAPE.search(path)) is not None:
         return f"{escape[0]}, which Delta reads as one character"
     unfit = _UNFIT_LOCAL.search(path)

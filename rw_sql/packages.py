@@ -75,8 +75,8 @@ def require_package(connector: str, package: str) -> None:
 def missing_package(error: ModuleNotFoundError, user: str, *, is_full: bool = True) -> SqlError | None:
     """The error for a missing package that an extra installs; None for any other package.
 
-    ``user`` is the feature that needs the package. ``is_full``: the feature also needs Spark, so the hint suggests to
-    install Spark, even if another package was found missing first.
+    ``user`` is the feature that needs the package. ``is_full``: the feature also needs Spark, so the hint suggests
+    installing Spark, even if another package was found missing first.
     """
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)

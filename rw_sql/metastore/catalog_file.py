@@ -1,4 +1,4 @@
-"""A catalog as one JSON file, for checking a script where its warehouse cannot be reached.
+"""A catalog as one JSON file, for checking a script on a machine that cannot reach the script's warehouse.
 
 The file contains definitions, assigned splits and the positions that statements set; it does not contain the values
 of secrets.

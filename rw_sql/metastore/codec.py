@@ -116,7 +116,8 @@ def _change(data: dict[str, Any]) -> Change:
 class BeforeImage:
     """The values that an operation replaces; None for a key that did not exist before.
 
-    ``splits`` maps fragment → split → the epoch of its assignment, ``states`` fragment → split → its stored state.
+    ``splits`` maps each fragment to its splits, and each split to the epoch of its assignment. ``states`` maps each
+    fragment to its splits, and each split to its stored state.
     """
 
     objects: Mapping[int, ObjectRecord | None] = field(default_factory=dict)

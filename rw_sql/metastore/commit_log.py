@@ -108,7 +108,7 @@ class StoreLog:
     def newest(self, known: int, *, is_exact: bool = False) -> int | None:
         """The newest version; ``known`` is a version that exists. None if the log must be listed first.
 
-        The answer may be as old as :class:`Looks` permits, unless ``is_exact``.
+        Unless ``is_exact`` is true, the result may be as old as :class:`Looks` permits.
         """
         newest = max(self._newest, known)
         if not is_exact and self._looks.is_valid(self._looked_at):
@@ -136,7 +136,8 @@ class StoreLog:
             return self._newest
 
     def listed(self, newest: int, began: float) -> None:
-        """Notes that a listing, which began at ``began`` (monotonic seconds), has shown the newest version."""
+        """Records that a listing has found ``newest`` as the newest version. The listing began at ``began`` (monotonic
+        seconds)."""
         with self._lock:
             self._listed_at = began, time.time() - (time.monotonic() - began)
             self._note(newest, began)
@@ -148,7 +149,7 @@ class StoreLog:
             del self._texts[version]
 
     def text(self, version: int) -> str | None:
-        """The text of a commit that a look has found; None for other commits."""
+        """The text of a commit that a look for new commits has found; None for other commits."""
         return self._texts.get(version)
 
 

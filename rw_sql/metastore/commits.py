@@ -29,7 +29,7 @@ class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers pl
         self.based_on = based_on
 
 
-class CommitUnknown(OSError):  # noqa: N818 - it is an event that callers tell from other errors of a store
+class CommitUnknown(OSError):  # noqa: N818 - it is an event that callers distinguish from other errors of a store
     """The store failed during a commit and then did not respond, so it is unknown whether the commit became epoch
     ``epoch``."""
 

@@ -145,9 +145,9 @@ class QuiesceLock:
 class PointDependent:
     """A dependent of a source, direct or indirect, as it was at a rewind point.
 
-    ``batch`` is its last committed batch (-1: none). ``version`` is the version of the dependent's table that includes
-    every batch up to ``batch``. ``reads`` are pairs (input, first version of the input's table that the dependent has
-    not read).
+    ``batch`` is the dependent's last committed batch; -1 if the dependent has committed no batch. ``version`` is the
+    version of the dependent's table that includes every batch up to ``batch``. ``reads`` are pairs (input, first
+    version of the input's table that the dependent has not read).
     """
 
     id: int
@@ -162,10 +162,10 @@ class RewindPoint:
     """The state that REWIND restores: a source and all its dependents just before an unsafe operation took effect.
 
     If no point could be recorded, or if the point was removed because of its age, ``reason`` states the cause and the
-    other fields are empty. ``made_ms`` is the time at which the point was made or, if it has a ``reason``, at which it
-    got that reason, in milliseconds since 1970. ``states`` are the positions as the connector's JSON; ``folder``
-    contains copies of the dependents' checkpoints. If a point has a ``reason`` and a ``folder``, it is about to be
-    removed: only a REWIND that was planned earlier may still return to it.
+    other fields are empty. ``made_ms`` is a time in milliseconds since 1970: the time at which the point was made or,
+    if the point has a ``reason``, the time at which the point got this reason. ``states`` are the positions as the
+    connector's JSON; ``folder`` contains copies of the dependents' checkpoints. A point with a ``reason`` and a
+    ``folder`` is about to be removed: only a REWIND that was planned earlier may still return to this point.
     """
 
     source_id: int

@@ -18,7 +18,8 @@ def _never(_error: Exception) -> bool:
 class FailedWrites:
     """Logs the failed writes of one metastore.
 
-    ``is_explained`` returns True for an error whose cause is logged elsewhere; the process that runs the jobs sets it.
+    ``is_explained`` is a function that returns True for an error whose cause is logged elsewhere. The process that runs
+    the jobs sets this function.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
 """Facts about the running jobs: the lease, runs, statuses, progress and positions.
 
 Writing facts does not advance the epoch. Rows are appended with compare-and-set. The newest row of a key is the current
-one, and upkeep removes the others. Even days of heartbeats every two seconds therefore leave only a few dozen files.
+row, and upkeep removes the other rows. Even days of heartbeats every two seconds therefore leave only a few dozen
+files.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ if TYPE_CHECKING:
     from rw_sql.metastore.failed_writes import FailedWrites
 
 RUNS_KEPT = 20
-"""The metastore keeps at least this number of each job's last runs. A job that rests has a new run for each batch, so
-there are as many runs after a few hours as there ever will be."""
+"""The metastore keeps at least this number of each job's last runs. A job that rests starts a new run for each batch,
+so the number of its stored runs reaches the maximum after a few hours."""
 
 _THE_LEASE = "jobs"
 
 _WORTH_FOLDING = 200
 
 _ID = re.compile(r"[0-9]+")
-"""Matches the id of the object of a job or fragment: 9 in ``mv-9``, ``mv-9.2`` and ``mv-9:7``."""
+"""Matches the object's id in the id of a job or fragment: 9 in ``mv-9``, ``mv-9.2`` and ``mv-9:7``."""
 
 
 def _present(rows: list[_Row]) -> list[_Row]:
@@ -65,7 +66,8 @@ def _unreleased(rows: list[_Row]) -> list[_Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusMark:
-    """Stands for the statuses that :meth:`JobStore.statuses_after` has returned; by default none."""
+    """Marks the statuses that :meth:`JobStore.statuses_after` has already returned. The default mark stands for no
+    statuses."""
 
     rows: Mapping[_Key, _Row] | None = None
     seq: int = -1
@@ -83,7 +85,8 @@ class JobStore:
         # The last run of each job, as of the write with the number in ``_runs_at``. Rows of runs never change.
         self._last_runs: dict[str, Run] = {}
         self._runs_at = -1
-        # Tells whether the object with an id was dropped. The next fold of a table removes the rows of such objects.
+        # Returns True if the object with the given id was dropped. The next fold of a table removes the rows of such
+        # objects.
         self._is_dropped: Callable[[int], bool] = lambda _: False
         # The rows of noted positions are grouped by fragment, so that each of a thousand sources reads only its own
         # rows.
@@ -119,7 +122,7 @@ class JobStore:
         return {lease.group: lease for lease in found if lease is not None}
 
     def take_lease(self, lease: Lease, replacing: Lease | None) -> bool:
-        """Writes the lease of its group if the stored one still equals ``replacing``; returns False if another process
+        """Writes a lease if the stored lease of its group still equals ``replacing``; returns False if another process
         wrote a lease first."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
@@ -170,10 +173,10 @@ class JobStore:
         return dict(self._last_of(self._run_table().rows()))
 
     def forget_dropped(self, is_dropped: Callable[[int], bool]) -> None:
-        """Lets the next upkeep of each table remove the runs, positions and progress of dropped objects.
+        """Makes the next upkeep of each table remove the runs, positions and progress of dropped objects.
 
-        ``is_dropped`` tells whether the object with an id was dropped. An id is never used again, so no job of such an
-        object ever starts again. In this process, the numbers of its runs continue.
+        ``is_dropped`` returns True if the object with the given id was dropped. An id is never used again, so no job of
+        a dropped object ever starts again. In this process, the run numbers of such a job continue.
         """
         self._is_dropped = is_dropped
 
@@ -190,8 +193,8 @@ class JobStore:
         return {row["job"]: msgspec.convert(row, JobStatus) for row in rows if not row["is_dropped"]}
 
     def statuses_after(self, mark: StatusMark) -> tuple[StatusMark, Mapping[str, JobStatus | None]]:
-        """The statuses that any process has stored after ``mark``, None for a deleted status; and the mark for the next
-        call. If nothing was stored, this takes no time, however many jobs there are."""
+        """The mark for the next call, and the statuses that any process has stored after ``mark`` (None for a deleted
+        status). If nothing was stored, the call takes no time, regardless of the number of jobs."""
         rows = self._statuses().rows()
         if rows is mark.rows:
             return mark, {}
@@ -283,7 +286,7 @@ class JobStore:
         return tuple(msgspec.convert(row, QuiesceLock) for row in rows if not row["is_released"])
 
     def acknowledge_locks(self, locks: Sequence[QuiesceLock]) -> None:
-        """Records that the readers that the given quiesce locks affect have stopped."""
+        """Records for the given quiesce locks that the affected readers have stopped."""
         self._change_locks(locks, is_taken=True)
 
     def release_locks(self, locks: Sequence[QuiesceLock]) -> None:
@@ -302,8 +305,8 @@ class JobStore:
         self._holds().write(choose)
 
     def write_rewind_points(self, points: Sequence[RewindPoint]) -> None:
-        """Adds rewind points, or the reasons why there are none. Never replaces a stored point, because an owner that
-        was suspended may write after the next owner has stored the point."""
+        """Adds rewind points, or the reasons why operations have no rewind points. Never replaces a stored point,
+        because an owner that was suspended may write after the next owner has stored the point."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_point_row(point) for point in points if (point.source_id, point.operation) not in present]
@@ -375,7 +378,8 @@ class JobStore:
         return self._of_present([row for row in rows if row["run"] > newest[row["job"]] - RUNS_KEPT], "job")
 
     def _of_present(self, rows: list[_Row], column: str) -> list[_Row]:
-        """The rows of objects that are not known to be dropped. ``column`` has the object's id, or a name with it."""
+        """The rows of objects that are not known to be dropped. ``column`` is the column with the object's id, or with
+        a name that contains this id."""
         ids = {value: _ID.search(str(value)) for value in {row[column] for row in rows}}
         gone = {value for value, id_ in ids.items() if id_ is not None and self._is_dropped(int(id_[0]))}
         return [row for row in rows if row[column] not in gone]

@@ -1,4 +1,4 @@
-"""A metastore table in which the newest row of each key is the current one."""
+"""A metastore table in which the newest row of each key is the current row."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Key = tuple[Any, ...]
 
 
 class KeyedTable:
-    """An append-only table. The table's current rows, the newest row of each key, are cached in memory and updated
-    incrementally.
+    """An append-only table. The newest row of each key is a *current* row. The current rows are cached in memory and
+    updated incrementally.
 
     Upkeep *folds* the table: it replaces the content with the current rows if the removed rows outnumber the remaining
     rows by more than ``worth_folding``. ``trim`` receives the current rows and returns the rows to keep.
@@ -55,7 +55,7 @@ class KeyedTable:
         """The current rows. The returned mapping never changes; a later call may return a new mapping.
 
         In an object store, the rows may be as old as :class:`~rw_sql.metastore.commit_log.Looks` permits, unless
-        ``is_exact``.
+        ``is_exact`` is true.
         """
         if self._table.latest_version(is_exact=is_exact) <= self._version:
             return self._rows

@@ -19,18 +19,18 @@ a batch."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
-    """A source. ``definition`` is its canonical CREATE SOURCE statement; the other fields are derived from it.
+    """A source. ``definition`` is the canonical CREATE SOURCE statement; the other fields are derived from it.
 
     ``options`` is the WITH list as (key, text) pairs in the order written. The WITH list contains references to secrets
-    by name, never the values of secrets. ``uses`` are the ids of its connection and secrets. Each new ``generation``
-    has a new log. ``birth`` are the end offsets of its splits at creation, in the format of
-    :mod:`rw_sql.model.backfill_ranges`. ``snapshot`` is the epoch of the statement that made the tables of a change
-    data capture source repeat their snapshots; 0 if there was none. ``added_columns`` are (name, id): objects with a
-    lower id were created before the column and do not see it. ``resource_group`` is the group whose owner runs its job.
-    ``group_since`` is the epoch of the statement that moved the source to this group; 0 if the source was created in
-    this group. ``keeps_reader``: the shared reader of a change data capture source runs even if nothing reads the
-    source, because the upstream keeps its log until the reader acknowledges it. The operation after which no object
-    reads the source sets this field, if the upstream has a slot.
+    by name, never the values of secrets. ``uses`` are the ids of the source's connection and secrets. Each new
+    ``generation`` has a new log. ``birth`` are the end offsets that the splits had when the source was created, in the
+    format of :mod:`rw_sql.model.backfill_ranges`. ``snapshot`` is the epoch of the statement that made the tables of a
+    change data capture source repeat their snapshots; 0 if there was no such statement. ``added_columns`` are pairs
+    (name, id). Objects with a lower id were created before the column and do not see it. ``resource_group`` is the
+    group whose owner runs the source's job. ``group_since`` is the epoch of the statement that moved the source to this
+    group; 0 if the source was created in this group. ``keeps_reader``: the shared reader of a change data capture
+    source runs even if nothing reads the source, because the upstream keeps its log until the reader acknowledges it.
+    The operation after which no object reads the source sets this field, if the upstream has a slot.
     """
 
     id: int
@@ -66,15 +66,15 @@ KEYED = "keyed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """How a view's table is kept up to date. The CREATE statement decides this; ``reason`` explains the decision.
+    """How a view's table is kept up to date. This is chosen when the view is created; ``reason`` explains the choice.
 
     With an empty ``strategy``, a view without keys appends the rows of its query; a view with keys replaces rows with
     the same key. ``query`` is the job's query if it differs from the view's query. The job's query also returns the
     ``hidden`` columns (a Spark schema in JSON), which only the stored table has. ``touched`` is a query that returns
     the values of the columns ``partition`` in changed input rows; the view's rows with these values are recomputed.
-    ``is_one_row``: an aggregation without groups, which returns a row even for empty input. ``combine`` maps each
-    column of a COMBINED view's table to the function that combines two groups. ``derived`` is the query that computes
-    columns from others (see :mod:`rw_sql.syntax.query.combined_groups`).
+    ``is_one_row`` is true for an aggregation without groups, which returns a row even for empty input. ``combine`` maps
+    each column of a COMBINED view's table to the function that combines two groups. ``derived`` is the query that
+    computes columns from others (see :mod:`rw_sql.syntax.query.combined_groups`).
     """
 
     strategy: str = ""
@@ -95,20 +95,20 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaterializedViewRecord:
-    """A materialized view. ``inputs`` are the ids of the sources and views that its query reads.
+    """A materialized view. ``inputs`` are the ids of the sources and views that the view's query reads.
 
     ``query`` is Spark SQL; ``dialect`` is the dialect of the definition's query, 'spark' or 'risingwave'. ``schema`` is
-    its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row if rows are replaced (aggregates);
-    empty if rows are only appended. ``has_change_feed``: its table has a change feed, because a sink or another view
-    reads its changes. ``histories`` are the backfills of its sources, in the format of
+    the view's Delta schema as Spark's JSON. ``keys`` are the columns that identify a row if rows are replaced
+    (aggregates); empty if rows are only appended. ``has_change_feed``: the view's table has a change feed, because a
+    sink or another view reads its changes. ``histories`` are the backfills of the view's sources, in the format of
     :mod:`rw_sql.model.backfill_ranges`. A source whose log the view reads from the beginning has no history.
     ``backfill_rate_limit`` is the maximum number of backfill records per second (None: no limit; 0: backfill is
     stopped). ``kept_generation`` is the previously used generation, whose table and checkpoint are kept too; 0 means
     the view's current generation minus one. ``last_generation`` is the highest generation that ever existed, if this
     generation differs from the view's current generation. If a statement replaced the view's query, ``sees`` is the
     first id that was unused when the view got its current query. Columns that were added later are invisible to the
-    query. ``parallelism`` is the number of partitions of its query's state; this number never changes within a
-    generation. ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
+    query. ``parallelism`` is the number of partitions of the state of the view's query; this number never changes
+    within a generation. ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
     """
 
     id: int
@@ -135,8 +135,8 @@ class MaterializedViewRecord:
 
 
 OVERWRITE, IGNORE, IF_NOT_NULL = "overwrite", "ignore", "if_not_null"
-"""The effect of inserting a row whose key already exists. OVERWRITE: the new row replaces the existing one. IGNORE: the
-new row is ignored. IF_NOT_NULL: only those new values that are not null replace the old ones."""
+"""The effect of inserting a row whose key already exists. OVERWRITE: the new row replaces the existing row. IGNORE: the
+new row is ignored. IF_NOT_NULL: only those new values that are not null replace the old values."""
 
 
 class LivePosition(NamedTuple):
@@ -160,17 +160,17 @@ class TableRecord(MaterializedViewRecord):
 
     The job of a table works like the job of a view.
 
-    ``definition`` is its canonical CREATE TABLE statement. ``source_id`` is its associated source, which has the same
-    name and cannot be dropped without the table; None after DROP CONNECTOR. ``inputs`` is that source, or empty;
-    ``query`` computes the table's columns from a row of the source. ``primary_key`` are the columns that identify a
-    row; ``keys`` are the same columns if rows are replaced, and empty if rows are only appended. ``conflict`` is
-    OVERWRITE, IGNORE or IF_NOT_NULL. An inserted row is ignored if its values of ``version_columns`` are older than the
-    values of the existing row with the same key. ``added_columns`` are (name, id): objects with a lower id were created
-    before the column and do not see it. ``dropped_columns`` are columns that remain only in the table's files;
-    ``dropped_fields`` are fields that remain only in the source's log. ``stored_names`` has a pair (name, name in the
-    files) for each renamed column, because renaming does not rewrite files. A table of a change data capture source
-    (``FROM source TABLE 'name'``) has no ``source_id``; its only input is that source. The table ignores changes before
-    ``live_from``.
+    ``definition`` is the canonical CREATE TABLE statement. ``source_id`` is the id of the associated source, which has
+    the same name and cannot be dropped without the table; None after DROP CONNECTOR. ``inputs`` is that source, or
+    empty; ``query`` computes the table's columns from a row of the source. ``primary_key`` are the columns that
+    identify a row; ``keys`` are the same columns if rows are replaced, and empty if rows are only appended.
+    ``conflict`` is OVERWRITE, IGNORE or IF_NOT_NULL. An inserted row is ignored if its values of ``version_columns``
+    are older than the values of the existing row with the same key. ``added_columns`` are pairs (name, id). Objects
+    with a lower id were created before the column and do not see it. ``dropped_columns`` are columns that remain only
+    in the table's files; ``dropped_fields`` are fields that remain only in the source's log. ``stored_names`` has a
+    pair (name, name in the files) for each renamed column, because renaming does not rewrite files. A table of a change
+    data capture source (``FROM source TABLE 'name'``) has no ``source_id``; the table's only input is that source. The
+    table ignores changes before ``live_from``.
     """
 
     source_id: int | None = None
@@ -192,8 +192,8 @@ class DeltaTableRecord:
 
     The record exists as long as an object reads the table.
 
-    ``name`` is the table's name in the queries that Spark runs, ``written`` its name in statements; ``schema`` is
-    the schema of its rows, as Spark's JSON. Without ``has_change_feed``, only appends to the table are supported.
+    ``name`` is the table's name in the queries that Spark runs, ``written`` its name in statements; ``schema`` is the
+    schema of the table's rows, as Spark's JSON. Without ``has_change_feed``, only appends to the table are supported.
     """
 
     id: int
@@ -208,15 +208,15 @@ class DeltaTableRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkRecord:
-    """A sink. ``definition`` is its canonical CREATE SINK statement; the other fields are derived from it.
+    """A sink. ``definition`` is the canonical CREATE SINK statement; the other fields are derived from it.
 
-    ``inputs`` are the ids of the objects that it reads. ``query`` is Spark SQL over them; empty if the sink writes one
-    input unchanged. ``replaces``: later rows of a key replace earlier rows of the key, because the query aggregates.
-    ``schema`` is the schema of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the
-    columns of its primary key. ``starts`` has a pair (input id, version of the input's table after which the sink
-    begins) for each input that the sink does not read from the beginning. A paused sink keeps its positions.
-    ``parallelism`` is the number of partitions of its query's state. ``resource_group`` and ``group_since`` are as in
-    :class:`SourceRecord`.
+    ``inputs`` are the ids of the objects that the sink reads. ``query`` is Spark SQL over these objects; empty if the
+    sink writes one input unchanged. ``replaces``: later rows of a key replace earlier rows of the key, because the
+    query aggregates. ``schema`` is the schema of the sink's rows, as Spark's JSON; ``type`` is append-only, upsert or
+    debezium; ``keys`` are the columns of the sink's primary key. ``starts`` has a pair (input id, version of the
+    input's table after which the sink begins) for each input that the sink does not read from the beginning. A paused
+    sink keeps its positions. ``parallelism`` is the number of partitions of the state of the sink's query.
+    ``resource_group`` and ``group_since`` are as in :class:`SourceRecord`.
     """
 
     id: int
@@ -245,7 +245,7 @@ class SinkRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionRecord:
-    """A connection: options that sources and sinks share. ``definition`` is its canonical CREATE CONNECTION
+    """A connection: options that sources and sinks share. ``definition`` is the canonical CREATE CONNECTION
     statement."""
 
     id: int
@@ -258,7 +258,7 @@ class ConnectionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretRecord:
-    """A secret. ``definition`` is its CREATE SECRET statement without the value; ``backend`` names the place where the
+    """A secret. ``definition`` is the CREATE SECRET statement without the value; ``backend`` names the place where the
     value is stored.
 
     ``sealed`` is the encrypted value if the backend is ``meta``; None for other backends. ``repr`` omits ``sealed``.
@@ -276,7 +276,7 @@ class SecretRecord:
 class SchemaRecord:
     """A schema other than ``public`` (which every warehouse has).
 
-    The names of its objects begin with the schema's name: ``raw.orders``.
+    The names of the schema's objects begin with the schema's own name: ``raw.orders``.
     """
 
     id: int

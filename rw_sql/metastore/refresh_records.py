@@ -14,7 +14,7 @@ differing rows are being merged, before the staging table is dropped.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshRecord:
-    """The refresh state of a table. Only refreshable tables have one.
+    """The refresh state of a table. Only refreshable tables have such a record.
 
     ``refresh`` counts the refreshes started so far; ``interval_s`` is the interval of automatic refreshes.
     ``triggered_ms`` is the start of the last refresh, ``succeeded_ms`` the end of the last successful refresh, and

@@ -85,7 +85,7 @@ def recent_requests(rows: list[_Row]) -> list[_Row]:
 
 
 class _Answered(msgspec.Struct):
-    """The field of an answer that determines how long its request is kept."""
+    """The field of an answer that determines how long the request is kept."""
 
     answered_ms: int = 0
 

@@ -210,7 +210,7 @@ class Snapshot:
         return self.object_epochs.get(id, 0)
 
     def fragment_epoch(self, fragment: str) -> int:
-        """The last epoch that changed the fragment's splits or states; 0 if none did."""
+        """The last epoch that changed the fragment's splits or states; 0 if no epoch changed them."""
         return self.fragment_epochs.get(fragment, 0)
 
 
@@ -231,7 +231,7 @@ def effect_of(snapshot: Snapshot, epoch: int, actor: str, changes: Iterable[Chan
     """The effect on the snapshot if the operation with the given epoch makes these changes.
 
     Assigning an assigned split, unassigning an unassigned one and forgetting a missing state have no effect. Raises
-    ValueError for dropping a missing object, changing an object's kind, and reusing the name of another object.
+    ValueError if a change drops a missing object, changes an object's kind, or reuses the name of another object.
     """
     objects: dict[int, ObjectRecord | None] = {}
     splits: dict[str, dict[str, AssignedSplit | None]] = {}
@@ -335,7 +335,7 @@ def fold(snapshot: Snapshot, effect: Effect) -> Snapshot:
 
 
 class Folding:
-    """Builds a snapshot from another one: copies each dictionary at its first write, then modifies the copy."""
+    """Builds a snapshot from another snapshot: copies each dictionary at its first write, then modifies the copy."""
 
     def __init__(self, base: Snapshot) -> None:
         self._base = base

@@ -64,7 +64,8 @@ class Metastore:
         self.jobs = JobStore(directory, self.failed_writes, self.looks)
         """Facts about the running jobs: lease, runs, statuses, positions."""
         self.faults: Callable[[str], None] = _no_faults
-        """Called between the steps of a commit with the name of a fault point; tests stop the process there."""
+        """A function that is called between the steps of a commit, with the name of a fault point. Tests stop the
+        process in this function."""
         self._catalog = catalog
         self._lock = RLock()
         opened = partial(StoredTable, failed_writes=self.failed_writes, looks=self.looks)
@@ -135,7 +136,8 @@ class Metastore:
         return self._catalog.view_definitions(self.directory)
 
     def version(self) -> int:
-        """A number that increases with every write, including outcomes and upkeep. Cheap enough for polling."""
+        """A number that increases with every write, including outcomes and upkeep. Reading it is cheap enough for
+        polling."""
         return self._operations.latest_version()
 
     def snapshot(self) -> Snapshot:
@@ -271,7 +273,7 @@ class Metastore:
 
     def has_made(self, after: int, upto: int) -> bool:
         """True if this object committed every epoch in ``(after, upto]``. Returns False if this object did not commit
-        one of these epochs, or has forgotten the commit because it is too old."""
+        one of these epochs, or has forgotten the commit because the commit is too old."""
         return all(epoch in self._made for epoch in range(after + 1, upto + 1))
 
     def unsafe_since(self, epoch: int) -> tuple[OperationRecord, ...]:
@@ -294,8 +296,9 @@ class Metastore:
         since: int | None = None,
         kinds: Collection[str] | None = None,
     ) -> tuple[OperationRecord, ...]:
-        """Operations with their outcomes, latest first. With ``object_name``, only the operations that affect this
-        object; with ``kinds``, only the operations of these kinds. ``since`` is the first epoch to return.
+        """Operations with their outcomes, latest first. If ``object_name`` is given, returns only the operations that
+        affect this object; if ``kinds`` are given, only the operations of these kinds. ``since`` is the first epoch to
+        return.
         """
 
         def wanted(light: pa.Table) -> Any:
@@ -484,7 +487,7 @@ class Metastore:
 
         Also advances the recorded epoch of projections without changes, so that opening the catalog stays fast.
         """
-        # A separate handle, so that commits do not wait for upkeep.
+        # Upkeep uses a separate handle, so that commits do not wait for upkeep.
         StoredTable(self._operations.uri, failed_writes=self.failed_writes).upkeep()
         snapshot = self._seen[1]
         for name, table in self._projections.items():

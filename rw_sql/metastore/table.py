@@ -95,9 +95,10 @@ def create_table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRows:
-    """Rows up to ``version``.
+    """Rows of the table at the version ``version``.
 
-    With ``is_whole``, ``rows`` are all rows of the table; otherwise the added rows, possibly with repetitions.
+    If ``is_whole`` is true, ``rows`` are all rows of the table. Otherwise, ``rows`` are the rows that were added since
+    the last read, possibly with repetitions.
     """
 
     rows: pa.Table
@@ -150,7 +151,8 @@ class StoredTable:
 
     def latest_version(self, *, is_exact: bool = False) -> int:
         """The newest version. Finding the newest version takes a few microseconds on a local path, and one request in
-        an object store. In an object store, the result may be as old as :class:`Looks` permits, unless ``is_exact``."""
+        an object store. In an object store, the result may be as old as :class:`Looks` permits, unless ``is_exact`` is
+        true."""
         newest = self._log.newest(self._handle.version(), is_exact=is_exact)
         return self._listed_version() if newest is None else newest
 
@@ -175,13 +177,13 @@ class StoredTable:
             self.advance(self.latest_version(is_exact=True))
 
     def advance(self, version: int) -> None:
-        """Advances the handle to ``version``, or further."""
+        """Advances the handle to ``version`` or a newer version."""
         with self.lock:
             if version > self._handle.version():
                 self._update()
 
     def transaction(self, app: str) -> int:
-        """The last app transaction number of ``app`` at the handle's version; 0 if there is none."""
+        """The last app transaction number of ``app`` at the handle's version; 0 if there is no such transaction."""
         with self.lock:
             key = (app, self.version)
             if key not in self._transactions:
@@ -229,7 +231,8 @@ class StoredTable:
                 self._read |= added
                 self._read_version = before + 1
             elif not self.is_local and not overwrite:
-                # The commit is not read from the object store, because the handle already has the list of its files.
+                # The commit is not read from the object store, because the handle already has the list of the commit's
+                # files.
                 self._read = self._files()
                 self._read_version = before + 1
 
@@ -431,7 +434,7 @@ class StoredTable:
 
 
 def _rows_among(file: pq.ParquetFile, column: str, values: Collection[int]) -> pa.Table:
-    """The rows of a file with one of these values in a column. A file without such rows is not read further."""
+    """The rows of a file that have one of these values in a column. A file without such rows is not read further."""
     wanted = pa.array(values, pa.int64())
     if not pc.any(pc.is_in(file.read(columns=[column])[column], wanted)).as_py():
         return file.schema_arrow.empty_table()

@@ -34,9 +34,9 @@ class SplitHistory:
 
     If ``start`` is after the reader's position, ``end`` equals ``start``, and rows with offsets below ``start`` are not
     live. ``since`` is the epoch of the statement that set the split's position. Rows of a run that continued from an
-    older position are never live. ``is_guarded``: of the rows that a run wrote after it continued from the position set
-    at ``since``, only the rows with an offset of at least ``start`` are live. ``term`` is the term of the position
-    ``end``, as in :class:`~rw_sql.connectors.base.SplitState`.
+    older position are never live. If ``is_guarded`` is true, the rows of a run that continued from the position set at
+    ``since`` are live only if their offset is at least ``start``. ``term`` is the term of the position ``end``, as in
+    :class:`~rw_sql.connectors.base.SplitState`.
     """
 
     split: str
@@ -67,7 +67,7 @@ class History:
     def live_version(self) -> int:
         """The first version of the log that the view reads directly, after its backfill.
 
-        At least 1, because version 0 of a log has no rows, and no stream can start at version 0.
+        The result is at least 1, because version 0 of a log has no rows, and no stream can start at version 0.
         """
         return max(1, self.log_version + 1)
 
@@ -78,7 +78,8 @@ class History:
 
     @property
     def guarded(self) -> tuple[SplitHistory, ...]:
-        """The splits that have rows after ``log_version`` that are not live, or may have such rows."""
+        """The splits that have, or may have, rows that are not live although they were added to the log after
+        ``log_version``."""
         return tuple(split for split in self.splits if split.is_guarded)
 
     def to_text(self) -> str:
@@ -314,8 +315,8 @@ def _parted(
 def _in_terms(
     split: SplitHistory, pieces: tuple[LogPiece, ...], spans: Spans
 ) -> tuple[tuple[int, int, int | None], ...]:
-    """``spans`` in ascending parts, each with a term in which the upstream had the records of the history at these
-    offsets."""
+    """Divides ``spans`` into parts in ascending order. Each part has a term in which the upstream had the records of
+    the history at the part's offsets."""
     parts: list[tuple[int, int, int | None]] = []
     for piece in reversed(pieces):
         rest = without(spans, ((piece.start, piece.end),))

@@ -61,7 +61,7 @@ UNCHANGED_COLUMN = ("_rw_unchanged", "ARRAY<STRING>")
 omitted values.
 
 Each path is a column or a part of a struct, as :func:`unchanged_path` writes it. ``""`` marks a row whose key changed.
-NULL if the record has all values.
+The column is NULL if the record has all values.
 """
 
 CDC_COLUMNS = (
@@ -108,7 +108,7 @@ HIDDEN_COLUMNS = (
 """The hidden columns of every log, in order:
 
 - the row's split and offset
-- the run and the batch that wrote the row; the batch is NULL in rows of versions that did not have this column
+- the run and the batch that wrote the row; the batch is NULL in rows that versions without this column wrote
 - the epoch of the statement that set the position from which the run continued
 - the error of a record that could not be decoded, and this record
 - the hour (since 1970) of the write, by which the log is partitioned
@@ -197,7 +197,7 @@ def secret_definition(definition: str) -> CreateSecret:
 
 
 def secret_options(definition: str) -> Mapping[str, str]:
-    """The options of a secret's definition. They state where the secret's value is stored."""
+    """The options of a secret's definition. These options state where the secret's value is stored."""
     return {option.key: option_text(option.value) for option in secret_definition(definition).options}
 
 
@@ -223,7 +223,7 @@ def listed_options(statement: CreateSource | CreateSink) -> tuple[tuple[str, str
 
 
 def connector_of(statement: CreateSource | CreateSink | CreateTable) -> str | None:
-    """The name of the connector in lower case, or None if the WITH list has none."""
+    """The name of the connector in lower case, or None if the WITH list has no connector."""
     for option in statement.options:
         if option.key == "connector":
             return option_text(option.value).lower()
@@ -376,8 +376,9 @@ def unchanged_path(names: Sequence[str]) -> str:
 
 
 KEPT_TIME = ".timestamp"
-"""The path of the column INCLUDE timestamp in a row of another snapshot of a captured table. A table that has the row
-already keeps the row's time, which the snapshot does not contain. No other path begins with a dot."""
+"""The path of the column INCLUDE timestamp in a row of another snapshot of a captured table. If a table already
+contains the row, the table keeps the row's time, because the snapshot does not contain the time. No other path begins
+with a dot."""
 
 
 def key_encode(statement: CreateSource | CreateTable) -> str:
@@ -397,7 +398,8 @@ def log_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
 
 
 def has_index(statement: CreateSource) -> bool:
-    """True if several records of the source may have the same offset: its log has INDEX_COLUMN."""
+    """True if several records of the source may have the same offset. In this case, the source's log has
+    INDEX_COLUMN."""
     return is_cdc(statement) or has_shared_offsets(connector_of(statement) or "")
 
 
@@ -408,9 +410,9 @@ def has_wide_offsets(statement: CreateSource) -> bool:
 
 
 def cdc_rows(table: CreateTable) -> CreateSource:
-    """A source definition that describes a table's rows in the log of its change data capture source: the columns that
-    are read from fields, the key, INCLUDE, and the option SNAPSHOT if the table has no snapshot. The definition has the
-    name of the change data capture source."""
+    """A source definition that describes a table's rows in the log of its change data capture source. The definition
+    contains the columns that are read from fields, the key, INCLUDE and, if the table has no snapshot, the option
+    SNAPSHOT. The definition has the name of the change data capture source."""
     if table.cdc_table is None:
         raise TypeError("the table has a connector of its own")
     options = tuple(each for each in table.options if each.key == SNAPSHOT and not has_snapshot(table))

@@ -69,7 +69,7 @@ class IngestSpec:
     ``definition`` has no properties. ``options`` are the sorted options that a reader uses, whether the source or its
     connection sets them. ``since`` is the epoch of the last statement that changed the reader's splits or positions.
     ``tables`` are the tables of a change data capture source. ``group`` is the resource group whose owner runs the job;
-    the source joined it at the epoch ``group_since``.
+    the source joined this group at the epoch ``group_since``.
     """
 
     job: str
@@ -130,9 +130,9 @@ class KeyedRows:
 class ViewSpec:
     """The job of a table or materialized view: its query, and the columns of its Delta table.
 
-    ``readers`` are its direct readers of sources. ``keyed`` is None for a view and for a table without a primary
+    ``readers`` are the view's direct readers of sources. ``keyed`` is None for a view and for a table without a primary
     key. ``stored_names`` has a pair (column of the query, name in the files) for each column whose names differ.
-    ``parallelism`` is the number of partitions of its state.
+    ``parallelism`` is the number of partitions of the query's state.
     """
 
     job: str
@@ -277,8 +277,9 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, ...]:
     """The upstream tables of a change data capture source, sorted; empty for another source.
 
-    If several tables read one upstream table, they share its snapshot. The lowest limit and the smallest size of chunks
-    of the tables with a snapshot apply, and the oldest of these tables determines the key columns.
+    If several tables read one upstream table, they share its snapshot. Among the tables with a snapshot, the lowest
+    rate limit and the smallest chunk size apply. The oldest table determines the key columns; their order comes from
+    the newest table with a snapshot and the same key columns.
     """
     found: dict[str, CdcTableSpec] = {}
     for table in snapshot.users_of(source.id):
@@ -338,7 +339,7 @@ def _table_read(source: SourceRecord, table: TableRecord, needs_rows: bool) -> T
     if not table.added_columns:
         return TableRead(table=table.id, reset=reset, has_snapshot=needs_rows, last_id=table.id)
     # The upstream may have filled a new column of existing rows with the column's default, so the rows need a new
-    # snapshot. The number of all columns, including dropped ones, changes only when a column is added.
+    # snapshot. The number of all columns, including dropped columns, changes only when a column is added.
     columns = len(schema_columns(table.schema)) + len(table.dropped_columns)
     last_id = max(since for _, since in table.added_columns)
     return TableRead(table=table.id, reset=reset, columns=columns, has_snapshot=needs_rows, last_id=last_id)
@@ -455,8 +456,8 @@ def refresh_spec(table: TableRecord) -> RefreshSpec:
 
 
 def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dict[str, JobSpec]:
-    """All jobs of sources, tables, views and sinks that should run, by job id. With ``only``, just the jobs of the
-    objects with these ids."""
+    """All jobs of sources, tables, views and sinks that should run, by job id. If ``only`` is given, returns only the
+    jobs of the objects with these ids."""
     wanted: dict[str, JobSpec] = {}
     for record in _records(snapshot, "source", only):
         if isinstance(record, SourceRecord) and (spec := ingest_spec(snapshot, record)) is not None:

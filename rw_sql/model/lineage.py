@@ -41,7 +41,7 @@ class Lineage:
 def find_in_lineage(snapshot: Snapshot, name: str) -> ObjectRecord | None:
     """Finds the object with the given name.
 
-    If several match, prefers a table to its source, and an object with rows to a connection.
+    If several objects match, prefers a table to its source, and an object with rows to a connection.
     """
     found = (snapshot.find(kind, name) for kind in ("table", "source", "materialized_view", "sink", *KINDS))
     return next((record for record in found if record is not None), None)

@@ -73,7 +73,7 @@ def object_name(name: Name) -> str:
 def schema_of(snapshot: Snapshot, key: str) -> str:
     """The schema of the object whose name in the catalog is ``key``."""
     schema, dot, _ = key.partition(".")
-    # Warehouses from before schemas existed may contain quoted names with a dot.
+    # Warehouses that are older than schemas may contain quoted names with a dot.
     return schema if dot and snapshot.find("schema", schema) is not None else PUBLIC
 
 
@@ -112,8 +112,8 @@ def require_schema(snapshot: Snapshot, name: Name) -> None:
 
 
 def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
-    """The source with the given name. If there is none, raises SqlError UNDEFINED_OBJECT, whose hint may suggest a
-    similar name."""
+    """The source with the given name. If there is no such source, raises SqlError UNDEFINED_OBJECT, whose hint may
+    suggest a similar name."""
     record = snapshot.find("source", object_name(name))
     if not isinstance(record, SourceRecord):
         raise undefined(snapshot, "source", name)
@@ -121,8 +121,8 @@ def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
 
 
 def find_table(snapshot: Snapshot, name: Name) -> TableRecord:
-    """The table with the given name. If there is none, raises SqlError UNDEFINED_OBJECT, whose hint may suggest a
-    similar name."""
+    """The table with the given name. If there is no such table, raises SqlError UNDEFINED_OBJECT, whose hint may
+    suggest a similar name."""
     record = snapshot.find("table", object_name(name))
     if record is None:
         raise undefined(snapshot, "table", name)
@@ -130,7 +130,7 @@ def find_table(snapshot: Snapshot, name: Name) -> TableRecord:
 
 
 def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
-    """The source to which ``ALTER {SOURCE | TABLE} name`` refers. Raises SqlError if there is none."""
+    """The source to which ``ALTER {SOURCE | TABLE} name`` refers. Raises SqlError if there is no such source."""
     if kind != "TABLE":
         return find_source(snapshot, name)
     table = find_table(snapshot, name)
@@ -156,8 +156,8 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
 
 
 def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
-    """The materialized view with the given name. If there is none, raises SqlError UNDEFINED_OBJECT, whose hint may
-    suggest a similar name."""
+    """The materialized view with the given name. If there is no such view, raises SqlError UNDEFINED_OBJECT, whose hint
+    may suggest a similar name."""
     record = snapshot.find("materialized_view", object_name(name))
     if not isinstance(record, MaterializedViewRecord):
         raise undefined(snapshot, "materialized_view", name)
@@ -165,8 +165,8 @@ def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
 
 
 def find_sink(snapshot: Snapshot, name: Name) -> SinkRecord:
-    """The sink with the given name. If there is none, raises SqlError UNDEFINED_OBJECT, whose hint may suggest a
-    similar name."""
+    """The sink with the given name. If there is no such sink, raises SqlError UNDEFINED_OBJECT, whose hint may suggest
+    a similar name."""
     record = snapshot.find("sink", object_name(name))
     if not isinstance(record, SinkRecord):
         raise undefined(snapshot, "sink", name)
@@ -174,8 +174,8 @@ def find_sink(snapshot: Snapshot, name: Name) -> SinkRecord:
 
 
 def find_connection(snapshot: Snapshot, name: Name) -> ConnectionRecord:
-    """The connection with the given name. If there is none, raises SqlError UNDEFINED_OBJECT, whose hint may suggest a
-    similar name."""
+    """The connection with the given name. If there is no such connection, raises SqlError UNDEFINED_OBJECT, whose hint
+    may suggest a similar name."""
     record = snapshot.find("connection", object_name(name))
     if record is None:
         raise undefined(snapshot, "connection", name)
@@ -183,8 +183,8 @@ def find_connection(snapshot: Snapshot, name: Name) -> ConnectionRecord:
 
 
 def find_secret(snapshot: Snapshot, name: Name) -> SecretRecord:
-    """The secret with the given name. If there is none, raises SqlError UNDEFINED_OBJECT, whose hint may suggest a
-    similar name."""
+    """The secret with the given name. If there is no such secret, raises SqlError UNDEFINED_OBJECT, whose hint may
+    suggest a similar name."""
     record = snapshot.find("secret", object_name(name))
     if record is None:
         raise undefined(snapshot, "secret", name)
@@ -192,7 +192,8 @@ def find_secret(snapshot: Snapshot, name: Name) -> SecretRecord:
 
 
 def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The table, source or view with the given name; None if there is none. The three kinds share one namespace."""
+    """The table, source or view with the given name; None if there is no such object. The three kinds share one
+    namespace."""
     for kind in RELATION_KINDS:
         record = snapshot.find(kind, name)
         if record is not None:
@@ -201,8 +202,8 @@ def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def find_operation(records: Iterable[OperationRecord], number: int, span: Span | None, listing: str) -> OperationRecord:
-    """The operation with the given number. If there is none, raises SqlError UNDEFINED_OPERATION, whose hint contains
-    ``listing``, the statement that lists the operations."""
+    """The operation with the given number. If there is no such operation, raises SqlError UNDEFINED_OPERATION, whose
+    hint contains ``listing``, the statement that lists the operations."""
     for record in records:
         if record.epoch == number:
             return record
@@ -214,7 +215,7 @@ def find_operation(records: Iterable[OperationRecord], number: int, span: Span |
 class OtherKindError(SqlError):
     """A statement names the object ``other``, but accepts only objects of the kind ``wanted``.
 
-    ``is_completed``: the hint suggests the matching statement for the other kind, if there is one.
+    ``is_completed``: the hint suggests the matching statement for the other kind, if such a statement exists.
     """
 
     def __init__(self, wanted: str, other: ObjectRecord, *, hint: str, span: Span) -> None:
@@ -226,7 +227,7 @@ class OtherKindError(SqlError):
 
 
 def find_of_any_kind(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The object with the given name, of any kind; None if there is none."""
+    """The object with the given name, of any kind; None if there is no such object."""
     return next((record for kind in _LISTED_BY if (record := snapshot.find(kind, name)) is not None), None)
 
 
@@ -376,7 +377,8 @@ def require_free(snapshot: Snapshot, name: Name, *, renamed: str | None = None) 
 
 
 def require_new_name(snapshot: Snapshot, name: Name, *, renamed: str | None = None) -> None:
-    """Like :func:`require_free`, if it is known that no object has the name in exactly the same spelling."""
+    """Like :func:`require_free`, but the caller already knows that no object has the name in exactly the same
+    spelling."""
     _require_fit(name)
     suffix = next((end for end in (ERRORS, REJECTED) if name.last.lower().endswith(end)), None)
     if suffix is not None:

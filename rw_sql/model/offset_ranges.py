@@ -32,8 +32,8 @@ class ReadIncarnation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncarnationReads:
-    """The offsets that were read from one incarnation of a split. They include the offsets of readings that did not
-    know the identity of the incarnation.
+    """The offsets that were read from one incarnation of a split. These offsets include the offsets of readings for
+    which the identity of the incarnation is unknown.
 
     ``spans`` and ``reached`` include all readings that may have read this incarnation. ``certain_spans`` and
     ``certain_reached`` exclude the readings that may have read another known incarnation instead. If no reading
@@ -99,7 +99,7 @@ def with_read(
 def reads_of(
     lives: tuple[ReadIncarnation, ...], cluster: str | None, incarnation: str | None
 ) -> IncarnationReads | None:
-    """The offsets that were read from the incarnation of a split with this identity; None if there are none.
+    """The offsets that were read from the incarnation of a split with this identity; None if there are no such offsets.
 
     ``lives`` are the incarnations of the split, as :func:`with_read` orders them. The same incarnation may occur in
     ``lives`` several times, with and without its identity, because brokers may not report the identity at all times. If
@@ -133,7 +133,7 @@ def reads_of(
 
 def _was_replaced(life: ReadIncarnation, later: ReadIncarnation, cluster: str | None) -> bool:
     """True if the reading ``life``, whose incarnation is unknown, cannot have read the newest incarnation in
-    ``cluster``. The reason is that the reading ``later`` read, after ``life``, an incarnation that the newest
+    ``cluster``. The reason is a reading after ``life``: the reading ``later`` read an incarnation that the newest
     incarnation has replaced."""
     return not life.incarnation and cluster is not None and life.cluster == later.cluster == cluster
 

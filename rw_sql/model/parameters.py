@@ -21,7 +21,7 @@ ROLLBACK_WINDOW = "rollback_window"
 --keep`` sets it."""
 
 STREAMING_PARALLELISM = "streaming_parallelism"
-"""The name of the system parameter with the number of state partitions of new queries of views and sinks."""
+"""The name of the system parameter that sets the number of state partitions for new queries of views and sinks."""
 
 REWIND_POINT_RETENTION = "rewind_point_retention"
 """The name of the system parameter that determines how long rewind points are kept."""
@@ -131,7 +131,7 @@ _POINT_AGE = f"{7 * _PERIODS['d']}ms"
 
 
 def _point_age(text: str) -> str:
-    """Like :func:`_period`, for a parameter whose default is a limit."""
+    """Like :func:`_period`, but also accepts ``default``, which stands for a period of seven days."""
     return _POINT_AGE if text.strip().lower() == "default" else _period(text)
 
 

@@ -24,15 +24,15 @@ def rollback_window_ms(snapshot: Snapshot) -> int | None:
 
 
 def kept_generation(view: MaterializedViewRecord) -> int:
-    """The earlier generation whose rows are kept in addition to the rows of the current generation; 0 if there is
-    none."""
+    """The earlier generation whose rows are kept in addition to the rows of the current generation; 0 if no earlier
+    generation is kept."""
     return view.kept_generation or view.generation - 1
 
 
 def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[OperationRecord]) -> int | None:
     """The time at which the view's current table replaced the table of an earlier generation, in milliseconds since
-    1970; None if ``newest_first`` contains no such operation. ``newest_first`` are the swaps of rebuilt views and the
-    undos, latest first."""
+    1970; None if ``newest_first`` contains no such operation. ``newest_first`` are the operations that replaced views
+    by their rebuilds, and the operations that undid others, latest first."""
     for record in newest_first:
         before = before_from_json(record.before).objects.get(view.id)
         if not isinstance(before, MaterializedViewRecord) or before.generation == view.generation:

@@ -43,7 +43,8 @@ def require_group_name(name: str, span: Span | None = None) -> str:
 
 
 def written_group(options: Iterable[Option]) -> str:
-    """The group that a WITH list names; the default group if it names none. Raises SqlError for an invalid name."""
+    """The group that a WITH list names; the default group if the WITH list names no group. Raises SqlError for an
+    invalid name."""
     for option in options:
         if option.key == OPTION:
             if isinstance(option.value, SecretValue | ConnectionValue):
@@ -70,8 +71,8 @@ def in_group(record: _Grouped, options: Iterable[Option], snapshot: Snapshot) ->
 
 def as_grouped_now(snapshot: Snapshot, record: _Record) -> _Record:
     """An earlier record of an object, with the object's present ``keeps_reader`` and the epoch at which the object
-    joined its present group. Raises ValueError if the record has another group than the object has now. Restoring such
-    a record would move the object's job to the other group without the consent of that group's owner."""
+    joined its present group. Raises ValueError if the group in the record is not the object's present group. Restoring
+    such a record would move the object's job to the other group without the consent of that group's owner."""
     present = snapshot.get(record.id)
     if not isinstance(record, _GROUPED) or not isinstance(present, _GROUPED):
         return record

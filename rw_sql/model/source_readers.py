@@ -59,8 +59,8 @@ class Reader:
 def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
     """The readers of a source.
 
-    A shared source has one reader, whether running or not. A source that is not shared has one reader for each view
-    that reads the source.
+    A shared source has one reader, even while this reader does not run. A source that is not shared has one reader for
+    each view that reads the source.
     """
     if source.is_shared:
         fragment = ingest_fragment(source.id)
@@ -131,11 +131,11 @@ def forget_fragments(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[Change
 class TableRead:
     """The rows of an upstream table that the table with the id ``table`` needs.
 
-    ``reset`` is the epoch of the last statement after the table's creation that had the source's tables read again; 0
-    if there was none. ``columns`` is 0, or, if columns were added to the table, the number of all of its columns,
-    including dropped ones. ``last_id`` is the table's id or, if columns were added, an id that is higher than the ids
-    of all objects that were created before the last addition. A table without a snapshot (``has_snapshot``) needs no
-    existing rows.
+    ``reset`` is the epoch of the last statement that made the reader read the source's tables again; 0 if there was no
+    such statement after the table's creation. If columns were added to the table, ``columns`` is the number of all of
+    the table's columns, including dropped columns; otherwise 0. ``last_id`` is the table's id or, if columns were
+    added, an id that is higher than the ids of all objects that were created before the last addition. A table without
+    a snapshot (``has_snapshot``) needs no existing rows.
     """
 
     table: int

@@ -35,7 +35,8 @@ def identity_status(state: SplitState, upstream: UpstreamSplit | SplitState) -> 
 
 
 def is_known_same(state: SplitState, upstream: UpstreamSplit | SplitState) -> bool:
-    """True if both have a known cluster or both have a known incarnation, and the known values do not differ."""
+    """True if ``state`` and ``upstream`` both have a known cluster or both have a known incarnation, and the known
+    values do not differ."""
     return (
         bool((state.cluster and upstream.cluster) or (state.incarnation and upstream.incarnation))
         and identity_status(state, upstream) == OK
@@ -43,8 +44,8 @@ def is_known_same(state: SplitState, upstream: UpstreamSplit | SplitState) -> bo
 
 
 def is_emptied(upstream: UpstreamSplit) -> bool:
-    """True if no record of the split can be read again, because the upstream has removed all of them. A split that
-    exists but may hide its records, such as one between two leaders, reports no incarnation."""
+    """True if no record of the split can be read again, because the upstream has removed all of them. If a split exists
+    but its records may be hidden, for example while the split has no leader, the upstream reports no incarnation."""
     return upstream.is_empty and (upstream.has_open_start or upstream.incarnation is not None)
 
 

@@ -50,7 +50,7 @@ class ViewInput:
     ``columns`` are the columns that queries can see. If a table with a primary key reads a log, ``columns`` also
     contains the log's columns for the order and kind of changes. ``stored`` are the columns of the input's files.
     ``aliases`` are the pairs (column, name in the files) for columns whose names differ. ``keys`` are the columns,
-    including hidden ones, that identify the input's rows if rows are replaced; empty if rows are only appended.
+    including hidden columns, that identify the input's rows if rows are replaced; empty if rows are only appended.
     ``history`` describes the backfill; None if the log is read from the beginning (see
     :mod:`rw_sql.model.backfill_ranges`). ``path`` is set for an external Delta table; ``has_feed``: that table has a
     change feed. A table of a change data capture source decodes its input itself: ``decoded_by`` is the source
@@ -79,7 +79,7 @@ class ViewInput:
         return self.selection(self.columns)
 
     def selection(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The given columns, which may be hidden ones, as expressions over the columns of the files."""
+        """The given columns, which may be hidden columns, as expressions over the columns of the files."""
         stored = dict(self.aliases)
         return tuple(
             f"{quoted_for_spark(stored[name])} AS {quoted_for_spark(name)}"

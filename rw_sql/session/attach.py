@@ -91,7 +91,7 @@ def connect(
     config: Mapping[str, str] | None = None,
     resource_group: str | None = None,
 ) -> SparkSession:
-    """Returns a Spark session with Delta that accepts rw_sql's statements: the running session, or a new one.
+    """Returns a Spark session with Delta that accepts rw_sql's statements: the running session, or a new session.
 
     ``warehouse`` is a path or URI (default: ``$RW_SQL_WAREHOUSE`` or, if that is not set, ``./rw_warehouse``).
     ``master`` is Spark's master (default: ``local[*]``), and ``config`` adds Spark settings. ``master`` and ``config``
@@ -225,9 +225,9 @@ def _open_connect(location: Warehouse) -> ConnectRuntime:
 
 
 def _attach(spark: SparkSession, runtime: AttachedRuntime, present: Attached | None, *, run_jobs: bool) -> Attached:
-    """Attaches a session to an open warehouse. The new attachment replaces the attachment ``present``, whose jobs run
-    until this replacement. If attaching fails, the session stays attached to ``present``, and the jobs of ``present``
-    do not stop.
+    """Attaches a session to an open warehouse. The jobs of the attachment ``present`` run until the new attachment
+    replaces ``present``. If attaching fails, the session stays attached to ``present``, and the jobs of ``present`` do
+    not stop.
     """
     undo = ExitStack()
     try:
@@ -347,7 +347,8 @@ def _stop_all() -> None:
 
 
 def status_shown(attached: Attached) -> AbstractContextManager[None]:
-    """A context manager that shows the status of a session's statement while it runs, at a prompt or in a notebook."""
+    """A context manager that shows the status of a session's statement at a prompt or in a notebook, while the
+    statement runs."""
     return shown(attached, partial(statement_progress, attached))
 
 

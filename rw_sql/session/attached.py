@@ -483,8 +483,8 @@ def other_kinds(attached: Attached) -> dict[str, str]:
 
 
 def _default_ask() -> Callable[[Question], bool] | None:
-    """The function that confirms statements by default. At an interactive Python prompt on a terminal, this function
-    asks the operator; elsewhere, the result is None.
+    """The function that confirms statements by default: at an interactive Python prompt on a terminal, a function that
+    asks the operator; elsewhere, None.
 
     Python sets ``sys.ps1`` only after the startup file, which may have attached the session.
     """

@@ -108,7 +108,7 @@ def class_archive(config: Mapping[str, str], class_path: Sequence[Path] = ()) ->
 
 
 def with_archive(config: Mapping[str, str], archive: ClassArchive | None) -> dict[str, str]:
-    """The settings with the options of an archive."""
+    """The settings, extended with the JVM options of an archive."""
     if archive is None:
         return dict(config)
     known = config.get(JAVA_OPTIONS, defaults_of_file().get(JAVA_OPTIONS, ""))

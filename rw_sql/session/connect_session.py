@@ -94,7 +94,7 @@ class ConnectAttached(Attached):
     def read(
         self, text: str, read: Callable[[], DataFrame], args: Any = None, fields: Mapping[str, Any] | None = None
     ) -> DataFrame:
-        """Runs ``read`` for a Spark statement."""
+        """Calls ``read``, which runs a Spark statement."""
         return read()
 
 

@@ -61,7 +61,7 @@ def _find_java() -> tuple[Path, str]:
 
 
 def java_program() -> Path:
-    """The Java that Spark starts. Raises SqlError RW404 if there is none."""
+    """The Java that Spark starts. Raises SqlError RW404 if there is no Java."""
     return _find_java()[0]
 
 

@@ -75,8 +75,8 @@ def rows_of(table: Table, *, most: int = MOST_ROWS) -> Rows:
 
 
 def local_zone() -> tzinfo | None:
-    """The time zone of a Spark session that this process would start: the zone in ``spark-defaults.conf``; None for the
-    zone of this process."""
+    """The time zone that a Spark session started by this process would have: the zone in ``spark-defaults.conf``; None
+    if that session would use the zone of this process."""
     try:
         name = defaults_of_file().get(TIME_ZONE)
     except (OSError, ValueError):  # Spark reports a file that cannot be read.

@@ -33,7 +33,7 @@ class TakesStatements(Protocol):
     """
 
     def route(self, text: str) -> Statement | None:
-        """The parsed statement if ``text`` is an rw_sql statement; None if it is for Spark."""
+        """The parsed statement if ``text`` is an rw_sql statement; None if the statement is for Spark."""
         ...
 
     def run(self, text: str, statement: Statement) -> DataFrame:

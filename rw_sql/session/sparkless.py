@@ -62,7 +62,7 @@ def answer(context: Context, statement: Statement, *, ask: Callable[[Question], 
 
 
 def records_of(table: Table) -> list[dict[str, object]]:
-    """The rows as dictionaries by column name. Times have the time zone of a Spark session that this process would
-    start."""
+    """The rows as dictionaries by column name. Times are in the time zone that a Spark session started by this process
+    would have."""
     names, zone = [name for name, _ in table.columns], local_zone()
     return [dict(zip(names, (local_time(value, zone) for value in row), strict=True)) for row in table.rows]

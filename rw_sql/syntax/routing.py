@@ -1,4 +1,4 @@
-"""Decides from the first words of a statement whether it is rw_sql's or Spark's.
+"""Decides from the first words of a statement whether it is a statement of rw_sql or of Spark.
 
 If both rw_sql and Spark have statements that begin with the same words, the statement's clauses and object names
 decide.

@@ -48,8 +48,8 @@ _RESULT = "rows ARRAY<STRING>, row_count BIGINT, others ARRAY<STRING>, other_cou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFiles:
-    """The files of a task: the names of its files of rows with their number of rows, and the names of its files of
-    undecoded records with their number of records."""
+    """The files that a task has written: the names of the files with rows and the number of these rows, and the names
+    of the files with undecoded records and the number of these records."""
 
     rows: tuple[str, ...]
     row_count: int
@@ -66,7 +66,7 @@ class BlockFiles:
     by their names in the batch. ``schema`` are the columns of the files. Columns that none of the other attributes
     provide are NULL. ``constants`` are the values of the columns that have the same value in all rows. ``by_split`` has
     the values of one column whose value depends on the record's split. ``renamed`` are the columns of the files whose
-    names differ from those in the other attributes (name in the files → other name).
+    names differ from the names in the other attributes (name in the files → other name).
     """
 
     folder: str

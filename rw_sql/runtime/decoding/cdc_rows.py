@@ -79,7 +79,7 @@ def cdc_frame(
     own = log.where(f.col("table_name") == statement.cdc_table.table).where(f.col(BUCKET) >= live_from.hour)
     own = own.where(_is_after(live_from))
     if not has_snapshot(statement):
-        own = own.where(~f.col("op").isin(*_OF_SNAPSHOT))  # The rows of another table's snapshot.
+        own = own.where(~f.col("op").isin(*_OF_SNAPSHOT))  # These rows come from another table's snapshot.
     key = primary_key(statement)
     fields, keys = _members("row"), _members("key")
     if not is_numbered:

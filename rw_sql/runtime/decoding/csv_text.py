@@ -26,8 +26,8 @@ EMPTY = "the value is empty"
 NO_QUOTE = "a quoted field has no closing quote: each line is one record"
 AFTER_QUOTE = "a quoted field has text after its closing quote"
 MOST_FIELDS = 20_480
-"""The greatest number of fields that a line may have. Spark cannot read a line with more fields: its task would
-fail."""
+"""The greatest number of fields that a line may have. If a line has more fields, the Spark task that reads the line
+fails."""
 
 MORE_FIELDS = f"the value has more than {MOST_FIELDS} fields"
 MORE_LINES = "the value has more than one line: each record is one line"
@@ -66,7 +66,7 @@ def fault_of(line: Column, separator: str) -> Column:
 
 
 def readable(line: Column, separator: str) -> Column:
-    """The result of :func:`one_line`, or NULL if Spark could not read it because it has too many fields.
+    """The result of :func:`one_line`, or NULL if the line has more fields than Spark can read.
 
     Fields are counted only in a long line. The result is also NULL for a long line for which :func:`fault_of` returns a
     reason, because it is then unknown where the line's fields begin.

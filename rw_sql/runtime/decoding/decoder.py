@@ -85,8 +85,8 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The expressions of those columns of the log that do not depend on the run, for records with given columns.
-    ``first`` are the columns before the columns of the run and the batch, and ``last`` the columns after them."""
+    """For records with given columns, the expressions of the log's columns that do not depend on the run. ``first`` are
+    the columns before the columns of the run and the batch, and ``last`` the columns after them."""
 
     recipe: DeferredColumns
     first: tuple[Column, ...]
@@ -257,7 +257,8 @@ def _decode_csv(records: DeferredColumns, statement: CreateSource, added: int) -
 
 
 def _since(epochs: Mapping[str, int], by_reference: Callable[[int], Column]) -> Column:
-    """The epoch of each row's split. It is usually the same for all splits."""
+    """The epoch of the statement that set the position of each row's split. This epoch is usually the same for all
+    splits."""
     by_epoch: dict[int, list[str]] = {}
     for split, epoch in epochs.items():
         by_epoch.setdefault(epoch, []).append(split)
@@ -340,7 +341,7 @@ def _header(name: str | None) -> Column:
 
 
 def _header_error(statement: CreateSource) -> Column | None:
-    """The error of a record with a header that must be text and is not; None if no header must be text.
+    """The error of a record with a header that must be text but is not text; None if no header must be text.
 
     delta-rs cannot read a file with a string that is not UTF-8, so no table may contain such a string.
     """

@@ -1,9 +1,9 @@
 """Decodes JSON records with Arrow, a block of records at a time.
 
 Arrow's parser decodes a block in a fifth of the time that ``from_json`` needs. The parser accepts fewer values: it
-converts no number to a string and no string to a number, and one value that does not fit its column fails the whole
-block. Therefore, this module decodes only *certain* records: records for which ``from_json`` would surely return the
-same values. All other records are left to :mod:`rw_sql.runtime.decoding.plain_values`, which also determines the
+converts no number to a string and no string to a number, and one value that does not fit its column makes the whole
+block fail. Therefore, this module decodes only *certain* records: records for which ``from_json`` would surely return
+the same values. All other records are left to :mod:`rw_sql.runtime.decoding.plain_values`, which also determines the
 errors.
 
 Spark sends this module by value to its Python processes, which may not have rw_sql, so it imports only Arrow and NumPy.
@@ -52,7 +52,7 @@ columns."""
 _COLON = r"[ \t\r\n]*:"
 _MEMBER = re.compile(rf'"([A-Za-z0-9_\u017f\u212a]+)"{_COLON}')
 """The names of members that may differ from a column's name only in case. In Unicode, two letters beyond ASCII become
-an ASCII letter if they are written in another case: ``ſ`` and the sign of Kelvin."""
+an ASCII letter if they are written in another case: ``ſ`` and the Kelvin sign."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ Spark's ``from_json`` ignores text after the first value, decodes invalid UTF-8 
 that is read as STRING to the nearest double. This module works around each of these problems, at the cost of a few
 instructions per valid record:
 
-- The text's last brace is replaced by a member with a name that no record has, and a brace. The parser finds this
-  member in the object only if the replaced brace ended the whole object: :func:`is_whole`.
+- The text's last brace is replaced by two parts: a member whose name no record contains, and a brace. The parser finds
+  this member in the object only if the replaced brace ended the whole object: :func:`is_whole`.
 - Numbers that Spark would change are converted to strings with a mark: :func:`with_marks`, :func:`without_marks`.
 """
 
@@ -62,8 +62,8 @@ _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:[.][0-9]++)?(?:[eE][+-]?[0-9]++)?"
 _UNMARKED = rf'\G((?:[^"\-0-9]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+)({_NUMBER})(?={SPACE}[,}}\]])'
 _CHANGING = rf"[:\[,]{SPACE}(?:-?[0-9]++[.eE]|-0|-?[0-9]{{999}})"
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-# The pattern reads the text from the beginning, because only then it is known which backslash begins an escape: \\ud83d
-# is text.
+# The pattern reads the text from the beginning, because otherwise it would not be known which backslash begins an
+# escape: \\ud83d is text.
 _HALF = rf"\A(?:[^\\]++|{_HIGH}{_LOW}|\\u(?![dD][89a-fA-F])|\\[^u])*+\\u[dD]"
 
 
@@ -87,7 +87,7 @@ def with_end(raw: Column) -> Column:
     """Adds END to the text as its last member, which a parser finds only if the text is a single object."""
     text = characters(raw)
     member = f'"{END}":true}}'
-    # Cuts by bytes, because Spark would otherwise count characters from the beginning.
+    # The text is cut by bytes, because Spark would otherwise count characters from the beginning.
     cut = f.concat(f.substring(raw, f.lit(1), f.octet_length(raw) - 1), f.lit(f",{member}".encode()))
     return (
         f.when(f.startswith(text, f.lit('{"')) & f.endswith(text, f.lit("}")), characters(cut))
@@ -174,7 +174,7 @@ def once(value: Column) -> Column:
 
 
 def joined(operator: Callable[[Column, Column], Column], parts: Sequence[Column]) -> Column:
-    """At least one column, joined by an associative operator, as a balanced tree.
+    """Joins one or more columns by an associative operator. The result is a balanced tree.
 
     Spark's analyzer and compiler work recursively. With hundreds of columns in a chain, the recursion overflows the
     stack.
@@ -206,7 +206,7 @@ def in_lower_case(text: Column) -> Column:
 
 
 def last_of_each(fields: Column) -> Column:
-    """A map with only the last of equal keys. Spark's maps from JSON may have duplicates."""
+    """A map with only the last of equal keys. Maps that Spark reads from JSON may contain duplicate keys."""
     keys = f.map_keys(fields)
     return f.when(has_twins(keys), map_of(keys, f.map_values(fields))).otherwise(fields)
 

@@ -94,7 +94,8 @@ def read_json(
     shown = shown or {}
     raw, read = f.col("value"), f.col(READ)
     schema = ", ".join(f"{_quoted(column.name)} {_read_type(column.data_type)}" for column in columns)
-    # A separate column, because Spark interprets the argument of from_json for each record but compiles a column.
+    # The text is a separate column, because Spark compiles a column but interprets the argument of from_json for each
+    # record.
     records = records.withColumn(_TEXT, once(f.when(is_text(raw), with_end(raw))))
     found = members(f.col(_TEXT), schema, _STRICT_LOCALE)
     kept = _kept_digits(columns)
@@ -141,7 +142,7 @@ def read_csv(
 ) -> tuple[StepsT, Column]:
     """The records with their rows, and the errors of the records without a row. ``shown`` is as in :func:`read_json`.
 
-    A record may lack the last columns if its number of fields is in ``widths``. These columns are then NULL.
+    A record may lack the last columns if its number of fields is in ``widths``. The missing columns are then NULL.
     """
     names = [column.name for column in columns]
     records = records.withColumn(_TEXT, csv_text.one_line(f.col("value").cast("string")))
@@ -183,7 +184,7 @@ def read_csv(
         for column in columns
     ]
     # Without the condition, Spark's compiled code for common subexpressions may give a record without a value the
-    # columns of the record before it.
+    # columns of the previous record.
     read = f.when(f.col("value").isNotNull(), f.struct(*values))
     return records.withColumn(ROW, read), f.coalesce(error, *misfits)
 
@@ -355,8 +356,8 @@ def _has_nulls_of_fields(read: Column, data_type: DataType) -> list[Column]:
 def _has_other_case(text: Column, names: Sequence[str]) -> Column:
     """True if ``text`` may contain one of the names in a different case.
 
-    If two names differ only in case (``userId`` in the row, ``userid`` in a STRUCT), they count in every case, because
-    only a member's place shows which of the two is meant.
+    If two names differ only in case (``userId`` in the row, ``userid`` in a STRUCT), the result is true for every
+    spelling of these names, because only a member's place shows which of the two is meant.
     """
     # Characters of the names are escaped, first as in JSON and then as in a pattern.
     either = _any_of(names)
@@ -379,7 +380,7 @@ def _any_of(names: Iterable[str]) -> str:
 def _read_texts(
     raw: Column, text: Column, columns: Sequence[ColumnDefinition], rules: ValueRules, shown: Mapping[str, str]
 ) -> Column:
-    """The row of a record whose values are read as text, with its error."""
+    """The row of a record, with the record's error. The values of the record are read as text."""
     names = [column.name for column in columns]
 
     def value(column: ColumnDefinition, text: Column) -> Column:

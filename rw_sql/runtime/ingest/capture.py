@@ -247,8 +247,8 @@ class Capture:
         return {table: (snapshot, last.get(table, progress)) for table, (snapshot, progress) in self.tables.items()}
 
     def stored_with(self, progress: Mapping[str, tuple[str, TableProgress]], *, is_due: bool) -> dict[str, list[str]]:
-        """The progress to store in a commit. This is the whole progress if any part has changed since the last time
-        that progress was stored, or if ``is_due`` is true. Otherwise, the result is empty."""
+        """The progress to store in a commit. The result is the whole progress if any part of the progress has changed
+        since it was last stored, or if ``is_due`` is true. Otherwise, the result is empty."""
         return written_progress(progress) if is_due or progress != self._written else {}
 
     def _report(self, progress: Mapping[str, tuple[str, TableProgress]]) -> None:
@@ -261,7 +261,8 @@ class Capture:
             if not (is_ended or is_due):
                 continue
             self._reported[table] = (now, made)
-            # rw_sql 0.1.0 also reported the snapshot for the tables that need none; only an end removes such a report.
+            # rw_sql 0.1.0 also reported the snapshot for the tables that need no snapshot. Only a report of the end
+            # replaces such a report.
             for id_ in (read.table for read in self.specs[table].reads if read.has_snapshot or made.is_done):
                 self.context.metastore.jobs.write_backfill(
                     BackfillProgress(
@@ -315,7 +316,8 @@ def _missing(
 ) -> dict[str, list[TableRecord]]:
     """For each of the upstream columns ``added``, the tables that lack it. ``known`` are the other upstream columns.
 
-    If a table reads the column already, a table that leaves out other columns too leaves it out on purpose.
+    If another table already reads the column, the result does not contain the tables that also lack one of the other
+    columns: these tables leave the column out on purpose.
     """
     fields = {record.id: _fields(record) for record in tables}
     found: dict[str, list[TableRecord]] = {}
@@ -341,8 +343,8 @@ def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, 
     """True if nothing has been read since the source was created, or since its position was set to read its tables
     again.
 
-    Only in these cases may a slot be created, or a new slot begin after the position. In all other cases, a new slot
-    would silently skip changes.
+    A slot may be created, and a new slot may begin after the position, only in these two cases. In all other cases, a
+    new slot would silently skip changes.
     """
     kind = connector(source.connector)
     for split, row in snapshot.states(ingest_fragment(source.id)).items():
@@ -356,8 +358,8 @@ def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, 
 
 
 def _is_restored(context: Context, epoch: int) -> bool:
-    """True if the statement with this epoch gave a source a position back that the source had before. The slot must
-    then have the changes from there on, because tables without a snapshot need them."""
+    """True if the statement with this epoch restored an earlier position of a source. The slot must then still contain
+    the changes after this position, because tables without a snapshot need these changes."""
     operation = context.metastore.operation(epoch)
     return operation is not None and operation.kind == UNDO
 

@@ -33,7 +33,7 @@ QUIET_SECONDS = 10.0
 log."""
 
 ASKED_SECONDS = 0.5
-"""The interval in seconds at which the feed checks, while no change arrives, whether a FLUSH waits for a position."""
+"""While no change arrives, the feed checks at this interval (in seconds) whether a FLUSH waits for a position."""
 
 MOST_ROWS = 200_000
 """The approximate maximum number of rows in a batch. The rows are held in this process's memory."""
@@ -45,8 +45,8 @@ class ChangeFeed:
 
     ``position`` and ``progress`` are the values of the last commit. If ``is_new`` is true, the first batch is added at
     once, even without a change, so that the position is recorded. ``wanted`` is the position that a FLUSH waits for.
-    ``batch_seconds`` is the duration of the last batch. Batches of few rows are kept apart by INTERVAL_FACTOR times
-    this duration, at most by MOST_INTERVAL_SECONDS.
+    ``batch_seconds`` is the duration of the last batch. The interval between batches of few rows is INTERVAL_FACTOR
+    times this duration, but at most MOST_INTERVAL_SECONDS.
     """
 
     reader: ChangeReader

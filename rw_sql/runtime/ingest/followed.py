@@ -37,7 +37,7 @@ reason."""
 def may_follow(kind: Connector, fetcher: RecordFetcher | None, splits: int, pace: BatchLimits) -> bool:
     """True if a thread may read the small batches of a source.
 
-    Spark's query keeps a rate limit, because it divides each batch's records among the splits.
+    A source with a rate limit needs Spark's query, which divides the records of each batch among the splits.
     """
     if not isinstance(kind, PooledConnector) or not isinstance(fetcher, FollowingFetcher):
         return False

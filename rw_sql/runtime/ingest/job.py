@@ -112,7 +112,7 @@ class Ingest:
     def start(
         context: Context, spec: IngestSpec, before: Ingest | None = None, prepared: WarmStart | None = None
     ) -> Ingest:
-        """Claims a run, fences earlier ones, reads the position, and starts.
+        """Claims a run, fences earlier runs, reads the position, and starts.
 
         ``before`` is this process's last run of the reader, if it ended cleanly. The new run reuses the resources of
         that run. ``prepared`` is a warm start, if there is one. Raises StalledError. If the upstream does not respond,
@@ -419,7 +419,7 @@ class Ingest:
 
     @property
     def session(self) -> SparkSession | None:
-        """The run's Spark session; None if the run has not needed one."""
+        """The run's Spark session; None if the run has not needed a session."""
         return self.opening.session
 
     @property

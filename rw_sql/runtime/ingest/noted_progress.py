@@ -1,5 +1,5 @@
-"""The progress of the snapshots of a captured source's tables, as its log's commits and a note beside the log store
-it."""
+"""Reads and stores the progress of the snapshots of a captured source's tables. The commits of the source's log and a
+note beside the log contain this progress."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NOTE = "tables.json"
 
 
 def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tuple[str, TableProgress]]:
-    """For each upstream table, the name and the progress of its snapshot. They come from the last commit of the log. If
-    this commit does not contain them, they come from the stored note."""
+    """For each upstream table, the name and the progress of its snapshot. The name and the progress come from the last
+    commit of the log or, if this commit does not contain them, from the stored note."""
     noted_at, noted = _note(warehouse, source)
     for version, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
         if version <= noted_at:
@@ -35,7 +35,7 @@ def note_progress(warehouse: Warehouse, source: SourceRecord, version: int) -> N
     because the progress may be stored only in these commits.
 
     The progress of later commits is left out, because a REWIND may revert them but cannot revert the stored progress.
-    They are not read, as in :func:`note_stretches`.
+    Later commits are not read, as in :func:`note_stretches`.
     """
     noted_at, noted = _note(warehouse, source)
     if version <= noted_at:

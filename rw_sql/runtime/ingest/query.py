@@ -80,7 +80,8 @@ class ReaderQuery:
         return self.context.warehouse.read_text(f"{self.checkpoint}/offsets/{batch}").split("\n")[2]
 
     def has_completed(self, batch: int) -> bool:
-        """True if the query has completed a batch, after the batch was written."""
+        """True if the query has recorded that a batch is complete. The query records this after the batch was
+        written."""
         return self.context.warehouse.exists(f"{self.checkpoint}/commits/{batch}")
 
     def start_thread(self, feed: ChangeFeed, write: Callable[[str, int], None]) -> BatchThread:

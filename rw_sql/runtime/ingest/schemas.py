@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class NewSchemasError(Exception):
-    """A batch contains records with schemas that were not known when it was planned."""
+    """A batch contains records with schemas that were not known when the batch was planned."""
 
 
 def write_by_known_schemas(

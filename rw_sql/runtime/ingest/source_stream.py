@@ -67,7 +67,7 @@ class SourceStream:
             prepare(partial(self.fetcher.connect, tuple(states)), "connecting")
 
     def stream(self, states: Mapping[str, SplitState]) -> DataFrame:
-        """The stream from the positions ``states``: the open stream if it begins there, otherwise a new one."""
+        """The stream from the positions ``states``: the open stream if it begins there, otherwise a new stream."""
         if self._begun is not None and self._begun[0] == states:
             # Another thread has opened the stream. This call makes the connector's classes visible to this thread too.
             self.context.sessions.load(packages_of(self.kind, self.statement))
@@ -81,7 +81,7 @@ class SourceStream:
         return self.session
 
     def end(self) -> None:
-        """Waits until a stream that is being opened is open, or could not be opened."""
+        """Waits until the stream is open, or until opening the stream has failed."""
         if self._begun is not None:
             wait([self._begun[1]])
 
@@ -103,8 +103,8 @@ class SourceStream:
             self.feed.close()
 
     def release_session(self) -> None:
-        """Lets another query use the session. The queries of this run have ended, and no later run reuses the
-        session."""
+        """Releases the session for use by another query. The queries of this run have ended, and no later run reuses
+        the session."""
         session, self.session = self.session, None
         if session is not None:
             self.context.sessions.release_if_alive(session)

@@ -86,7 +86,8 @@ class StoppedReader:
                 self.reader.opening.release_session()
 
     def close(self) -> None:
-        """Like :meth:`discard`, but also records the reader's positions, for a reader without a next run."""
+        """Like :meth:`discard`, but also records the reader's positions. This method is for a reader that has no next
+        run."""
         self.discard()
         if self.reader is not None:
             self.reader.note()

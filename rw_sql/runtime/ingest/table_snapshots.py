@@ -1,4 +1,4 @@
-"""The snapshots of upstream tables: whether a stored snapshot continues or another one begins.
+"""Determines for each upstream table whether its stored snapshot continues or another snapshot begins.
 
 All tables that read an upstream table share its snapshot. The name of a snapshot lists the tables that it covers.
 Another snapshot begins only if a table needs rows that the stored snapshot did not read.
@@ -25,8 +25,9 @@ _PART = re.compile(r"([0-9]+)\.([0-9]+)(?:\.([0-9]+))?(-?)")
 
 
 def begins_anew(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgress]]) -> bool:
-    """True if another snapshot of an upstream table begins, because the stored one, if any, does not serve all tables
-    that read the upstream table. ``stored`` has, for each upstream table, the name and the progress of its snapshot."""
+    """True if another snapshot of an upstream table begins, because no snapshot is stored, or because the stored
+    snapshot does not serve all tables that read the upstream table. ``stored`` has, for each upstream table, the name
+    and the progress of its snapshot."""
     known = stored.get(table.upstream)
     if known is None or not continues(known[0], table.reads) or uncovered(known[0], table.reads):
         return True
@@ -53,7 +54,7 @@ def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgre
         live_from=table.live_from,
     )
     if known is None or not continues(known[0], table.reads):
-        # The upstream table may be a different one with other columns.
+        # The present upstream table may be another table with other columns.
         is_repeated = table.repeats or (known is not None and _have_rows(known[0], table.reads))
         return table.snapshot, replace(fresh, is_repeated=is_repeated)
     if _is_unbound(known[1], table.reads):
@@ -80,8 +81,8 @@ def progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgre
 
 
 def uncovered(name: str, reads: Sequence[TableRead]) -> tuple[TableRead, ...]:
-    """Those of ``reads`` that need rows which the snapshot ``name`` did not read, or got columns since the snapshot
-    began."""
+    """The items of ``reads`` whose tables need rows that the snapshot ``name`` did not read, or whose tables got
+    columns after this snapshot began."""
     known = _parsed(name)
     return tuple(read for read in reads if not _is_covered(read, known, reads))
 
@@ -94,10 +95,10 @@ def continues(name: str, reads: Sequence[TableRead]) -> bool:
 
 
 def unchanged_values(records: pa.Table, tables: Mapping[str, tuple[str, TableProgress]]) -> pa.ChunkedArray:
-    """The column ``unchanged`` of :attr:`Taken.records <rw_sql.connectors.changes.Taken.records>`, with the times that
-    tables keep. ``tables`` is as in :func:`begins_anew`.
+    """The column ``unchanged`` of :attr:`Taken.records <rw_sql.connectors.changes.Taken.records>`. In the result,
+    KEPT_TIME marks the rows whose times the tables keep. ``tables`` is as in :func:`begins_anew`.
 
-    A snapshot contains no times of changes. Tables that have been kept up to date since an earlier snapshot know the
+    A snapshot contains no times of changes. Tables that have been kept up to date since an earlier snapshot contain the
     time of each row's last change.
     """
     import pyarrow as pa
@@ -123,8 +124,8 @@ def _have_rows(name: str, reads: Sequence[TableRead]) -> bool:
 
 
 def _is_unbound(progress: TableProgress, reads: Sequence[TableRead]) -> bool:
-    """True if no table keeps the rows for which the reader must not omit changes, and the snapshot has read no row. The
-    reader then need not read what the log contains about an earlier upstream table of the same name."""
+    """True if the snapshot has read no row, and no table still keeps the rows because of which the reader must not omit
+    changes. The reader then need not read the log's changes to an earlier upstream table of the same name."""
     return bool(progress.kept_for) and _is_unread(progress) and not continues(progress.kept_for, reads)
 
 

@@ -21,7 +21,7 @@ _MOST_COMMITS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """The time of a job's last batch, and the rows per second that it added, replaced or removed during the last
+    """The time of a job's last batch, and the rows per second that the job added, replaced or removed during the last
     minute."""
 
     last_ms: int | None = None

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def by_cluster(
     context: Context, snapshot: Snapshot, sources: Iterable[SourceRecord]
 ) -> tuple[list[list[Looked]], list[Looked]]:
-    """The sources that share a cluster, and those that need a separate request each. A source with a secret that cannot
-    be read is in neither group. The status of its job shows the reason."""
+    """The sources that share a cluster, and the sources that need a separate request each. A source with a secret that
+    cannot be read is in neither group. The status of the source's job shows the reason."""
     apart: list[Looked] = []
     together: dict[Hashable, list[Looked]] = {}
     for source in sources:

@@ -169,7 +169,7 @@ class CommitCache:
         for version in range(latest_version(self._warehouse, table), -1, -1):
             try:
                 numbers = self.read(table, "", version)
-            except FileNotFoundError:  # this commit and all earlier ones were cleaned up
+            except FileNotFoundError:  # this commit and all earlier commits were cleaned up
                 return
             yield version, numbers
 
@@ -235,8 +235,8 @@ class LogReading:
 
     def read_ahead(self, table: str, version: int, newest: int) -> None:
         """If the table is in an object store, reads the next commits from ``version`` on into the cache, at most up to
-        ``newest``. Each commit takes a request, so several commits are read at the same time. Errors are left to
-        :meth:`read`."""
+        ``newest``. Each commit takes a request, so several commits are read at the same time. This method ignores
+        errors; :meth:`read` raises them."""
         if version >= newest or self._warehouse.files_at(table).is_local:
             return
         key = self.key_of(table)

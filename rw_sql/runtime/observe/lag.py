@@ -66,13 +66,13 @@ _APART = "lag-tables"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
     """How far a job is behind. ``records`` is the number of unread records or rows, ``since_ms`` the arrival time of
-    the oldest one. A value is None if it is unknown. The time may be known even if the number is unknown."""
+    the oldest of them. An unknown value is None. The time may be known even if the number is unknown."""
 
     records: int | None = None
     since_ms: int | None = None
 
     def seconds(self, at_ms: int) -> float | None:
-        """The age of the oldest unread record; 0 if there is none, None if it is unknown.
+        """The age of the oldest unread record; 0 if there is no unread record, None if the age is unknown.
 
         If a job has several inputs, and the age of the unread records is unknown for some of these inputs, the result
         is the age of the oldest unread record of the other inputs.
@@ -164,7 +164,7 @@ class _TableReader:
         except (OSError, DeltaError):
             if not self.users_tables:
                 raise
-            return Lag()  # The store of the user's own table does not respond; the status of the job says so.
+            return Lag()  # The store of the user's own table does not respond. The status of the job shows this reason.
 
 
 def _table_readers(context: Context, snapshot: Snapshot) -> Iterator[_TableReader]:

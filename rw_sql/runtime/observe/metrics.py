@@ -1,4 +1,5 @@
-"""A warehouse's metrics for Prometheus and SHOW METRICS: operations from the log of record, jobs from their tables."""
+"""A warehouse's metrics for Prometheus and SHOW METRICS. The metrics of operations come from the log of record, and the
+metrics of jobs from the jobs' tables."""
 
 from __future__ import annotations
 

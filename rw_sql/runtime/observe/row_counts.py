@@ -38,10 +38,10 @@ class CommitRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSum:
-    """The sum over consecutive commits, up to the one before version ``end``.
+    """The sum over consecutive commits, up to the commit before version ``end``.
 
     ``rows`` is None if a commit does not show its number of rows. ``since_ms`` is the time of the first commit with
-    rows, and ``passed`` its version, or ``end`` if no commit has rows.
+    rows. ``passed`` is the version of this commit, or ``end`` if no commit has rows.
     """
 
     end: int
@@ -78,8 +78,8 @@ class _Counted:
     times: array[int] = field(default_factory=lambda: array("q"))
 
     def need(self, version: int, now: float) -> None:
-        """Called when a measurement needs the commits from ``version`` on. Forgets the commits that no measurement has
-        needed for a while."""
+        """Must be called when a measurement needs the commits from ``version`` on. Forgets the commits that no
+        measurement has needed for a while."""
         if now - self.since < _WINDOW_SECONDS:
             self.lowest = min(self.lowest, version)
             return
@@ -98,7 +98,8 @@ class _Counted:
         return CommitRows(rows=_or_none(self.rows[at]), at_ms=_or_none(self.times[at]))
 
     def sum_from(self, begin: int, newest: int) -> RowSum:
-        """The sum over the commits from version ``begin`` on, up to ``newest`` or the first one that is not known."""
+        """The sum over the commits from version ``begin`` on, up to ``newest`` or to the first commit whose
+        numbers are not known."""
         if begin < self.first:
             return RowSum(end=begin, passed=begin)
         rows = self.rows[begin - self.first : newest + 1 - self.first]
@@ -151,7 +152,8 @@ class RowCounts:
         self._lock = threading.Lock()
 
     def sum_from(self, kind: Kind, begin: int, newest: int) -> RowSum:
-        """The sum over the commits from version ``begin`` on, up to ``newest`` or the first one that is not known.
+        """The sum over the commits from version ``begin`` on, up to ``newest`` or to the first commit whose
+        numbers are not known.
 
         A measurement calls this first, and needs the numbers of all these commits.
         """

@@ -54,8 +54,8 @@ _UNREACHABLE_CHECKS = 3
 
 _UNKNOWN_CHECKS = 12
 """If this number of checks in a row does not return the end of a split, the job of the split's source is started, so
-that the start reports the reason. When the split's leader changes, fewer checks than this fail in a row, so the job is
-not started."""
+that the start reports the reason. A change of the split's leader makes fewer checks than this number fail in a row, so
+the job is not started because of such a change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,8 @@ Report: TypeAlias = "Callable[[Finding], None]"
 
 @dataclass(slots=True)
 class _Turn:
-    """The next check of a source that is checked on its own, and its failed checks in a row."""
+    """The time of the next check of a source that is checked separately, and the number of the source's failed checks
+    in a row."""
 
     due_at: float = 0.0
     failures: int = 0
@@ -95,8 +96,8 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Group:
-    """The sources that one thread checks. These are the sources of one cluster, or some of the sources that are checked
-    one by one."""
+    """The sources that one thread checks. A group consists of the sources of one cluster, or of some of the sources
+    that are checked one by one."""
 
     kind: Connector
     options: Mapping[str, str]
@@ -209,7 +210,7 @@ class UpstreamWatcher:
             group.due.set()
 
     def stop(self) -> None:
-        """Ends all threads soon. Nothing is reported afterwards, except by a check in progress."""
+        """Makes all threads end soon. Nothing is reported afterwards, except by a check in progress."""
         with self._lock:
             self._is_over = True
             groups = list(self._groups.values())

@@ -35,8 +35,8 @@ _LOOK_SECONDS = 0.1
 _OWN_LOOK_SECONDS = 1.0
 _LEAST_SECONDS = 0.01
 _RESTART_MS = 30_000
-"""The time in milliseconds, since the last heartbeat of a group's owner, within which WAIT expects another owner, for
-example because the process that runs the jobs is restarted."""
+"""For this time in milliseconds after the last heartbeat of a group's owner, WAIT expects another owner, for example
+because the process that runs the jobs is being restarted."""
 
 _WAIT = "WAIT waits for it"
 _ANEW = "it is being rebuilt"
@@ -54,8 +54,8 @@ def wait_until_made(
 
     Returns the incomplete objects, with reasons.
 
-    A rebuild is complete when queries read the new table. Does not wait for a view whose job is stalled or that no
-    process runs. Gives up after ``seconds`` without any progress.
+    A rebuild is complete when queries read the new table. Does not wait for a view whose job is stalled, or whose job
+    no process runs. Gives up after ``seconds`` without any progress.
 
     ``tell`` is a function that is called with the progress of each view. With ``gives_up``, a timeout raises SqlError
     NOT_APPLIED_YET instead of being reported in the result. The function then also waits for a job that has just
@@ -203,8 +203,8 @@ class _Stalls:
         )
 
     def reason(self, job: str, view_id: int, *ids: int) -> str:
-        """The reason why a view's job is stalled, if the statement does not wait for the job for this reason; empty if
-        the statement waits for the job.
+        """The reason why a view's job is stalled, if the stall makes the statement skip the job; empty if the statement
+        waits for the job.
 
         ``ids`` are other objects that the job depends on.
         """
@@ -216,7 +216,7 @@ class _Stalls:
 
     def is_unowned(self, group: str, owned: Collection[str]) -> bool:
         """True if no process runs the jobs of a group. A statement that waits for stalled jobs also waits for the next
-        owner of a group that had one until now."""
+        owner of a group that had an owner until now."""
         if group in owned:
             return False
         lease = self.leases.get(group)

@@ -110,7 +110,8 @@ def write_by_range(
 def _divided(
     rows: DataFrame, keys: Sequence[str], size: Column, first: Column, chunk: str, most_bytes: int
 ) -> DataFrame:
-    """Large ranges, divided into chunks by the sum of the sizes of the rows that precede a row in its range."""
+    """The rows of large ranges, with the number of each row's chunk. This number depends on the total size of the rows
+    that precede the row in its range."""
     names = [f"_rw_key_{at}" for at in range(len(keys))]
     key_columns = [f.col(quoted_for_spark(key)).alias(name) for key, name in zip(keys, names, strict=True)]
     # The sums are computed without the rows' other columns, because Spark holds thousands of a window's rows in memory.

@@ -68,7 +68,7 @@ LOADING, MERGING, DONE = "loading", "merging", "refreshed"
 
 _LOOK_SECONDS = 0.2
 HELD_BACK = "held_back"
-"""The key in ``Context.made`` of a function that returns True while no refresh may begin by itself."""
+"""The key in ``Context.made`` of a function that returns True while no refresh may begin automatically."""
 
 _LOADED = -1
 """The chunk number of the loading phase."""
@@ -96,7 +96,7 @@ class RefreshJob:
 
     @staticmethod
     def start(context: Context, spec: RefreshSpec) -> RefreshJob:
-        """Claims a run, fences earlier ones, creates the table if needed, and starts. Raises StalledError."""
+        """Claims a run, fences earlier runs, creates the table if needed, and starts. Raises StalledError."""
         snapshot = context.metastore.snapshot()
         if not isinstance(snapshot.get(spec.table_id), TableRecord):
             raise StalledError("the catalog has changed")
@@ -192,7 +192,8 @@ class RefreshJob:
                 while not self.stopping.is_set():
                     if not self._step():
                         self.news.wait(_LOOK_SECONDS)
-                    # Cleared before the next step reads the catalog, so that a later commit ends the next wait.
+                    # The event is cleared before the next step reads the catalog, so that a later commit ends the next
+                    # wait.
                     self.news.clear()
         except FencedError as error:
             self.problem = Failure(reason=str(error))
@@ -295,7 +296,7 @@ class RefreshJob:
 
         def tell(done: int, total: int) -> bool:
             if self.stopping.is_set() or self._still(self.context.metastore.snapshot(), record) is None:
-                return False  # Even if the progress cannot be stored.
+                return False  # The result is False even if the progress cannot be stored.
             self._report(LOADING, done, total)
             return True
 
@@ -303,7 +304,7 @@ class RefreshJob:
 
     def _still(self, snapshot: Snapshot, record: RefreshRecord) -> RefreshRecord | None:
         """The latest record of the refresh ``record``, whose table may have another name by now; None if the refresh is
-        not being loaded any more. CANCEL JOBS ends it."""
+        not being loaded any more, for example because CANCEL JOBS has ended it."""
         now = self._record(snapshot)
         is_same = now is not None and (now.status, now.refresh) == (REFRESHING, record.refresh)
         return now if is_same else None

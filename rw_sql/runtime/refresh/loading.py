@@ -192,8 +192,8 @@ def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[st
 def _misfit_of(
     table: str, columns: Sequence[ColumnDefinition], keys: Sequence[str]
 ) -> Callable[[str, Column, Mapping[str, Column]], Column]:
-    """A function that makes the error message for a value from the upstream that does not fit its column: the column,
-    the key of the row, and the remedy."""
+    """A function that makes the error message for a value from the upstream that does not fit its column. The message
+    names the column, the key of the row, and the remedy."""
     by_field = {field_of(column): column for column in columns}
     shown_keys = [column for column in columns if column.name in keys] or list(columns[:1])
 
@@ -288,10 +288,10 @@ def _rows_of(table: DeltaTable) -> int:
 @contextmanager
 def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -> Iterator[Callable[[], None]]:
     """A context manager that runs this thread's Spark jobs in a separate job group and scheduler pool, so that they do
-    not delay other jobs; yields a function that cancels the thread's jobs and ends its waits for the upstream.
+    not delay other jobs. Yields a function that cancels the thread's jobs and ends the thread's waits for the upstream.
 
     ``tell`` is a callback that receives the numbers of finished tasks and of all tasks; as long as it returns False,
-    the jobs are cancelled and the waits are ended. It is called again if it raises an error.
+    the jobs are cancelled and the waits are ended. If ``tell`` raises an error, it is called again later.
     """
     context = spark.sparkContext
     context.setLocalProperty("spark.scheduler.pool", "history")

@@ -40,11 +40,11 @@ CHUNK_BYTES = 64 << 20
 """The approximate size in bytes of a chunk's changed rows in memory, where the owner merges them."""
 
 _MOST_BY_SIZE = 10_000
-"""The maximum number of chunks because of the rows' size. If Spark has lost persisted rows, it may estimate a far too
-large size."""
+"""The maximum of the number of chunks that is computed from the rows' size. This maximum is needed because Spark may
+estimate a size that is far too large if it has lost persisted rows."""
 
 IN_MEMORY_ROWS = 200_000
-"""The maximum number of changed rows that a comparison in memory divides into chunks there.
+"""The maximum number of changed rows that are divided into chunks in memory after a comparison in memory.
 
 Spark divides larger numbers.
 """
@@ -52,7 +52,7 @@ Spark divides larger numbers.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """The number of staged rows (those that differ), and the number of chunks."""
+    """The number of staged rows, which are the rows that differ, and the number of chunks."""
 
     rows: int
     chunks: int
@@ -89,7 +89,7 @@ class Staging:
         self.warehouse.remove(self.path)
 
     def remove_left(self, refresh: int, *, is_over: bool) -> None:
-        """Deletes the tables of refreshes that are over. These are all refreshes before ``refresh``. If ``is_over`` is
+        """Deletes the tables of refreshes that are over. All refreshes before ``refresh`` are over. If ``is_over`` is
         true, ``refresh`` itself is over too.
 
         In an object store, an owner that has lost its lease may call this method, because no refresh that is over
@@ -177,7 +177,7 @@ class Staging:
         )
 
     def chunk(self, number: int) -> pa.Table:
-        """The rows of a chunk, each with KEEP; empty if its range has none.
+        """The rows of a chunk, with the column KEEP; empty if the chunk's range contains no rows.
 
         Raises StalledError if the number of rows differs from the number that was staged.
         """

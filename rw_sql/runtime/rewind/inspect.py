@@ -44,7 +44,7 @@ class RewindPoints:
         for dependent in point.dependents:
             record = snapshot.get(dependent.id)
             if record is None or not is_rewound(snapshot, dependent):
-                continue  # REWIND refuses a view with a table of another generation as created after the point.
+                continue  # REWIND refuses a view whose table has another generation, as created after the point.
             if isinstance(record, SinkRecord):
                 found = TableBack(object_id=record.id, has_emitted=_has_emitted(context, snapshot, record, dependent))
             else:
@@ -60,7 +60,8 @@ class RewindPoints:
 def _lost(
     context: Context, snapshot: Snapshot, point: RewindPoint, dependent: PointDependent, back: set[int]
 ) -> str | None:
-    """The reason why a dependent view or sink cannot be rewound although its table can; None if it can."""
+    """The reason why a dependent view or sink cannot be rewound although its table can be restored; None if the
+    dependent can be rewound."""
     if dependent.batch >= 0 and not context.warehouse.list_names(copies_of(context, point, dependent.id)):
         return "has no copy of its checkpoint any more"
     for id_, version in dependent.reads:

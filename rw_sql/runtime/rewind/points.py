@@ -273,7 +273,7 @@ def _stand(context: Context, reader: Reader) -> Stand:
 
 
 def version_of_batch(context: Context, table: str, batch: int) -> int:
-    """The newest version of a job's table that contains no batch after ``batch``; -1 if there is none."""
+    """The newest version of a job's table that contains no batch after ``batch``; -1 if there is no such version."""
     version = -1
     for at, actions in commits(context.warehouse, table):
         version = max(version, at)
@@ -329,8 +329,8 @@ def _reads(context: Context, snapshot: Snapshot, stand: Stand) -> Stand:
 
 
 def _last_data(context: Context, table: str, newest: int, *, is_feed: bool) -> int:
-    """The newest version up to ``newest`` that adds rows; -1 if there is none. For a change feed, versions that only
-    remove rows count too."""
+    """The newest version up to ``newest`` that adds rows; -1 if there is no such version. For a change feed, versions
+    that only remove rows count too."""
     for version, actions in commits(context.warehouse, table):
         if version <= newest and (has_new_data(actions) or (is_feed and takes_data(actions))):
             return version
@@ -356,9 +356,9 @@ def _copy_all(context: Context, folder: str, stands: Iterable[Stand]) -> None:
 def copy_checkpoint(context: Context, origin: str, target: str, batch: int) -> tuple[str, ...]:
     """Copies a checkpoint as it was after a batch, without batches planned later; returns the names of the files.
 
-    That batch must not end within a commit or snapshot, because the shares of commits and snapshots are not copied.
-    On a local path, the copy consists of hard links, which is safe because the files are replaced but never
-    modified. Raises FileNotFoundError if a file is deleted during the copy.
+    If several batches read the shares of one commit or snapshot, the given batch must be the last of them, because the
+    folder with the shares is not copied. On a local path, the copy consists of hard links, which is safe because the
+    files are replaced but never modified. Raises FileNotFoundError if a file is deleted during the copy.
     """
     warehouse = context.warehouse
     files = warehouse.files
@@ -375,8 +375,8 @@ def copy_checkpoint(context: Context, origin: str, target: str, batch: int) -> t
 
 
 def files_in(warehouse: Warehouse, folder: str) -> dict[str, str]:
-    """The paths of all files in a folder and its subfolders, by their names relative to the folder; empty if it does
-    not exist."""
+    """The paths of all files in a folder and its subfolders, by their names relative to the folder; empty if the folder
+    does not exist."""
     files = warehouse.files
     base = str(files._strip_protocol(folder)).rstrip("/")
     found = (str(path) for path in files.find(folder)) if warehouse.exists(folder) else ()
@@ -397,7 +397,7 @@ def _is_later(name: str, batch: int) -> bool:
     """True if a file of a checkpoint belongs to a batch after ``batch``.
 
     The version of the state after a batch is the batch's number plus one. If the copy included a snapshot of a later
-    version, Spark would load it instead of computing the state by re-reading the batches.
+    version, Spark would load this snapshot instead of computing the state by re-reading the batches.
     """
     folder, _, file = name.partition("/")
     if folder == "state":

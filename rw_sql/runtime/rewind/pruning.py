@@ -1,5 +1,5 @@
-"""Removes rewind points: a source's oldest points if it has more than ``rewind_points``, and the points that are older
-than ``rewind_point_retention``.
+"""Removes rewind points: a source's oldest points if the source has more than ``rewind_points``, and the points that
+are older than ``rewind_point_retention``.
 
 The time in which no process ran the jobs of the source's resource group does not count. After a long pause, the points
 are therefore as old as before the pause.
@@ -50,11 +50,11 @@ EVERY_SECONDS = 60.0
 """The interval in seconds between two searches for points that are too old."""
 
 ERASE_AFTER_SECONDS = 3600.0
-"""The time in seconds for which the data of a point that is too old are kept. It is longer than a user can take to
-confirm a REWIND without having it planned again."""
+"""The time in seconds for which the data of a point that is too old are kept. This time is longer than the time within
+which a user must confirm a REWIND before the REWIND is planned again."""
 
 _CLOCKS_MS = 120_000
-"""The difference in milliseconds between the clocks of two machines that is not corrected."""
+"""A difference of up to this number of milliseconds between the clocks of two machines is not corrected."""
 
 
 def kept_points(snapshot: Snapshot) -> int:
@@ -96,7 +96,8 @@ def _pending(context: Context, snapshot: Snapshot, source_id: int) -> frozenset[
 
 
 def _surplus(points: Collection[RewindPoint], limit: int, pending: Collection[int]) -> list[RewindPoint]:
-    """The points of a source that are too many. ``points`` ascend by their operations."""
+    """The points of a source that exceed the maximum number of points. ``points`` are in ascending order of their
+    operations."""
     made = [point for point in points if point.reason is None]
     return [point for point in made[: max(0, len(made) - limit)] if point.operation not in pending]
 
@@ -109,7 +110,7 @@ class PointPruning:
     """
 
     def __init__(self, context: Context, wake: Callable[[], None] = lambda: None) -> None:
-        """``wake`` is called after a source that :meth:`reserve` refused."""
+        """``wake`` is called when the run has finished a source for which :meth:`reserve` returned False."""
         self._context = context
         self._wake = wake
         self._next = time.monotonic() + EVERY_SECONDS
@@ -140,7 +141,8 @@ class PointPruning:
         self._run_in_progress = run_in_background(self._try, "old-rewind-points")
 
     def reserve(self, source_id: int) -> bool:
-        """Keeps the run in progress from removing points of a source. Returns False if it is removing them now."""
+        """Keeps the run in progress from removing points of a source. Returns False if the run is removing these points
+        now."""
         with self._reserving:
             self._reserved.add(source_id)
             return self._current != source_id
@@ -151,7 +153,7 @@ class PointPruning:
             wait([self._run_in_progress])
 
     def stop(self) -> None:
-        """Ends the run in progress after its current source, and waits for that."""
+        """Ends the run in progress after its current source, and waits for this end."""
         self._is_stopping.set()
         self.wait()
 
@@ -162,7 +164,7 @@ class PointPruning:
         except (SqlError, DeltaError, OSError) as error:
             if not self._context.explains(error):
                 logger.warning("old rewind points could not be removed yet: %s", error)
-            self._is_tidied = False  # copies may be left whose points are erased already
+            self._is_tidied = False  # copies may remain although their points are erased already
 
     def _run(self) -> None:
         context = self._context
@@ -225,8 +227,9 @@ class PointPruning:
             prune_points(self._context, snapshot, source_id)
 
     def _downtime_before_move(self, source: SourceRecord, points: Collection[RewindPoint]) -> Collection[Stretch]:
-        """If a source has points from the time before it was moved to its present group: the periods before the move in
-        which no process ran the jobs of any one group. Which group the source was in at that time is not known."""
+        """The periods before the source's move to its present group. In each period, no process ran the jobs of at
+        least one group. The periods of all groups are used, because the source's earlier group is not known. Empty if
+        the source has no points from before the move."""
         if not any(point.has_data and point.operation < source.group_since for point in points):
             return ()
         move = self._context.metastore.operation(source.group_since)
@@ -238,11 +241,13 @@ class PointPruning:
     def _aged(
         self, point: RewindPoint, retention_ms: int | None, stretches: Collection[Stretch], now: int
     ) -> RewindPoint:
-        """The point; with a reason if it is too old, and without data if it has had that reason for long enough.
+        """The point as it must be stored now. A point that is too old gets a reason. A point that has had this reason
+        for long enough loses its data.
 
-        The time at which a point gets its reason is stored in place of the time at which it was made, because the next
-        owner of the jobs may have to erase it. If the clock was set back since the stored time, that time counts as
-        now, because it would otherwise not grow old until the clock is at the stored time again.
+        The time at which a point gets its reason replaces the time at which the point was made, because the next owner
+        of the jobs may have to erase the point. If the stored time is in the future because the clock was set back, the
+        present time replaces the stored time. Otherwise, the point would not grow older until the clock reaches the
+        stored time again.
         """
         if not point.has_data:
             return point

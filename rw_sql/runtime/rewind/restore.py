@@ -6,7 +6,7 @@ Otherwise, an owner that was suspended could resume and make changes after the n
 
 Delta's RESTORE reverts a table with a new commit. To prevent readers of the table from processing the restored rows
 again, the copies of their checkpoints are advanced to the version after that commit. The commit records a new run and
-the number of the table's last remaining batch, so that new batches are not mistaken for earlier ones.
+the number of the table's last remaining batch, so that new batches are not mistaken for earlier batches.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def rewind_jobs(snapshot: Snapshot, rewind: RewindRecord) -> tuple[str, ...]:
 
 
 def carry_out(context: Context, snapshot: Snapshot, rewind: RewindRecord) -> None:
-    """Carries out a REWIND, or its remaining steps, and records that it is done. Raises CannotRewindError."""
+    """Carries out a REWIND, or its remaining steps, and records that the REWIND is done. Raises CannotRewindError."""
     source = snapshot.get(rewind.source_id)
     points = context.metastore.jobs.rewind_points(rewind.source_id)
     point = next((found for found in points if found.operation == rewind.operation and found.has_data), None)
@@ -111,8 +111,8 @@ def carry_out(context: Context, snapshot: Snapshot, rewind: RewindRecord) -> Non
 
 
 def _carry_rejected(context: Context, sink: SinkRecord, dependent: PointDependent) -> None:
-    """Copies the rejected rows of the batches before the point to the sink's new generation: the sink does not read
-    these rows again."""
+    """Copies the rejected rows of the batches before the point to the sink's new generation, because the sink does not
+    read the rows of these batches again."""
     warehouse = context.warehouse
     if dependent.generation != sink.generation:
         _require_lease(context)
@@ -130,7 +130,7 @@ def _run(context: Context, source: SourceRecord) -> int:
 
 
 def restored_for(warehouse: Warehouse, table: str, rewind: int, above: int) -> int | None:
-    """The version that restored a table for a REWIND; None if it is not restored yet."""
+    """The version that restored a table for a REWIND; None if the table is not restored yet."""
     for version, actions in commits(warehouse, table, down_to=above + 1):
         found = job_commit(actions)
         if found is not None and found.rewind == rewind and restored_version(actions) is not None:
@@ -141,8 +141,8 @@ def restored_for(warehouse: Warehouse, table: str, rewind: int, above: int) -> i
 def _restore(context: Context, job: str, table: str, version: int, rewind: int, *, generation: int, done: int) -> int:
     """Restores a job's table unless that is already done; returns the version of the restore.
 
-    The run that restores the table has the epoch of the REWIND, although the catalog may be newer: after the REWIND,
-    the operations that follow it get their rewind points, because no run has read anything since then.
+    The run that restores the table has the epoch of the REWIND, even if the catalog is newer. With a newer epoch, the
+    operations after the REWIND would get no rewind points, although no run has read anything since the REWIND.
     """
     at = restored_for(context.warehouse, table, rewind, version)
     if at is not None:
@@ -237,7 +237,8 @@ def _require_lease(context: Context) -> None:
 
 
 def _mark(warehouse: Warehouse, checkpoint: str) -> int | None:
-    """The epoch of the REWIND that has restored a checkpoint; None if there was none, or if its mark cannot be read.
+    """The epoch of the REWIND that has restored a checkpoint; None if there was no such REWIND, or if its mark cannot
+    be read.
 
     If the mark cannot be read, the checkpoint is restored again. Restoring the checkpoint twice does no harm, because
     no job starts before the REWIND is recorded as done.

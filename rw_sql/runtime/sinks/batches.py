@@ -44,7 +44,8 @@ def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
     known = dict(_OPERATIONS)
     if not keys_move:
         rows = _without_equal(rows, list(shape.columns))
-    # An update may also change a key from 0.0 to -0.0, which are one key of a table, but two keys of a topic.
+    # An update may also change a key from 0.0 to -0.0. These two values are one key of a table, but two keys of a
+    # topic.
     keys_move = keys_move or any(_has_floats(rows.schema.field(key).type) for key in shape.keys)
     if shape.type == UPSERT:
         if not keys_move:
@@ -109,8 +110,9 @@ def _has_floats(kind: pa.DataType) -> bool:
 
 
 def _exact(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values in a form by which Arrow can group. In contrast to :func:`comparable`, 0.0 and -0.0 differ: their
-    texts, and therefore the keys of Kafka's records, differ. A target for which they are equal merges them itself."""
+    """The values in a form by which Arrow can group. In contrast to :func:`comparable`, 0.0 and -0.0 differ, because
+    their texts, and therefore the keys of Kafka's records, differ. If 0.0 and -0.0 are equal in a target, the target
+    itself merges their rows."""
     if not pa.types.is_floating(values.type):
         return comparable(values)
     return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, values.type), values)

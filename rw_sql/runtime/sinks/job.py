@@ -1,4 +1,4 @@
-"""A sink's query: writes changes of its inputs' tables to an external target, each batch at least once.
+"""A sink's query: writes the changes of the tables of its inputs to an external target, each batch at least once.
 
 If the target stores the number of a batch with its rows, each batch is written exactly once. For other targets,
 commits without rows to the sink's own table in the warehouse record the completed batches. If the process is killed
@@ -180,7 +180,7 @@ class Sink:
 
     @staticmethod
     def start(context: Context, spec: SinkSpec) -> Sink:
-        """Checks the target, claims a run, fences earlier ones, finds the last completed batch, and starts.
+        """Checks the target, claims a run, fences earlier runs, finds the last completed batch, and starts.
 
         Raises StalledError. If the target cannot accept rows, the error is raised before anything is written.
         """
@@ -371,8 +371,8 @@ class Sink:
         return arranged(rows, self.spec.shape, keys_move=any(given.has_feed for given in self.spec.inputs))
 
     def _parts(self, frame: DataFrame, batch: int) -> list[DataFrame]:
-        """The parts in which a batch is held in memory. There are several only if a commit of a change feed is larger
-        than a batch should be, and the writer writes parts."""
+        """The parts in which a batch is held in memory. There are several parts only if a commit of a change feed is
+        larger than a batch should be, and the writer writes parts."""
         if self.feed is None or not isinstance(self.writer, PartWriter):
             return [frame]
         parts = self.feed.parts(frame, batch, BATCH_BYTES)
@@ -388,7 +388,7 @@ class Sink:
 
     def _has_written(self, rows: pa.Table, batch: int, write: Callable[[pa.Table, int], None]) -> bool:
         """Writes a batch, or a part of it, with ``write``. With ``on_error = 'skip'``, leaves out the rows that the
-        target refuses. Returns False if the target refuses all rows."""
+        target refuses. Returns True if a call of ``write`` succeeded."""
         left = rows
         try:
             while left.num_rows:
@@ -435,7 +435,7 @@ class Sink:
             _require_target(sink_connector(self.spec.connector).look(options, self.spec.shape))
         except StalledError as stalled:
             return stalled
-        # The problem may have passed, for example a failover. To write a part again leaves a table of PostgreSQL as it
+        # The problem may have passed, for example a failover. Writing a part again leaves a table of PostgreSQL as it
         # is, but repeats records of a topic and adds files to a Delta or Iceberg table.
         is_final = self.has_written_part and self.spec.connector != "jdbc"
         reason = f"UNFIT {said}: VALIDATE SINK {sql_name(self.spec.name)}"
@@ -443,7 +443,7 @@ class Sink:
 
     @property
     def _retry(self) -> str:
-        """The statements after which the sink retries a batch that it does not retry by itself."""
+        """The statements after which the sink retries a batch that the sink does not retry automatically."""
         name = sql_name(self.spec.name)
         return f"PAUSE SINK {name}; RESUME SINK {name}"
 
@@ -495,6 +495,6 @@ class Sink:
         fault("sink.after_stop")
 
     def _release_session(self) -> None:
-        """Lets another query use the session of the query, which has ended."""
+        """Releases the session of the query, which has ended, for another query."""
         session, self.session = self.session, None
         self.context.sessions.release_if_alive(session)

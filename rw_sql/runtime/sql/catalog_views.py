@@ -84,8 +84,8 @@ class SparkViews:
         """The objects of the catalog whose Spark views are missing because a table or view of the user has the same
         name."""
         self._taken: set[str] = set()
-        """The names of this warehouse's objects and schemas that a view or database of another warehouse already uses
-        in this Spark. Names of objects are in lower case. Names of schemas end with a dot: ``schema.``."""
+        """The names of this warehouse's objects and schemas for which a view or database of another warehouse already
+        exists in this Spark. Names of objects are in lower case. Names of schemas end with a dot: ``schema.``."""
         self._problems: dict[str, str] = {}
         self._late = LateViews(self._create)
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {SPARK_CATALOG}.{CATALOG_DATABASE}")
@@ -116,8 +116,8 @@ class SparkViews:
             _shown[context] = uri
 
     def restore(self, parts: Sequence[str]) -> bool:
-        """Creates a dropped view again, if Spark does not find a view by this name. Returns False if this warehouse has
-        no view with this name."""
+        """Creates the view with this name again if the view was dropped. Returns False if this warehouse has no view
+        with this name."""
         last = parts[-1].casefold()
         if CATALOG_DATABASE in map(str.casefold, parts[:-1]) and last in {
             name for name, _ in self._context.metastore.view_definitions()
@@ -151,7 +151,7 @@ class SparkViews:
             self._refuse(change)
 
     def refuse_call(self, call: str, name: str) -> None:
-        """Like :meth:`refuse_changes`, for a call of PySpark that writes or caches the table with this name."""
+        """Like :meth:`refuse_changes`, but for a call of PySpark that writes or caches the table with this name."""
         is_cache = call == CACHE_CALL
         for change in changed_names(f"{'CACHE TABLE' if is_cache else 'INSERT INTO'} {name}"):
             try:
@@ -282,7 +282,7 @@ class SparkViews:
 
     @property
     def has_odd(self) -> bool:
-        """True if :meth:`is_odd` is true for any object."""
+        """True if :meth:`is_odd` is true for at least one object."""
         return bool(self._own)
 
     @property
@@ -475,8 +475,8 @@ class SparkViews:
             self._taken.discard(name.lower())
 
     def _warehouse_of(self, name: str) -> str | None:
-        """The warehouse that the view with this name belongs to. Empty if the name is a view or table of the user; None
-        if there is neither a view nor a table with this name.
+        """The warehouse that the view with this name belongs to. The result is empty if the name is a view or table of
+        the user; None if there is neither a view nor a table with this name.
 
         The result is not cached, because a user may have replaced the view.
         """

@@ -47,8 +47,8 @@ def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - log_error logs it
-            # Catches ``sys.exit`` too. A caller that waits for the future gets the error; otherwise only the log shows
-            # it.
+            # Catches ``sys.exit`` too. A caller that waits for the future gets the error. If no caller waits, only the
+            # log shows the error.
             log_error(logger, f"{name} failed unexpectedly", error)
             future.set_exception(error)
         else:

@@ -18,8 +18,8 @@ class StalledError(Exception):
     """A job cannot run now, for a reason that an operator can resolve.
 
     ``is_final``: the job is not retried until a statement changes something. ``is_lasting``: the problem persists until
-    someone fixes it, possibly in another system; the job is retried at the longest interval. ``reason`` is without the
-    secrets of this process.
+    someone fixes it, possibly in another system; the job is retried at the longest interval. ``reason`` does not
+    contain the secrets of this process.
     """
 
     def __init__(self, reason: str, *, is_final: bool = False, is_lasting: bool = False) -> None:
@@ -36,7 +36,7 @@ class StalledError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The reason why a job ended without being stopped, without the secrets of this process.
+    """The reason why a job ended without being stopped. The reason does not contain the secrets of this process.
 
     If ``is_final`` is true, the job is not retried until a statement changes something.
 
@@ -52,7 +52,7 @@ class Failure:
 
 
 def log_error(logger: logging.Logger, message: str, error: BaseException | None) -> None:
-    """Logs a message at level ERROR, with the traceback of ``error``, without the secrets of this process."""
+    """Logs a message at level ERROR, with the traceback of ``error``. The secrets of this process are left out."""
     told = "" if error is None else "".join(traceback.format_exception(error))
     shown = without_known_secrets(told)
     if shown == told:
@@ -66,8 +66,8 @@ _AROUND = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exceptio
 
 
 def cause_line(text: str) -> str:
-    """The innermost cause in a JVM error message, or in a Python traceback that the message contains, as one line,
-    without the secrets of this process."""
+    """The innermost cause in a JVM error message, or in a Python traceback that the message contains, as one line. The
+    secrets of this process are left out."""
     text = without_known_secrets(join_causes(text))
     lines = [line.strip() for line in text.splitlines()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]

@@ -37,7 +37,7 @@ _armed = _Armed()
 
 
 def arm(point: str, kills: str = "python", tell: Callable[[str], None] | None = None) -> None:
-    """Arms one fault point, ``name`` or ``name@n``, and disarms any other.
+    """Arms one fault point, ``name`` or ``name@n``, and disarms any other fault point.
 
     ``tell`` is a callback that receives the fault point's name right before the kill.
     """

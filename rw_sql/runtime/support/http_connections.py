@@ -1,7 +1,7 @@
 """Mixins for the HTTP servers of a process: they limit the number and the duration of connections.
 
-A connection whose request does not arrive would otherwise hold a thread for ever, and enough of them would block the
-probes of the process.
+Otherwise, a connection whose request does not arrive would hold a thread for ever, and many such connections would
+block the probes of the process.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _CLOSING_SECONDS = 1.0
 class LimitedThreads(ThreadingMixIn, BaseServer):
     """A server with a thread for each connection, and at most MOST_CONNECTIONS connections.
 
-    If all are in use, a new connection replaces the oldest one whose request has not arrived. If all requests have
-    arrived, the new connection is closed.
+    If all connections are in use, a new connection replaces the oldest connection whose request has not arrived. If all
+    requests have arrived, the new connection is closed.
     """
 
     daemon_threads = True
     request_queue_size = 2 * MOST_CONNECTIONS
-    """The number of connections that the operating system completes before the server accepts them. If there are more,
-    a client tries again after a second."""
+    """The number of connections that the operating system completes before the server accepts them. If there are more
+    connections, a client tries again after a second."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
@@ -62,14 +62,15 @@ class LimitedThreads(ThreadingMixIn, BaseServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Responds to a request, then frees its place in the limit of connections."""
+        """Responds to a request. Afterwards, another connection can take the place of the request's connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._end(request)
 
     def note_arrival(self, request: Any) -> None:
-        """Notes that the request of a connection has arrived: a new connection no longer replaces it."""
+        """Records that the request of a connection has arrived. From then on, no new connection replaces this
+        connection."""
         with self._lock:
             self._waiting.pop(request, None)
 

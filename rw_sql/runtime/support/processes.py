@@ -28,9 +28,9 @@ def process_start(pid: int) -> str:
     """The start time of a process on this machine, in the kernel's clock ticks; empty if there is no such process.
 
     The start time distinguishes reused process ids (Linux: field 22 of ``/proc/<pid>/stat``). A zombie counts as dead.
-    If a process exists but its start time cannot be read, the result is ``alive``. This happens on systems without
-    /proc (macOS), and for a process of another user that /proc hides (mount option ``hidepid``, systemd's
-    ``ProtectProc``).
+    If a process exists but its start time cannot be read, the result is ``alive``. The start time cannot be read on
+    systems without /proc (macOS), and for a process of another user that /proc hides (mount option ``hidepid``,
+    systemd's ``ProtectProc``).
     """
     fields = _stat(pid)
     if fields:
@@ -50,8 +50,8 @@ _ALIVE = "alive"
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of ``/proc/<pid>/stat`` from the third one (the state) on; empty if there is no such process, or if it
-    is hidden."""
+    """The fields of ``/proc/<pid>/stat`` from the third field (the state) on; empty if there is no such process, or if
+    the process is hidden."""
     try:
         return stat_fields(Path(f"/proc/{pid}/stat"))
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -59,7 +59,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def stat_fields(stat: Path) -> list[str]:
-    """The fields of the ``stat`` file of a process or a thread from the third one (the state) on, as proc_pid_stat(5)
+    """The fields of the ``stat`` file of a process or a thread from the third field (the state) on, as proc_pid_stat(5)
     describes them. The second field, the name, may have any bytes. Raises OSError."""
     return stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 

@@ -45,9 +45,9 @@ def seal(name: str, value: str) -> str:
 def require_key_of(secrets: Sequence[SecretRecord], name: str) -> None:
     """Checks that the key of this process decrypts at least one of the secrets of backend ``meta`` in a catalog.
 
-    Another key may be in use only in this process: the process that runs the jobs could not read what this one
-    encrypts. ``name`` is the secret that is to be encrypted. Raises SqlError SECRET_KEY_MISSING if there is no key, or
-    if it decrypts none of the secrets.
+    If this process has another key than the process that runs the jobs, that process could not decrypt a secret that
+    this process encrypts. ``name`` is the secret that is to be encrypted. Raises SqlError SECRET_KEY_MISSING if this
+    process has no key, or if its key decrypts none of the secrets.
     """
     sealed = [secret for secret in secrets if secret.backend == "meta"]
     if not sealed:
@@ -142,8 +142,8 @@ def _opened(secret: SecretRecord, key: bytes) -> str | None:
 
 
 def _without_line_end(text: str) -> str:
-    """A value without line ends after it: editors, ``echo`` and ``$(…)`` in other tools add them, passwords do not end
-    with them."""
+    """A value without the line ends that follow it. Editors, ``echo`` and ``$(…)`` in other tools add line ends, but no
+    password ends with a line end."""
     return text.rstrip("\r\n")
 
 
@@ -198,7 +198,7 @@ def _from_vault(name: str, options: Mapping[str, str]) -> str:
         ) from error
     except (requests.ConnectionError, requests.Timeout) as error:
         raise _unreadable(name, f"the vault at {options['addr']} does not answer") from error
-    except (requests.exceptions.InvalidHeader, UnicodeError):  # Its message contains the token.
+    except (requests.exceptions.InvalidHeader, UnicodeError):  # The error's message contains the token.
         why = "VAULT_TOKEN contains characters that no token contains"
         raise _unreadable(name, why, "export VAULT_TOKEN=…") from None
     except requests.RequestException as error:

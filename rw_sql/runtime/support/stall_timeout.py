@@ -70,13 +70,14 @@ class StallTimeout:
 
     @property
     def longer(self) -> str:
-        """A larger ``statement_timeout``, as text to type."""
+        """A larger ``statement_timeout``, as text that a user can type."""
         longer = max(1.0, 5 * self.seconds)
         return f"{longer / 60:.0f}min" if longer >= 120 else f"{longer:.0f}s"
 
 
 def spoken_seconds(seconds: float) -> str:
-    """A duration as text, in the largest unit that occurs at least twice in it: ``90 s``, ``4 min``, ``3 h``."""
+    """A duration as text, in the largest unit that the duration contains at least twice: ``90 s``, ``4 min``, ``3
+    h``."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

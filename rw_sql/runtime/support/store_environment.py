@@ -1,8 +1,8 @@
 """The environment of a process whose warehouse is in an object store: one set of variables for all libraries.
 
-delta-rs, botocore (used by fsspec) and Hadoop read the same settings from variables with different names. The names
-here are those of the AWS SDKs (https://docs.aws.amazon.com/sdkref/latest/guide/environment-variables.html) and of
-delta-rs's object store (https://docs.rs/object_store).
+delta-rs, botocore (used by fsspec) and Hadoop read the same settings from variables with different names. The names in
+this module are the names of the AWS SDKs (https://docs.aws.amazon.com/sdkref/latest/guide/environment-variables.html)
+and of delta-rs's object store (https://docs.rs/object_store).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def s3_endpoint(environ: Mapping[str, str]) -> str | None:
 
 
 def s3_region(environ: Mapping[str, str]) -> str | None:
-    """The region, from the first of its two variables that is set."""
+    """The region, from the first of the two environment variables that is set."""
     return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
 
 

@@ -33,7 +33,7 @@ def decode_text(read: bytes, name: str) -> str:
     """Decodes UTF-8 text, keeping a byte-order mark and line ends. ``name`` is the name of the text's origin in
     messages.
 
-    Raises SqlError FILE_UNREADABLE for another encoding, or a NUL, which no statement may contain.
+    Raises SqlError FILE_UNREADABLE if the text has another encoding, or contains a NUL, which no statement may contain.
     """
     for mark, encoding in _OTHER_MARKS:
         if read.startswith(mark):

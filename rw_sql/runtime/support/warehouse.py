@@ -31,7 +31,8 @@ _EXISTS = re.compile(
     r"PreconditionFailed|pre-conditions you specified did not hold|specified blob already exists|BlobAlreadyExists"
     r"|error occurred \(412\)"
 )
-"""Matches the response of an object store to a request to create an object that exists: its text or its code."""
+"""Matches the text or the code with which an object store responds to a request to create an object that exists
+already."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class PlainFiles:
         """Writes a file atomically into an existing folder. Raises FileExistsError if the file exists.
 
         ``is_durable`` has the same meaning as for :meth:`write_text`. In an object store, the client repeats a request
-        whose response is lost; then the existing file may be the one that this call has written.
+        whose response is lost. In this case, the existing file may be the file that this call has written.
         """
         if not self.is_local:
             self._put_new(path, text.encode("utf-8"))
@@ -163,7 +164,7 @@ class PlainFiles:
         return True
 
     def list_names(self, folder: str) -> list[str]:
-        """The names in a folder; empty if it does not exist.
+        """The names in a folder; empty if the folder does not exist.
 
         In an object store, Hadoop marks an empty folder with an object, which the listing includes.
         """

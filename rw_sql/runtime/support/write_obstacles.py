@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"(?:\bos error |\[Errno )(\d+)")
 
 _JVM_TEXTS = {os.strerror(code): code for code in (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM)}
 _JVM_TEXT = re.compile("|".join(map(re.escape, _JVM_TEXTS)))
-"""Matches the text of an operating system's error, which the JVM writes without its number."""
+"""Matches the text of an operating system's error. The JVM writes this text without the error's number."""
 
 _REFUSED = re.compile(r"Access ?Denied|\b403 Forbidden\b|AuthorizationPermissionMismatch|lacked the necessary")
 """Matches the response of an object store to a request without permission."""
@@ -58,10 +58,10 @@ class Obstacle:
 
 
 def obstacle_of(error: object, uri: str) -> Obstacle | None:
-    """The obstacle that an error of a write to the warehouse at ``uri`` names; None if it names none. With an empty
-    ``uri``, the remedy names no path.
+    """The obstacle that an error of a write to the warehouse at ``uri`` names; None if the error names no obstacle.
+    With an empty ``uri``, the remedy names no path.
 
-    An error that goes away by itself, such as a store that does not respond, is no obstacle.
+    An error that goes away by itself, such as the error of a store that does not respond, is not an obstacle.
     """
     text = str(error)
     if not uri or "://" in uri:
@@ -100,8 +100,8 @@ def _of_number(number: int, uri: str) -> Obstacle | None:
 def visible_obstacle(warehouse: Warehouse, pid: int | None = None, *, is_here: bool = True) -> Obstacle | None:
     """The obstacle that the operating system shows without a write, for a warehouse on a local path.
 
-    ``pid`` is the running process on this machine that should write the warehouse: its mounts and its user's
-    permissions count. If that process is on another machine (not ``is_here``), only a full file system counts.
+    ``pid`` is the process that should write to the warehouse: the mounts of this process and the permissions of its
+    user count. If that process is on another machine (not ``is_here``), only a full file system counts.
     """
     if not warehouse.is_local:
         return None
@@ -123,7 +123,7 @@ def visible_obstacle(warehouse: Warehouse, pid: int | None = None, *, is_here: b
 
 
 def try_to_write(warehouse: Warehouse) -> OSError | None:
-    """The error of a write to the catalog's folder on a local path; None if it succeeds. Leaves no file."""
+    """The error of a write to the catalog's folder on a local path; None if the write succeeds. Leaves no file."""
     path = f"{warehouse.uri}/{_LEASE}/.{uuid.uuid4().hex}.writing"
     try:
         with open(path, "xb") as file:
@@ -139,7 +139,7 @@ def try_to_write(warehouse: Warehouse) -> OSError | None:
 
 
 def refusal(warehouse: Warehouse) -> OSError | None:
-    """The error with which an object store refuses all writes of this process; None if it accepts writes.
+    """The error with which an object store refuses all writes of this process; None if the store accepts writes.
 
     The request changes nothing: it is a write under the condition that an existing object does not exist. A store that
     ignores conditions replaces the object with the same bytes. If a store responds that it does not support conditions,

@@ -73,8 +73,8 @@ def _was_dropped(snapshot: Snapshot, id_: int) -> bool:
 
 
 def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
-    """Deletes those old generations (tables, checkpoints, staging tables and tables of rejected rows) of rebuilt views
-    and sinks that no job writes and no rewind of a sink needs.
+    """Deletes old generations of rebuilt views and of sinks: tables, checkpoints, staging tables and tables of rejected
+    rows. A generation is deleted only if no job writes it and no rewind of a sink needs it.
 
     Keeps the previous generation, which a query may still be reading, until ``rollback_window`` is over.
     """
@@ -117,7 +117,8 @@ def _needed(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
 def _used_elsewhere(context: Context, snapshot: Snapshot, id_: int) -> set[int]:
     """The generations of a view that a rebuild makes, or of a sink that a rewind point needs.
 
-    A REWIND copies the rejected rows of a sink's generation at the point. It never returns to a view's earlier table.
+    A REWIND copies the rejected rows of a sink's generation at the point. A REWIND never returns to a view's earlier
+    table.
     """
     if not isinstance(snapshot.get(id_), SinkRecord):
         return {rebuild.generation for rebuild in snapshot.all("rebuild") if rebuild.view_id == id_}

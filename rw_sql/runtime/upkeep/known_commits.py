@@ -1,9 +1,9 @@
 """Facts about the commits of tables, kept in memory for upkeep. A commit never changes.
 
 A job that rests has a new run for almost every batch, and upkeep may run only once in each run. One upkeep reads a
-limited number of commits. If each upkeep began to read the log from the start, it would never finish reading a log with
-a reader that is far behind, and that log would never drop an hour. The facts are therefore kept in the context of the
-warehouse, which outlasts the run.
+limited number of commits. If each upkeep read a log from the start while a reader is far behind, no upkeep would ever
+finish reading this log, and upkeep would never drop an hour of the log. The facts are therefore kept in the context of
+the warehouse, which outlasts the run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The last upkeep of each table, from which a job computes when the next one is due.
+"""The last upkeep of each table, from which a job computes when the next upkeep is due.
 
 A job that rests has a new run for almost every batch, and a process that a scheduler starts writes only a few batches.
 The version and the time of the last upkeep therefore outlast the run (in the context of the warehouse) and the process
@@ -21,7 +21,8 @@ _KNOWN = "last_upkeep"
 class LastUpkeep:
     """The last upkeep of a table: the version at which it began, and its time in seconds since 1970.
 
-    ``orphans_at`` is the time of the last search for files that killed writers left behind; 0 if there was none.
+    ``orphans_at`` is the time of the last search for files that killed writers left behind; 0 if there was no such
+    search.
     """
 
     version: int
@@ -48,7 +49,7 @@ def last_upkeep(context: Context, object_id: int, generation: int, *, now: float
     """The last upkeep of the table of an object's generation, shared by all runs of its job in this process.
 
     For a table that has had no upkeep, the result has version 0 and the time of the first call of this function, in
-    this process or an earlier one. ``now`` is in seconds since 1970. Raises OSError.
+    this process or in an earlier process. ``now`` is in seconds since 1970. Raises OSError.
     """
     known: dict[tuple[int, int], LastUpkeep] = context.made.setdefault(_KNOWN, {})
     found = known.get((object_id, generation))

@@ -180,7 +180,7 @@ class Upkeep:
                 logger.warning("compaction of %s: %s", self.output.path, error)
 
     def _held_readers(self, snapshot: Snapshot) -> list[Reader]:
-        """The readers for which rows are kept: all readers except those that have made no progress for too long.
+        """The readers for which rows are kept: all readers except the readers that have made no progress for too long.
 
         Time during which no process ran the jobs of a reader's group does not count, because the reader could not read
         then.
@@ -221,8 +221,8 @@ class Upkeep:
             self.output.table.delete(f"{BUCKET} <= {read[-1]}", commit_properties=maintenance_properties("retention"))
 
     def _due_buckets(self) -> list[int]:
-        """The oldest hourly buckets, in ascending order, that need not be kept for their age or the log's size. The
-        result never contains the newest bucket."""
+        """The oldest hourly buckets, in ascending order, that are older than the retention, or that must be dropped
+        because the log is too large. The result never contains the newest bucket."""
         if self.retention.seconds is None and self.retention.bytes is None:
             return []
         sizes = _bucket_sizes(self.output.table)

@@ -41,8 +41,8 @@ class UnreadBuckets:
         """The oldest bucket with rows in the commits from version ``first`` to version ``newest``; None if these
         commits add no rows.
 
-        Returns ``least`` if the oldest bucket is ``least`` or older, or if it is not known yet because too many commits
-        must be read. The next calls then read the rest.
+        Returns ``least`` if the oldest bucket is ``least`` or older, or if the oldest bucket is not known yet because
+        too many commits must be read. The next calls then read the rest.
         """
         if not self._begin <= first <= self._end:
             self._begin = self._end = first
@@ -66,7 +66,7 @@ class UnreadBuckets:
         try:
             actions = read_actions(self.warehouse, self.table, version)
         except FileNotFoundError:
-            # This commit was cleaned up, so no reader can read it. The later ones may exist.
+            # This commit was cleaned up, so no reader can read it. The later commits may exist.
             existing = (later for later in commit_versions(self.warehouse, self.table) if later > version)
             self._end = min(existing, default=newest + 1)
             return

@@ -1,8 +1,8 @@
 """Views of groups whose state is the view's table: the groups of each batch are combined with the table's rows.
 
 The job's query returns each input row as a group of its own (:mod:`rw_sql.syntax.query.combined_groups`), so the query
-is computed row by row and has no state in the checkpoint. Arrow
-combines them if there are few rows, and Spark if there are many.
+is computed row by row and has no state in the checkpoint. Arrow combines the groups if there are few rows, and Spark if
+there are many.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _READ = "_rw_read"
 
 @dataclass(slots=True)
 class GroupTable:
-    """The groups in a view's table, for combining them with new ones. Not thread-safe."""
+    """The groups in a view's table, to be combined with new groups. Not thread-safe."""
 
     run: ViewRun
     functions: dict[str, str]
@@ -126,7 +126,7 @@ class GroupTable:
         return None if combination is None else partial(self.commit, combination)
 
     def commit(self, combination: Combination, batch: int) -> None:
-        """Commits the changed groups of a combination, unless there are none."""
+        """Commits the changed groups of a combination, unless no group has changed."""
         output, groups, is_whole = self.run.output, combination.groups, self._held is not None
         self._held = None
         if combination.changed.num_rows:

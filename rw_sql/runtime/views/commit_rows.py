@@ -43,8 +43,8 @@ class CommitRows:
 
     ``table`` is the input's table, ``schema`` are its columns, and ``delta_schema`` is the schema in the form of
     Delta's log. ``upstream`` is the upstream table whose rows a table of a change data capture source reads; None for
-    any other input. If ``given.is_changing``, the rows are the rows of the change feed, with the columns CHANGE and
-    VERSION. VERSION is a number that is higher in a later commit. ``is_signed`` is true if the view's query reads
+    any other input. If ``given.is_changing`` is true, the rows are the rows of the change feed, with the columns CHANGE
+    and VERSION. VERSION is a number that is higher in a later commit. ``is_signed`` is true if the view's query reads
     signed rows.
     """
 

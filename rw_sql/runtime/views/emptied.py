@@ -2,8 +2,9 @@
 snapshot.
 
 A repeated snapshot reads the upstream table again while the table keeps its existing rows. Rows whose keys have not
-arrived by the end of the snapshot no longer exist upstream and are deleted. A key also arrives with a row that has a
-value which its column cannot hold: such a row exists upstream, and the table keeps its previous values.
+arrived by the end of the snapshot no longer exist upstream and are deleted. A key counts as arrived even if a value of
+its row does not fit the column, because such a row exists upstream. In this case, the table keeps the row's previous
+values.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def empties(rows: pa.Table) -> bool:
 def emptied(
     run: ViewRun, frame: DataFrame, own: DataFrame, keys: tuple[str, ...], settle: Callable[..., DataFrame]
 ) -> DataFrame:
-    """The rows that a batch changes if some of its records empty the table (:func:`empties`), each with KEEP.
+    """The rows that a batch changes if some of its records empty the table (:func:`empties`), with the column KEEP.
 
     ``settle`` computes the new rows of the keys in a batch, from the batch's records and the table's rows.
     """
@@ -85,8 +86,8 @@ def _literal(at: object, frame: DataFrame) -> Column:
 
 
 def _seen(run: ViewRun, key: list[str], spark: SparkSession, end: Row) -> DataFrame:
-    """The keys that have arrived in the log since the repeated snapshot began that ends in the batch ``end`` of the
-    source (run and batch).
+    """The keys that have arrived in the log since the beginning of a repeated snapshot. ``end`` is the batch of the
+    source (run and batch) in which this snapshot ends.
 
     ``spark`` is the batch's session, where a temporary view with the source's name cannot hide a user's table.
     """
@@ -106,7 +107,7 @@ def _seen(run: ViewRun, key: list[str], spark: SparkSession, end: Row) -> DataFr
             f"RESET SOURCE SPLITS {sql_name(given.name)} WITH (FORGET_OFFSETS = true)",
             is_final=True,
         )
-    # The log may contain a key only before the snapshot, because the row was deleted while its changes were not read.
+    # If a row was deleted while its changes were not read, the log contains the row's key only before the snapshot.
     since = (f.col(SINCE) >= began["at"][SINCE]) & (_at() >= _at(began["at"]))
     rows = cdc_frame(log.where(since), statement, given.live_from)
     # The kind of a change that is an error is NULL.

@@ -90,7 +90,7 @@ def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> No
 
 
 def _note_all(context: Context, view: MaterializedViewRecord, version: int) -> None:
-    """Saves the metadata of the commits of a view with direct readers, up to a version."""
+    """For a view with direct readers, saves the metadata of the commits up to a version."""
     note_ranges(context.warehouse, view)
     note_cleaned_ranges(context.warehouse, view, version)
     note_stretches(context.warehouse, context.metastore.snapshot(), view, version)
@@ -150,7 +150,7 @@ class View:
 
     @staticmethod
     def start(context: Context, spec: ViewSpec) -> View:
-        """Claims a run, fences earlier ones, finds the last written batch, and starts. Raises StalledError."""
+        """Claims a run, fences earlier runs, finds the last written batch, and starts. Raises StalledError."""
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.view_id)
         if not isinstance(record, MaterializedViewRecord):
@@ -325,7 +325,7 @@ class View:
         self._release_session()
 
     def _release_session(self) -> None:
-        """Lets another query use the session of a query that has ended."""
+        """Releases the session of a query that has ended, for another query."""
         session, self.session = self.session, None
         self.context.sessions.release_if_alive(session)
 
@@ -482,7 +482,7 @@ class View:
         fault("view.after_stop")
 
     def _end_unstarted(self) -> None:
-        """Ends what a start that failed has begun. Afterwards, the run commits nothing."""
+        """Ends the thread, query and readers that a failed start has begun. Afterwards, the run commits nothing."""
         try:
             self.rows.stop()
         finally:

@@ -126,9 +126,9 @@ class Keyed:
         return as_in_files(plain_sql(spark, self.run.spec.query), self.run.spec)
 
     def await_rows(self, batch: int, is_over: Callable[[], bool]) -> None:
-        """Called after a batch. If the batch had no rows of this table, waits for at most a second until such rows
-        arrive or ``is_over`` returns true. Without this wait, Spark would run a batch for each commit of another table
-        in the log."""
+        """This method must be called after each batch. If the batch had no rows of this table, waits for at most a
+        second until such rows arrive or ``is_over`` returns true. Without this wait, Spark would run a batch for each
+        commit of another table in the log."""
         if self._is_idle and not self.run.tables:
             await_own_rows(self.run, batch, is_over)
 

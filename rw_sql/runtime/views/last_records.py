@@ -60,8 +60,8 @@ def last_of_rows(rows: pa.Table, key: Sequence[str], more: Sequence[str] = ()) -
 
 
 def rows_alone(last: pa.Table) -> pa.Table | None:
-    """The last records of keys, as rows of the table, with KEEP. None if a record omits values or empties the table,
-    because the result then depends on the table's rows."""
+    """The last records of keys, as rows of the table, with the column KEEP. None if a record omits values or empties
+    the table, because the result then depends on the table's rows."""
     names = last.column_names
     if UNCHANGED in names and last[UNCHANGED].null_count < last.num_rows:
         return None
@@ -97,5 +97,5 @@ def is_exact(frame: DataFrame, key: Sequence[str]) -> bool:
 
 
 def are_exact(kinds: Mapping[str, str], key: Sequence[str]) -> bool:
-    """Like :func:`is_exact`, for columns with Spark's names of their types."""
+    """Like :func:`is_exact`, but the columns are given with Spark's names of their types."""
     return all(kinds.get(name, "").partition("(")[0] in _EXACT for name in key)

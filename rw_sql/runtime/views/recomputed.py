@@ -51,7 +51,7 @@ def same_values(one: str, other: str, names: Sequence[str]) -> Column:
 
 
 def write_changes(run: ViewRun, changes: DataFrame, batch: int, keys: Sequence[str]) -> None:
-    """Writes changed rows, each with KEEP, by their keys; writes nothing if there are none."""
+    """Writes changed rows, which have the column KEEP, by their keys. Writes nothing if there are no changed rows."""
     held = changes.persist()
     try:
         write_held(run, held, batch, keys, held.count())

@@ -106,11 +106,11 @@ class RowBatches:
     """The commits from ``batches.begin`` to ``_read`` with rows to read."""
     _skipped_at: float | None = None
     """The time (``time.monotonic()``) when the first commit after ``batches.begin`` that adds only rows of other tables
-    was read; None if there is none."""
+    was read; None if there is no such commit."""
 
     @staticmethod
     def may_begin(run: ViewRun) -> bool:
-        """True if :meth:`of` probably finds a position in the view's checkpoint, or makes one.
+        """True if :meth:`of` probably finds a position in the view's checkpoint, or creates a position.
 
         Removes the files that a kill in :meth:`of` has left behind, because Spark could not start on such a checkpoint.
         """
@@ -247,5 +247,6 @@ def _first_version(run: ViewRun) -> int | None:
 
 
 def _has_no_links(error: OSError) -> bool:
-    """True if a file system has no hard links, with which a file is written without replacing another one."""
+    """True if a file system has no hard links. rw_sql uses hard links to write a file without replacing another
+    file."""
     return error.errno in (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 class RowMode:
     """Determines how one run of a view writes its batches: with a query or with a thread.
 
-    ``start_query`` starts a query at the checkpoint's position, ``end_query`` ends it. ``write`` writes a batch of the
-    thread. It receives the batch and its rows. ``writer`` writes the rows; None if only a query can write the rows.
+    ``start_query`` starts a query at the checkpoint's position, ``end_query`` ends it. ``write`` receives a batch of
+    the thread and the batch's rows, and writes these rows. ``writer`` writes the rows; None if only a query can write
+    the rows.
     """
 
     run: ViewRun
@@ -67,7 +68,7 @@ class RowMode:
     def begin(self) -> bool:
         """Starts a thread; returns False if the run must begin with a query."""
         if self.run.spec.keyed is not None:
-            # An earlier run may have ended after it had read a commit in shares.
+            # An earlier run may have ended after it had read all shares of a commit.
             StoredShares(warehouse=self.run.context.warehouse, checkpoint=self.run.checkpoint).forget_read()
         if not self.mode.is_possible or not RowBatches.may_begin(self.run) or not self._prepare() or not self._open():
             return False
@@ -113,7 +114,8 @@ class RowMode:
         return self.run.table_of(self.run.spec.inputs[0])
 
     def _prepare(self) -> bool:
-        """Prepares the query once; returns False if it is not row-by-row, or if its rows cannot be written here."""
+        """Prepares the query once; returns False if the query is not row-by-row, or if its rows cannot be written
+        here."""
         if self._prepared is None and self.writer is not None:
             session = self.run.context.sessions.new((), self.run.spec.parallelism)
             try:

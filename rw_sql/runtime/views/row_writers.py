@@ -74,7 +74,7 @@ class AppendedRows:
 
 @dataclass(slots=True)
 class ReplacedRows:
-    """Replaces the rows of a view with rows that have KEEP."""
+    """Replaces the rows of a view with rows that have the column KEEP."""
 
     run: ViewRun
 

@@ -66,11 +66,11 @@ class ViewRun:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the view's table, including hidden ones."""
+        """The columns of the view's table, including hidden columns."""
         return pa.schema(self.output.table.schema().to_arrow())
 
     def fitted(self, rows: pa.Table) -> pa.Table:
-        """Rows with the table's columns and types, and KEEP if present."""
+        """Rows with the table's columns and types, and with the column KEEP if the given rows contain it."""
         schema = self.schema
         if KEEP in rows.column_names:
             schema = schema.append(pa.field(KEEP, pa.bool_()))

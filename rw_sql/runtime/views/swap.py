@@ -1,4 +1,4 @@
-"""Replaces the tables of views with rebuilt tables that have caught up with them."""
+"""Replaces the tables of views with rebuilt tables, as soon as the rebuilt tables have caught up."""
 
 from __future__ import annotations
 

@@ -135,10 +135,10 @@ def recomputed(changes: DataFrame, spec: ViewSpec) -> DataFrame:
 
 
 def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame | None:
-    """Like ``settled``, for rows whose key changed and whose records omit values; None if there are none.
+    """Like ``settled``, for rows whose key changed and whose records omit values; None if there are no such rows.
 
-    The omitted values are those that the old key's row had when the key changed. Records of keys between which rows
-    moved are therefore applied together.
+    The omitted values are the values that the old key's row had when the key changed. Records of keys between which
+    rows moved are therefore applied together.
     """
     moved = frame.where(f.array_contains(UNCHANGED, MOVED))
     if moved.isEmpty():

@@ -77,7 +77,7 @@ def changed_names(text: str) -> Iterator[Changed]:
         if found is not None:
             yield _changed(text, found)
     elif first["holds"]:
-        # This is a block of several statements, or a statement that contains another statement in a string, so the
+        # The text is a block of several statements, or a statement that contains another statement in a string, so the
         # whole text is searched.
         yield from (_changed(text, found) for found in _TARGET.finditer(text, first.start("holds")))
     elif _INSERT.search(text):

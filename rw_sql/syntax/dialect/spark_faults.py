@@ -75,9 +75,9 @@ class SparkFault:
 class KnownNames:
     """The existing names, for suggestions. Fields that are functions are called only when needed.
 
-    ``others`` are objects other than relations, with their kinds. ``columns`` lists the columns of a relation, which is
-    named as in the statement; it is empty if they are unknown. ``is_database`` is True if a database or catalog has the
-    name, or if that is unknown.
+    ``others`` are objects other than relations, with their kinds. ``columns`` returns the columns of a relation, whose
+    name is given as in the statement; the result is empty if the columns are unknown. ``is_database`` returns True if a
+    database or catalog has the given name, or if its existence is unknown.
     """
 
     relations: Callable[[], Iterable[str]] = _none
@@ -108,7 +108,8 @@ def _column(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     near = near_names(name, others, most=1) or near_names(name.lower(), others, most=1)
     read = relations_before(text, span.start) if span is not None and what == "column" and len(parts) == 1 else None
     if not near and read is not None:
-        # In a clause such as ORDER BY, Spark accepts the columns of FROM, but proposes only those of the SELECT list.
+        # In a clause such as ORDER BY, Spark accepts the columns of FROM, but proposes only the columns of the SELECT
+        # list.
         columns = [visible_names(known.columns(relation)) if relation else [] for relation in read]
         selected, others = others, list(dict.fromkeys([*others, *chain.from_iterable(columns)])) if all(columns) else []
         near = near_names(name.lower(), others, most=1)

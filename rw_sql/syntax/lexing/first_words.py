@@ -1,5 +1,5 @@
-"""Decides from the first words of a statement whether it may be rw_sql's, and whether it is an EXPLAIN or a SHOW
-CREATE."""
+"""Decides from the first words of a statement whether it may be an rw_sql statement, and whether it is an EXPLAIN or a
+SHOW CREATE."""
 
 from __future__ import annotations
 
@@ -35,15 +35,16 @@ _SHOW_CREATE = re.compile(rf"{BLANK}*+SHOW{BLANK}++CREATE\b", re.IGNORECASE)
 
 
 def could_be_ours(text: str) -> bool:
-    """True if, according to its first words, the text may be an rw_sql statement. Takes less than a microsecond."""
+    """True if, according to its first words, the text may be an rw_sql statement. The check takes less than a
+    microsecond."""
     return _FIRST_WORDS.match(text) is not None
 
 
 def is_explain(text: str) -> bool:
-    """True if the text is an EXPLAIN statement, rw_sql's or Spark's."""
+    """True if the text is an EXPLAIN statement of rw_sql or of Spark."""
     return _EXPLAIN.match(text) is not None
 
 
 def is_show_create(text: str) -> bool:
-    """True if the text is a SHOW CREATE statement, rw_sql's or Spark's."""
+    """True if the text is a SHOW CREATE statement of rw_sql or of Spark."""
     return _SHOW_CREATE.match(text) is not None

@@ -1,4 +1,4 @@
-"""Room on Python's stack for nested queries, and the error for a query that needs more."""
+"""Provides space on Python's stack for nested queries, and the error for a query that needs more space."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import sys
 from rw_sql.errors import TOO_COMPLEX, Span, SqlError
 
 _FRAMES = 4_000
-"""sqlglot calls up to 25 functions for one level of nesting, and rw_sql's own reader admits 100 levels. The limit also
-holds for code in C, for example for the reader of JSON, whose stack would not hold many more frames."""
+"""The recursion limit that nested queries need. sqlglot calls up to 25 functions for one level of nesting, and rw_sql's
+own reader accepts 100 levels. The limit also holds for code in C, for example for the reader of JSON, whose stack would
+not hold many more frames."""
 
 
 def allow_nesting() -> None:
-    """Raises Python's recursion limit to what queries with the permitted number of levels need. A higher limit of the
-    process remains."""
+    """Raises Python's recursion limit to the value that queries with the permitted number of levels need. If the
+    process already has a higher limit, this limit stays unchanged."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES))
 
 

@@ -20,7 +20,7 @@ _BEFORE_STATEMENT = frozenset({";", "BEGIN", "DO", "ELSE", "LOOP", "REPEAT", "TH
 _IN_CASE = frozenset({"ELSE", "THEN"})
 _FIRST_IN_BLOCK = FIRST_WORDS | _COMPOUND | {"CLOSE", "END", "FETCH", "ITERATE", "LEAVE", "SIGNAL", "("}
 _BEGIN_NOT = "BEGIN NOT"
-"""Stands for the lexemes BEGIN and NOT. They begin a block if ATOMIC follows."""
+"""Stands for the lexemes BEGIN and NOT. These two lexemes begin a block if ATOMIC follows."""
 
 
 class StatementEnd:
@@ -120,7 +120,7 @@ class StatementEnd:
 
 
 def _is_name(word: str) -> bool:
-    """True for a name, also one in quotes."""
+    """True for a name, including a quoted name."""
     return word[0] in '`"' or ((word[0].isalnum() or word[0] == "_") and not word.isdecimal())
 
 

@@ -92,7 +92,8 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def end_of_comment(text: str, start: int) -> int:
-    """The end of the block comment that starts at ``start``, or -1. Comments nest, as in PostgreSQL."""
+    """The end of the block comment that starts at ``start``; -1 if the comment does not end. Comments nest, as in
+    PostgreSQL."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, start):
         depth += 1 if edge[0] == "/*" else -1

@@ -1,4 +1,4 @@
-"""Names as a statement writes them, for hints that repeat them."""
+"""Names as a statement writes them, for hints that repeat these names."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _DEEPEST = 10
 
 
 def _read(tokens: Sequence[Token], at: int, depth: int) -> tuple[str, int] | None:
-    """The type at a position, and the position after it; ``depth`` types are around it."""
+    """The type at a position, and the position after the type. The type is nested in ``depth`` other types."""
     if depth > _DEEPEST:
         return None
     texts = [token.text for token in tokens[at : at + 2]]

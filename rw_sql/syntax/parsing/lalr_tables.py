@@ -53,7 +53,7 @@ class Tables:
 
     ``spelled`` maps a word to the keywords that begin with it, the longest first, each with its words: IF →
     IF_NOT_EXISTS, IF_EXISTS. ``captures`` maps a state to the terminal whose free text is cut out in this state.
-    ``starts`` maps a start rule to the state in which the rule begins, ``accepts`` to the state in which it is
+    ``starts`` maps a start rule to the state in which the rule begins, ``accepts`` to the state in which the rule is
     complete.
     """
 

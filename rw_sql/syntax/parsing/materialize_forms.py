@@ -116,7 +116,8 @@ _OF_ANY_TYPE = "type = '…', …"
 
 
 def _format(envelope: str, words: Sequence[str]) -> str:
-    """FORMAT … ENCODE … for an envelope, with the encoding of a statement with these words if the two are a pair."""
+    """The clause FORMAT … ENCODE … for an envelope. The encoding is the encoding in ``words``, which are the
+    statement's words, if the envelope supports this encoding; otherwise JSON."""
     encode = next((after for word, after in pairwise(words) if word == "ENCODE"), "JSON")
     is_of_sink = words[:2] == ["CREATE", "SINK"]
     if encode not in (_PAIRS_OF_SINKS if is_of_sink else _PAIRS)[envelope]:
@@ -150,14 +151,15 @@ def _sink_into(system: str, place: Place) -> str:
 
 def _keyed_table(before: Sequence[Token], *, has_key_schema: bool) -> str:
     """``CREATE TABLE name (first_column PRIMARY KEY) WITH (…) `` for the source or table that begins with these tokens;
-    empty if it has a primary key. With ``has_key_schema``, a schema may give the primary key."""
+    empty if the source or table already has a primary key. With ``has_key_schema``, a schema may give the primary
+    key."""
     words = [token.upper for token in before]
     if "PRIMARY" in words:
         return ""
     named = 5 if words[2:5] == ["IF", "NOT", "EXISTS"] else 2
     name = name_at(before, named, "a_table")
     all_columns = f"CREATE TABLE {name} (*) WITH (…) " if has_key_schema else ""
-    if words[named + 1 : named + 2] != ["("]:  # the columns are those of the schema
+    if words[named + 1 : named + 2] != ["("]:  # the columns are the columns of the schema
         return all_columns or f"CREATE TABLE {name} (*, PRIMARY KEY (id)) WITH (…) "
     column: list[Token] = []
     depth = 0

@@ -110,8 +110,8 @@ def _types(place: Place) -> str | ForeignForm | None:
 
 
 def _metadata(place: Place) -> str:
-    """The hint for a column with METADATA of Flink SQL, which has the metadata FROM names, or that of the column's own
-    name."""
+    """The hint for a column with METADATA of Flink SQL. FROM names the metadata; without FROM, the metadata has the
+    name of the column."""
     depth, at = 0, len(place.before)
     while at and (depth or place.before[at - 1].text not in ("(", "<", ",")):
         at -= 1
@@ -207,7 +207,7 @@ def _operations(place: Place) -> str | ForeignForm | None:
 
 
 def _to_wait(tokens: Sequence[Token]) -> str:
-    """The hint for WAIT; ``tokens`` follow it."""
+    """The hint for WAIT; ``tokens`` are the tokens after WAIT."""
     words = [token.upper for token in tokens]
     at = 1 if words[0] == "FOR" else 0
     near = near_names(words[at], _AWAITED, most=1) if len(words) > at + 1 and words[at] not in _AWAITED else []
@@ -231,7 +231,8 @@ _POSITION = "'a_split' = 42"
 
 
 def _to_position(source: str, target: str) -> str:
-    """The hint for a REWIND to a position; INJECT goes to a position, but keeps the rows that are already read."""
+    """The hint for a REWIND to a position. INJECT moves a source to a position, but keeps the rows that were already
+    read."""
     return (
         f"REWIND goes to an operation, which SHOW UNSAFE OPERATIONS FOR {source} lists; to read again and keep the "
         f"rows: PAUSE SOURCE {source}, then INJECT SOURCE OFFSETS {source} TO {target}"
@@ -271,8 +272,8 @@ _REQUIRED = (
     (re.compile(rf"(?:EXPLAIN )?CREATE (?:OR REPLACE )?CONNECTION {_NAMED}"), OF_CONNECTION),
     (re.compile(rf"(?:EXPLAIN )?CREATE (?:OR REPLACE )?SINK {_NAMED} FROM \S+(?: \. \S+)*"), OF_SINK),
 )
-"""Beginnings of statements, each with the clause that must follow. The grammar accepts the end of the statement there,
-because a later check refuses a statement without the clause."""
+"""Beginnings of statements, each with the clause that must follow. The grammar accepts the end of the statement in
+place of this clause, because a later check refuses a statement without the clause."""
 
 
 def _required(place: Place) -> ForeignForm | None:

@@ -49,7 +49,7 @@ def _fold_relations(tree: exp.Expr) -> None:
     columns in the same way as Spark.
 
     The names of columns keep their case, because a view's columns have these names. The names between a column and the
-    last name keep it too, because a name may be a key of a MAP, which is a value.
+    last name of a path also keep their case, because such a name may be a key of a MAP, which is a value.
     """
     from sqlglot import exp
 

@@ -46,8 +46,8 @@ def _general(name: str) -> str:
 
 
 def _before(tokens: Sequence[Token], place: int, word: str) -> int | None:
-    """The place of the nearest ``word`` before a place, outside the brackets between the two; it may be outside the
-    brackets around the place."""
+    """The place of the nearest ``word`` before a place. A ``word`` in brackets that end before the place does not
+    count. A ``word`` outside the brackets around the place counts."""
     depth = 0
     for at in range(place - 1, -1, -1):
         depth = max(0, depth + (tokens[at].text in (")", "]")) - (tokens[at].text in ("(", "[")))
@@ -76,7 +76,7 @@ def _outside(tokens: Sequence[Token], start: int, words: frozenset[str]) -> Iter
 
 
 def _tokens(text: str) -> list[Token] | None:
-    """The tokens of a query; None if it cannot be divided into tokens."""
+    """The tokens of a query; None if the query cannot be divided into tokens."""
     try:
         return [token for token in scan(text) if token.kind != END]
     except SqlError:
@@ -91,9 +91,9 @@ def _clause_at(tokens: Sequence[Token], at: int) -> tuple[int, str]:
 
 
 def relations_before(text: str, at: int) -> list[str] | None:
-    """The relations in FROM, as written, of the query that has the position ``at`` in a clause after its SELECT list
-    and FROM, such as ORDER BY. None if the position is in another clause; ``""`` stands for a relation without a
-    name."""
+    """If the position ``at`` is in a clause that follows a query's SELECT list and FROM, such as ORDER BY, the result
+    is the relations in FROM of this query, as written. None if the position is in another clause; ``""`` stands for a
+    relation without a name."""
     if (tokens := _tokens(text)) is None:
         return None
     clause, word = _clause_at(tokens, at)

@@ -211,8 +211,8 @@ class DecomposedAggregation:
         hidden: list[exp.Expr],
     ) -> exp.Expr | None:
         """Replaces the keys and aggregates in a copy of a select item by their columns, and adds the aggregates to
-        ``hidden``. Returns the result; None if the item needs other columns. ``spellings`` are those of the item's
-        parts, and ``of_keys`` maps the spellings of the keys to their columns."""
+        ``hidden``. Returns the result; None if the item needs other columns. ``spellings`` are the spellings of the
+        item's parts, and ``of_keys`` maps the spellings of the keys to their columns."""
         from sqlglot import exp
 
         unknown = False
@@ -290,7 +290,7 @@ def _inner(item: exp.Expr) -> exp.Expr:
 
 
 def _in_place(found: exp.Expr, call: exp.Expr) -> exp.Expr:
-    """Another aggregate, with the filter of ``found``."""
+    """The aggregate ``call``, with the filter of the aggregate ``found`` if there is one."""
     from sqlglot import exp
 
     return exp.Filter(this=call, expression=found.expression.copy()) if isinstance(found, exp.Filter) else call
@@ -316,7 +316,7 @@ def _if_positive(count: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _added(call: exp.Expr, hidden: list[exp.Expr]) -> str:
-    """The name of the hidden column with an aggregate."""
+    """The name of the hidden column with the aggregate ``call``. Adds this column to ``hidden`` if it is missing."""
     from sqlglot import exp
 
     for item in hidden:
@@ -345,7 +345,7 @@ def _function_of(found: exp.Expr) -> str | None:
 
 def _lifted(found: exp.Expr, signed_as: str | None) -> exp.Expr:
     """The value of an aggregate for a single row. If the row is signed, ``signed_as`` is the type of the aggregate;
-    otherwise, it is None."""
+    otherwise, ``signed_as`` is None."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found

@@ -29,8 +29,8 @@ def resolve_ordinals(core: exp.Select) -> None:
 
 
 def _of_ordinal(core: exp.Select, key: exp.Expr) -> exp.Expr:
-    """The expression of the select item to which a key refers by its ordinal; any other key itself, without the
-    parentheses that enclose it."""
+    """The expression of the select item to which a key refers by its ordinal; for any other key, the key itself,
+    without the parentheses that enclose it."""
     items, key = core.expressions, bare(key)
     return inner(items[int(key.name) - 1]) if _is_ordinal(key) and 1 <= int(key.name) <= len(items) else key
 
@@ -45,8 +45,8 @@ def group_keys(core: exp.Select, columns: Iterable[str] | None) -> list[exp.Expr
     """Copies of the expressions by which a select groups, without the names of select items. Each expression occurs
     only once, whatever its spellings.
 
-    ``columns`` are the names that columns of the input may have. If they are None, they are unknown, and the names of
-    select items are left unchanged.
+    ``columns`` are the names that columns of the input may have. If ``columns`` is None, these names are unknown, and
+    the names of select items are left unchanged.
     """
     resolve_ordinals(core)
     keys = [bare(_of_ordinal(core, key)) for key in core.args["group"].expressions]
@@ -76,7 +76,7 @@ def resolve_names(core: exp.Select, columns: Iterable[str] | None) -> None:
         keys = [found for _, found in resolved]
         group.set("expressions", [key if _is_ordinal(found) else found.copy() for key, found in resolved])
     if having is not None:
-        # A column that is neither a key nor in an aggregate has no value in HAVING, so that its name means an item.
+        # A column that is neither a key nor in an aggregate has no value in HAVING, so its name means a select item.
         # Within a function that sqlglot does not know, it may be in an aggregate. Spark first looks for whole keys and
         # whole items, whose parts have no meaning of their own.
         of_keys = {key.name.lower() for key in keys if isinstance(key, exp.Column) and not _is_field(core, key)}
@@ -177,8 +177,8 @@ def spelling_of(core: exp.Select, columns: Iterable[str] | None = None) -> Calla
     names of columns in upper or lower case, with or without the name of the input before a column, and ``window`` for
     the call that makes the window. ``columns`` is as in :func:`group_keys`.
 
-    Names after a column keep their case: the name may be a key of a MAP, which is a value. So do the names of fields
-    that an expression makes, because the fields may become part of a text.
+    Names after a column keep their case: the name may be a key of a MAP, which is a value. The names of fields that an
+    expression makes also keep their case, because the fields may become part of a text.
 
     The result is only for comparison: it may contain names that Spark would not accept without quotes.
     """
@@ -203,7 +203,8 @@ def part_spellings_of(
         lowered = [name.lower() for name in names]
         count = len(_qualifier(tuple(lowered), qualifiers))
         if not isinstance(column.parent, exp.ArraysZip):  # Its fields have the names of its columns.
-            # An input may be named like its column. Then a name that is no column is a field, or a key of a MAP.
+            # An input may be named like its column. In this case, a name that is not a column is a field, or a key of a
+            # MAP.
             cased = count + (not count or lowered[count] in known)
             names[:cased] = lowered[:cased]
         first, *fields = names[0 if lowered[count] in shared else count :]
@@ -237,8 +238,8 @@ def part_spellings_of(
 
 
 def _qualifiers(core: exp.Select, columns: Iterable[str] | None) -> dict[tuple[str, ...], int]:
-    """The names of a select's inputs that may stand before the name of a column, in parts and in lower case, each with
-    the input's place. Empty if a name alone may have another meaning for every column."""
+    """The names of a select's inputs that may stand before the name of a column. Each name (in parts and in lower case)
+    is mapped to the place of its input. Empty if a name alone may have another meaning for every column."""
     from sqlglot import exp
 
     joins = core.args.get("joins") or ()
@@ -260,8 +261,8 @@ def _qualifier(names: tuple[str, ...], qualifiers: Collection[tuple[str, ...]]) 
 
 
 def _shared_names(core: exp.Select, qualifiers: Mapping[tuple[str, ...], int]) -> frozenset[str]:
-    """The names of columns, in lower case, that may mean columns of several inputs of a select: those by which USING
-    joins the inputs, and those that the select uses with the names of several inputs."""
+    """The names of columns, in lower case, that may mean columns of several inputs of a select: the columns by which
+    USING joins the inputs, and the columns that the select uses with the names of several inputs."""
     from sqlglot import exp
 
     shared = {name.name.lower() for join in core.args["joins"] for name in join.args.get("using") or ()}
@@ -274,7 +275,7 @@ def _shared_names(core: exp.Select, qualifiers: Mapping[tuple[str, ...], int]) -
 
 
 def _is_field(core: exp.Select, item: exp.Expr) -> bool:
-    """True for a field of a struct column: ``a.b``, where ``a`` is no input of the select."""
+    """True for a field of a struct column: ``a.b``, where ``a`` is not an input of the select."""
     from sqlglot import exp
 
     column, is_deep = item, False
@@ -300,7 +301,8 @@ def stored(core: exp.Select, key: exp.Expr) -> exp.Expr:
     """A key of a select as stored in a hidden column of the table.
 
     For a time window that the query makes, the start is stored, because all windows have the same length. A column of
-    a relation is stored as it is, even if its name is ``window``: its windows may have several lengths.
+    a relation is stored as it is, even if its name is ``window``, because the windows in the column may have several
+    lengths.
     """
     from sqlglot import exp
 

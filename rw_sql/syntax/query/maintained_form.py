@@ -146,8 +146,8 @@ class ViewQuery:
         return tuple(spark_sql(argument) for argument in distinct_arguments(self._chain[-1]))
 
     def upserted(self, types: Mapping[str, str], relations: Relations = NO_RELATIONS) -> Form | None:
-        """The form of an aggregation whose result is a stream of changed groups, with KEEP; None if there is no such
-        form. ``types`` are the Spark types of the expressions from :meth:`distinct_arguments`."""
+        """The form of an aggregation whose result is a stream of changed groups, with the column KEEP; None if there is
+        no such form. ``types`` are the Spark types of the expressions from :meth:`distinct_arguments`."""
         if self.kind not in (GROUPS, ONE_ROW):
             return None
         chain = copied(self._chain)
@@ -173,7 +173,7 @@ class ViewQuery:
         return spent_sql(only(core, listed))
 
     def signed(self, types: Mapping[str, str], relations: Relations = NO_RELATIONS) -> Form | None:
-        """The form of an aggregation that counts and sums the signed changes of its relation, with KEEP.
+        """The form of an aggregation that counts and sums the signed changes of its relation, with the column KEEP.
 
         ``types`` are the Spark types of the expressions from :meth:`signed_arguments`. None if removed values cannot be
         subtracted exactly.
@@ -424,8 +424,9 @@ def _add_keys(core: exp.Select, keys: Sequence[exp.Expr], columns: Iterable[str]
 def _columns_of(
     core: exp.Select, keys: Sequence[exp.Expr], columns: Iterable[str] | None
 ) -> list[tuple[str, exp.Expr]]:
-    """For each grouping key: the name of the first select item whose value is the key, or identifies the key; empty if
-    there is none. Then the value of that item, or of a hidden column for the key."""
+    """A pair for each grouping key. The first part is the name of the first select item whose value is the key, or
+    identifies the key; empty if there is no such item. The second part is the value of that item, or of a hidden column
+    for the key."""
     spelled = spelling_of(core, columns)
     # An item without a name is left out: Spark gives its column a name that is not known here.
     names = {spelled(inner(item)): item.alias_or_name for item in reversed(core.expressions) if item.alias_or_name}

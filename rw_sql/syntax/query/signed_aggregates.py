@@ -68,8 +68,7 @@ def _one_zero(value: exp.Expr) -> exp.Expr:
 
 
 def signable(found: exp.Expr) -> exp.Expr | None:
-    """The argument of a count, sum or avg (an empty expression if the call has no argument); None for other
-    aggregates."""
+    """The argument of a sum or avg, or NULL for a count, whose argument is not needed; None for other aggregates."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found

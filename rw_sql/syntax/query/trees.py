@@ -146,7 +146,7 @@ def has_query(select: exp.Select) -> bool:
 def has_star_within(select: exp.Select) -> bool:
     """True if an expression of a select contains a ``*`` for the columns of the input, as in ``struct(*)``.
 
-    The value of such an expression depends on all columns of the input, including hidden ones. The value of
+    The value of such an expression depends on all columns of the input, including hidden columns. The value of
     ``count(*)`` does not depend on the columns, but ``count(* EXCEPT (a))`` counts the rows without NULL in the other
     columns.
     """

@@ -1,5 +1,5 @@
-"""Merges an ALTER into a stored statement: the options that the ALTER names change, and everything else is kept as
-written."""
+"""Merges an ALTER into a stored statement. Only the options that the ALTER names are changed; everything else is kept
+as written."""
 
 from __future__ import annotations
 

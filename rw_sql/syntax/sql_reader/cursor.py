@@ -127,7 +127,7 @@ class Cursor:
         """True if a lambda such as ``|x| x + 1``, which defines names, was seen."""
 
     def peek(self, ahead: int = 0) -> Token:
-        """The token ``ahead`` positions further; the end token if there is none."""
+        """The token ``ahead`` positions further; the end token if there is no such token."""
         at = self.at + ahead
         return self.tokens[at] if at < self.last else self.ended
 
@@ -277,7 +277,7 @@ class Cursor:
         self.expect_sign(")")
 
     def deeper(self) -> None:
-        """Enters another level of nesting. Raises SqlError TOO_COMPLEX if there are too many."""
+        """Enters another level of nesting. Raises SqlError TOO_COMPLEX if there are too many levels."""
         self.depth += 1
         if self.depth > MOST_NESTED:
             raise SqlError(

@@ -26,10 +26,11 @@ _LENGTHS = {
     "SESSION": ("GAP",),
     "TUMBLE": ("SIZE", "OFFSET"),
 }
-"""The functions, each with its arguments that are intervals, in the order of a call without names."""
+"""The window functions. For each function, the tuple contains the names of the arguments that are intervals, in the
+order in which a call without names contains them."""
 
 _EXAMPLE = "10 minutes"
-"""Stands for an interval that is not written."""
+"""Replaces an interval that the statement does not contain."""
 
 _SIMPLE = re.compile(r"\d+ \w+")
 _PART = r"(?:[+-]\s*)?\d+(?:\.\d+)?\s*[A-Za-z]+"
@@ -76,14 +77,15 @@ def table_call(tokens: Sequence[Token]) -> tuple[str, str] | None:
 
 
 def _in_spark(name: str) -> str:
-    """A name in the quotes of Spark, from a name in double quotes."""
+    """Converts a name in double quotes to a name in Spark's quotes."""
     return re.sub(r'"((?:[^"]|"")*)"', lambda found: spark_word(found[1].replace('""', '"')), name)
 
 
 def _range(tokens: Sequence[Token]) -> str | None:
     """``range`` of Spark with the arguments of ``generate_series``, which includes its last number, unlike ``range``.
 
-    None if the arguments are not numbers in rising order. ``tokens`` follow the bracket.
+    None if there are too few arguments, if an argument is a string, or if the step is not a single unsigned number.
+    ``tokens`` follow the bracket.
     """
     arguments: list[list[Token]] = [[]]
     depth = 0
@@ -116,7 +118,7 @@ def _inside(tokens: Sequence[Token]) -> Sequence[Token]:
 
 
 def _partition(tokens: Sequence[Token]) -> list[str]:
-    """The columns of PARTITION BY, as written. ``tokens`` are those in the brackets of the function."""
+    """The columns of PARTITION BY, as written. ``tokens`` are the tokens inside the brackets of the function."""
     merged = whole_names(tokens)
     words = [token.upper for token in merged]
     if "PARTITION" not in words:
@@ -135,7 +137,7 @@ def _partition(tokens: Sequence[Token]) -> list[str]:
 
 def _arguments(tokens: Sequence[Token], function: str) -> tuple[str, str, dict[str, str]]:
     """The relation, the column and the intervals of a window function, by the names of their arguments. Names that are
-    not written are replaced with placeholders. ``tokens`` are those in the brackets of the function."""
+    not written are replaced with placeholders. ``tokens`` are the tokens inside the brackets of the function."""
     merged = whole_names(tokens)
     words = [token.upper for token in merged]
     table = words.index("TABLE") + 1 if "TABLE" in words else 0

@@ -23,7 +23,8 @@ _OF_OTHERS = {
 
 def unknown_type(token: Token, known: Collection[str], surplus: str = "") -> SqlError:
     """The error for a type that does not exist. The error's hint names the type among ``known`` that was probably
-    meant. ``surplus`` are the statement's arguments of the type, if the probable type does not accept them."""
+    meant. ``surplus`` are the arguments that the statement gives the type. If the probable type accepts no arguments,
+    the hint says to omit them."""
     near = [_OF_OTHERS[token.value]] if token.value in _OF_OTHERS else near_names(token.value, known)
     if near and surplus and near[0] not in _WITH_ARGUMENTS:
         hint = f"write {near[0].upper()}, without ({surplus})"

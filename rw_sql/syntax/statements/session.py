@@ -101,7 +101,7 @@ class Rollback(Statement):
 class UnsafeBlock(Statement):
     """``BEGIN UNSAFE [REASON 'text']; …; COMMIT``: the block that COMMIT runs.
 
-    The session builds it, never the parser.
+    The session builds this block; the parser never does.
     """
 
     statements: tuple[Statement, ...]

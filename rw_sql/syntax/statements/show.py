@@ -82,7 +82,7 @@ class ShowMetrics(Statement):
 class ShowLineage(Statement):
     """``SHOW LINEAGE [OF n]``: all objects, each with the objects that it reads.
 
-    With OF, only the objects on which ``n`` depends, and its dependents.
+    With OF, the statement shows only ``n``, the objects on which ``n`` depends, and the dependents of ``n``.
     """
 
     name: Name | None = None

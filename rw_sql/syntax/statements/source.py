@@ -27,7 +27,7 @@ from rw_sql.syntax.statements.common import (
 class CreateSource(Statement):
     """``CREATE SOURCE [IF NOT EXISTS] n [(columns)] [INCLUDE …] [WITH (…)] [FORMAT … ENCODE …] [FROM s TABLE 't']``.
 
-    ``wildcard`` is the index of ``*`` among the columns; ``watermarks`` has at most one.
+    ``wildcard`` is the index of ``*`` among the columns; ``watermarks`` has at most one item.
     """
 
     name: Name

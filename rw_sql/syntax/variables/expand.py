@@ -41,7 +41,8 @@ COMMANDS = ("set", "unset", "i", "ir", "include", "include_relative", "echo", "i
 _LONG_NAMES = {"include": "i", "include_relative": "ir"}
 _MOST_INCLUDED = 32
 _FIRST_WORDS = 4096
-"""The number of characters at the beginning of a statement that determine whether it is rw_sql's or Spark's."""
+"""The number of characters at the beginning of a statement that determine whether the statement is for rw_sql or for
+Spark."""
 
 _NOTE = re.compile(r"--\s*rw:")
 _COMMAND = re.compile(r"\\([^\s\\]*)")
@@ -98,7 +99,8 @@ def has_variables(text: str) -> bool:
 
 
 class _Scope(Mapping[str, str]):
-    """The current variables: those set in advance, modified by the script's ``\\set`` and ``\\unset``."""
+    """The current variables: the variables that are set in advance, modified by the script's ``\\set`` and
+    ``\\unset``."""
 
     def __init__(self, before: Mapping[str, str]) -> None:
         self._before = before

@@ -191,7 +191,7 @@ def _types_of(row: Column) -> Column:
             distinct,
             lambda part: f.struct(
                 part["field"],
-                # The type of an array has no name, but the type of its items has one.
+                # The type of an array has no name, but the type of its items has a name.
                 f.struct(
                     f.coalesce(part["name"], part["items"]["name"]).alias("type"),
                     f.coalesce(_scale_in(part), _scale_in(part["items"])).alias("scale"),
@@ -292,7 +292,7 @@ def _is_corrupt() -> Column:
 
 
 def change_of(op: int, fields: Column, keys: Column | None = None) -> Column:
-    """A single change, in the form of the items of CHANGES."""
+    """A single change, in the form that the items of the column CHANGES have."""
     made = f.struct(
         f.lit(op).alias("op"),
         f.lit(None).cast("string").alias("error"),
@@ -326,8 +326,8 @@ def _moved(row: Column, old: Column, keys: Sequence[str]) -> Column:
 
 
 def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
-    """The changes, without the changes to keys that have a later change in the same record. Changes without a whole
-    key, which become errors, are kept."""
+    """The changes of a record. A change is left out if the same record contains a later change to the same key. Changes
+    without a whole key, which become errors, are kept."""
 
     def key(change: Column) -> Column:
         parts = [
@@ -341,7 +341,7 @@ def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
         return f.when(is_whole_key, f.to_json(f.array(*parts)))
 
     def last(known: Column, changes: Column) -> Column:
-        # The last change of a key is the first one in the reverse order.
+        # The last change of a key is the first change in the reverse order.
         found = let(
             f.reverse(known),
             lambda backwards: f.filter(

@@ -69,7 +69,7 @@ def timestamp(text: Column, number: Column, mode: str, type_name: Column | None)
 
     ``type_name`` is the field's type in Debezium's schema.
     """
-    # Does not use TIMESTAMP, whose local time depends on the session's time zone.
+    # The expression does not use TIMESTAMP, whose local time depends on the session's time zone.
     seconds = (_micros_of(number, mode, type_name).cast("decimal(20, 0)") / f.lit(1_000_000)).cast("decimal(18, 6)")
     counted = f.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + f.make_dt_interval(secs=seconds)
     written = f.when(
@@ -119,7 +119,7 @@ def _in_range(moment: Column) -> Column:
 
 
 def _micros_of(number: Column, mode: str, type_name: Column | None) -> Column:
-    """Converts a number to microseconds since 1970; NULL if it is out of range.
+    """Converts a number to microseconds since 1970; NULL if the number is out of range.
 
     The field's type determines the unit. If the type has no unit, the mode determines it.
     """

@@ -134,7 +134,7 @@ def _plain(digits: Column, scale: Column) -> Column:
 
 
 def _pointed(text: Column, scale: Column) -> Column:
-    """The digits of an unscaled value with the decimal point."""
+    """The digits of an unscaled value, with the decimal point inserted."""
     padded = f.lpad(text, f.greatest(f.length(text), scale + 1), "0")
     whole_part = f.substr(padded, f.lit(1), f.length(padded) - scale)
     zeros = f.repeat(f.lit("0"), -scale)

@@ -68,8 +68,8 @@ _TOLD = ("NUMERIC", "BIGINT", *FLOATING, "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"
 def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Column]:
     """The changes in upstream records, one per row, and the error of each row (NULL if it is valid).
 
-    Adds ``_rw_row``, a struct of the declared columns, ``_rw_op``, and ``_rw_unchanged`` if records may omit unchanged
-    values. The columns of the records are kept.
+    Adds the columns ``_rw_row`` (a struct of the declared columns) and ``_rw_op``, and also ``_rw_unchanged`` if
+    records may omit unchanged values. The columns of the records are kept.
     """
     key = _event_key(statement)
     format = statement.format.format if statement.format else ""

@@ -55,7 +55,7 @@ class Placeholder:
     @property
     def map(self) -> str:
         """The JSON of the map from the placeholder's text to itself. This form is used for a MAP. If
-        ``hstore.handling.mode`` is ``json``, it is also used for a string."""
+        ``hstore.handling.mode`` is ``json``, this form is also used for a string."""
         return _dump({self.text: self.text})
 
     @property
@@ -80,7 +80,7 @@ class Placeholder:
     def is_part_of(self, text: Column) -> Column:
         """True if the placeholder is a part of an array, struct or map."""
         found, text = f.lit(False), without_marks(text)
-        # A form inside of a struct is either quoted or an array or a map.
+        # Inside a struct, each form is a quoted string, an array or a map.
         quoted = dict.fromkeys(_dump(plain) for plain in (*self.plain, self.map))
         for form in (*quoted, *(form for form in self.forms if form.startswith(("[", "{")))):
             found = found | text.contains(form)
@@ -155,7 +155,7 @@ def _without(text: Column, data_type: DataType, placeholder: Placeholder) -> Col
 
 
 def unchanged(paths: Sequence[Column], is_moved: Column) -> Column:
-    """The unchanged paths, with MOVED if the row's key changed; NULL if there are none."""
+    """The unchanged paths, with MOVED if the row's key changed; NULL if there are no unchanged paths."""
     found = f.array_compact(f.concat(f.array(f.lit(None).cast("string")), *paths))
     moved = f.array_compact(f.array(f.when(is_moved, f.lit(MOVED))))
     return f.when(f.size(found) > 0, f.concat(found, moved))

@@ -54,7 +54,7 @@ class ValueRules:
 class Told:
     """The type of a value in the record's embedded schema: the type's name, and the scale of a decimal.
 
-    Each of the two may be NULL.
+    The name and the scale may each be NULL.
     """
 
     type: Column
@@ -86,7 +86,8 @@ def value_of(
     told: Told | None = None,
     number: Column | None = None,
 ) -> Column:
-    """The value of a type, read from a JSON value's text (for a string, its content); NULL if it does not fit.
+    """The value of a type, read from a JSON value's text (for a string, its content); NULL if the text does not fit the
+    type.
 
     Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`). Other strings
     contain no marks. ``told`` is the type of a time, or of an array's items, in the record's embedded schema.
@@ -125,7 +126,7 @@ def value_of(
 
 
 def misfit(column: ColumnDefinition, text: Column, value: Column, shown: str | None = None) -> Column:
-    """The reason why ``text`` does not fit a column; NULL if it fits or is NULL.
+    """The reason why ``text`` does not fit a column; NULL if ``text`` fits or is NULL.
 
     ``shown`` is the column's name in the message, if it differs from the field's name.
     """

@@ -1,7 +1,7 @@
 """Reads Avro records in Confluent's frame as rows, with Spark's own reader of Avro.
 
-Each record is resolved from the schema of its id to the source's schema. A record that cannot be read becomes a row of
-NULLs and the reason.
+The id in a record identifies the schema of its writer. Avro resolves the record from this schema to the source's
+schema. A record that cannot be read becomes a row of NULLs, together with the reason.
 """
 
 from __future__ import annotations

@@ -227,8 +227,8 @@ def _of_text(data_type: DataType) -> Callable[[Column], Column] | None:
 
 
 def _micros(value: Column, units: int) -> Column:
-    """Converts a number of parts of a second, ``units`` to the second, to microseconds; NULL if the result is not whole
-    or too large."""
+    """Converts a number of fractions of a second to microseconds. A second has ``units`` of these fractions. Returns
+    NULL if the number of microseconds is too large or not a whole number."""
     if units <= 1_000_000:
         return f.try_multiply(value, f.lit(1_000_000 // units))
     each = units // 1_000_000

@@ -58,7 +58,7 @@ def upsert_rows(
     """UPSERT: adds ``_rw_op`` and ``_rw_fault``. If ``is_empty_value`` is set, a value of no bytes is a row, and not a
     tombstone.
 
-    Before the call, ``_rw_row`` contains the decoded value. After the call, it contains the row of the change.
+    Before the call, ``_rw_row`` contains the decoded value. After the call, ``_rw_row`` contains the row of the change.
 
     ``key`` reads the records' keys; None if INCLUDE key is the primary key.
     """

@@ -61,7 +61,7 @@ class MessageRecords:
 
     @staticmethod
     def of(statement: CreateSource, options: Mapping[str, str]) -> MessageRecords | None:
-        """The reader of a source's records; None if they are not Protobuf messages. ``options`` are the source's
+        """The reader of a source's records; None if the records are not Protobuf messages. ``options`` are the source's
         resolved options."""
         reader = ProtobufRows.of(statement)
         if reader is None:

@@ -1,8 +1,8 @@
 """Reads Protobuf messages as rows with the ``protobuf`` library: in Spark's Python processes, or in this process for
 small batches.
 
-The schema that a record's id refers to only shows which message type the record has. All messages are read with the
-source's schema.
+A record's id refers to a schema of the registry. This schema is only used to find the record's message type. All
+messages are read with the source's schema.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class ProtobufRows:
 
 
 def message_rows(records: DataFrame, statement: CreateSource) -> DataFrame:
-    """Adds the columns that a change format needs to decoded records."""
+    """Adds to decoded records the columns that a change format needs."""
     if not has_changes(statement):
         return records
     # Without a frame, a message whose fields all have their default values consists of no bytes.

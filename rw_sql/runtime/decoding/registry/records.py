@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 class SchemaRecords:
     """Reads the records of one source.
 
-    ``value`` decodes the records' values. ``key`` decodes the records' keys, if the keys are Avro too. ``subjects`` and
-    ``key_subjects`` are the subjects of their schemas.
+    ``value`` decodes the records' values. ``key`` decodes the records' keys, if the keys are Avro too. ``subjects`` are
+    the subjects of the values' schemas, and ``key_subjects`` the subjects of the keys' schemas.
     """
 
     statement: CreateSource
@@ -68,8 +68,8 @@ class SchemaRecords:
         schema = json.loads(stored)
         is_envelope = statement.format.format == "DEBEZIUM"
         stored_key = stored_schema(statement, of_key=True)
-        # A field that becomes no column is not read, because no value in it may make a record an error. With UPSERT,
-        # the columns of the primary key come from the record's key.
+        # A field that does not become a column is not read, so that a value in this field cannot make a record an
+        # error. With UPSERT, the columns of the primary key come from the record's key.
         of_key_alone = primary_key(statement) if stored_key is not None and not is_envelope else ()
         names = [column.name for column in statement.columns if column.name not in of_key_alone]
         reader = avro.narrowed_envelope(schema, names) if is_envelope else avro.narrowed(schema, names)
@@ -172,7 +172,7 @@ class SchemaRecords:
         return records
 
     def _conversion(self) -> RowConversion:
-        """The conversion of the records' values. For DEBEZIUM, it is the conversion of the rows in the envelopes."""
+        """The conversion of the records' values. For DEBEZIUM, the result converts the rows in the envelopes."""
         schema = self.value.writers.reader
         if self.statement.format is None or self.statement.format.format != "DEBEZIUM":
             return RowConversion.of(schema)

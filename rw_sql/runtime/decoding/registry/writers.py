@@ -126,8 +126,8 @@ class Writers:
         self.known(head_of(id_) for id_ in ids)
 
     def _look_up(self, head: bytes) -> bool:
-        """False if the registry lacks the schema of a head. True for a head without a schema to look up: it is not a
-        frame, or its id is greater than any id that a registry assigns."""
+        """False if the registry lacks the schema of a head, otherwise True. Also True if the head has no schema to look
+        up, because the head is not a frame or its id is greater than any id that a registry assigns."""
         id_ = id_of(head)
         if id_ is None or id_ > _GREATEST_ID:
             return True
@@ -283,12 +283,12 @@ class Alignment:
         return self.writers.get(schema, schema) if isinstance(schema, str) else schema
 
     def _like(self, reader: avro.Schema, writer: avro.Schema | None) -> avro.Schema | None:
-        """The part of the writer's schema that Avro reads as the reader's schema. This is the whole schema, except if
-        only the writer has a union: then it is the branch that fits.
+        """The part of the writer's schema that Avro reads as the reader's schema. The result is the whole schema,
+        except if only the writer has a union. In this case, the result is the branch that fits.
 
         As in Avro's library, a record in a union may match even if its name differs from the writer's name. The name
-        may be an alias or a name in another namespace. As a last resort, it may be any name that no other record of the
-        reader has.
+        may be an alias or a name in another namespace. As a last resort, a record matches under any name that no other
+        record of the reader has.
         """
         reader, writer = self._of_reader(reader), self._of_writer(writer)
         if isinstance(reader, list) or not isinstance(writer, list):

@@ -39,7 +39,7 @@ INCLUDED = (
 class UntypedColumn:
     """A column without a type; another part of the statement must provide the type.
 
-    ``computed`` is the column's expression after AS; None for a column without one.
+    ``computed`` is the column's expression after AS; None for a column without an expression.
     """
 
     token: Token
