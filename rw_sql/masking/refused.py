@@ -318,7 +318,8 @@ class _Refused:
             return start, end
         options = (at for at in range(start + 2, len(pairs)) if pairs[at] == ("WITH", "("))
         stop = next(options, end)
-        is_sure = stop < end and ("CONNECTOR", "=") not in pairs[start:stop]
+        # A parenthesis with ``=`` may be a list of options after a mistyped WITH.
+        is_sure = stop < end and not any(start < at < stop for at in self._with_options)
         return (start, stop) if is_sure else (end, end)
 
     def _is_shown(self, at: int) -> bool:

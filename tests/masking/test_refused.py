@@ -334,9 +334,21 @@ def test_the_time_to_read_a_refused_statement_grows_with_its_length(piece: str) 
     assert long < 0.1 or long < 24 * short
 
 
-def test_a_second_list_does_not_make_the_first_one_of_a_sink_a_query() -> None:
-    text = (
-        "CREATE SINK k AS SELECT 'a' FROM t WTH (connector='jdbc', kennwort='hunter2') FORMAT PLAIN ENCODE JSON "
-        "WITH (a='b')"
-    )
-    assert "hunter2" not in masked(text, plain=())
+@pytest.mark.parametrize(
+    "options",
+    [
+        "WTH (connector='jdbc', kennwort='hunter2') FORMAT PLAIN ENCODE JSON WITH (a='b')",
+        "WTH (\"connector\"='jdbc', kennwort='hunter2') FORMAT PLAIN ENCODE JSON WITH (a='b')",
+        "WTH (conector='jdbc', kennwort='hunter2') FORMAT PLAIN ENCODE JSON WITH (a='b')",
+        "WTH (connector : 'jdbc', kennwort='hunter2') FORMAT PLAIN ENCODE JSON WITH (a='b')",
+        "WTH (kennwort='hunter2') WITH (connector='jdbc')",
+        "PROPERTIES (kennwort='hunter2') WITH (connector='jdbc')",
+    ],
+)
+def test_a_second_list_does_not_make_the_first_one_of_a_sink_a_query(options: str) -> None:
+    assert "hunter2" not in masked(f"CREATE SINK k AS SELECT 'a' FROM t {options}", plain=())
+
+
+def test_a_query_with_a_parenthesis_before_the_options_of_a_sink_is_shown() -> None:
+    text = "CREATE SINK k AS SELECT max(a) FROM t WHERE a IN ('new', 'delivered') WITH (connector = 'jdbc' x)"
+    assert masked(text, plain=()) == text

@@ -162,7 +162,7 @@ def _alterations(
     detached: dict[str, list[DeployChange]] = {}
     again: dict[int, str] = {}
     current = {c.name: connection_definition(c.definition) for c in then.all("connection")}
-    reshaping: dict[int, tuple[Statement, ...]] = {}
+    reshaping: dict[int, DeployChange] = {}
     for wanted in ordered:
         record = find_object(then, wanted.kind, wanted.name)
         if record is None:
@@ -179,7 +179,8 @@ def _alterations(
             first = tuple(_allowing(s, allow) for s in detour.first)
             detached.setdefault(detour.connection, []).append(_altered(then, wanted, record, first))
         leads = detour.rest if detour else least_change(defined, wanted.statement, known, dialects(to_be))
-        reshaping[record.id] = leads.statements
+        if leads.statements:
+            reshaping[record.id] = _altered(then, wanted, record, leads.statements)
         gained = columns_to_gain(then, to_be, reshaping)
         if leads.needs_rebuild and isinstance(wanted.statement, CreateMaterializedView):
             sinks = [found.name for found in then.dependents_of(record.id) if isinstance(found, SinkRecord)]

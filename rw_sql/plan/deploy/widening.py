@@ -14,7 +14,7 @@ from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, TableRe
 from rw_sql.model.definitions import view_definition
 from rw_sql.model.object_lookup import spoken
 from rw_sql.model.pauses import direct_inputs
-from rw_sql.plan.deploy.columns import in_the_way
+from rw_sql.plan.deploy.columns import in_the_way, without_used_drops
 from rw_sql.plan.queries.unseen_columns import unseen_columns
 from rw_sql.syntax.statements import AlterAddColumn, AlterTableDropColumn
 
@@ -29,25 +29,29 @@ if TYPE_CHECKING:
 _MOST = 8
 
 
-def columns_to_gain(
-    snapshot: Snapshot, view: ObjectRecord, altered: Mapping[int, Sequence[Statement]]
-) -> tuple[str, ...]:
+def columns_to_gain(snapshot: Snapshot, view: ObjectRecord, altered: Mapping[int, DeployChange]) -> tuple[str, ...]:
     """The columns that a rebuild adds to a view because the view's query selects these columns by ``*``. The result is
     empty for other objects, and for a view that cannot be rebuilt.
 
-    ``altered`` maps the id of a table to the statements that change the table. The result is also empty if one of these
-    statements drops or renames a column that the view may use, because the view is then created again.
+    ``altered`` maps the id of a table to the change of the table. The result is also empty if the change drops or
+    renames a column that the view may use, because the view is then created again. A column that stays because the view
+    uses it does not make the result empty (:func:`without_used_drops`).
     """
     if not isinstance(view, MaterializedViewRecord) or isinstance(view, TableRecord):
         return ()
     dropped: set[str] = set()
+    added: dict[int, Sequence[str]] = {}
     for id_ in view.inputs:
-        table, statements = snapshot.get(id_), altered.get(id_, ())
-        users = in_the_way(snapshot, table, statements, ()) if isinstance(table, TableRecord) else ()
+        table, change = snapshot.get(id_), altered.get(id_)
+        if change is None:
+            continue
+        left = without_used_drops(snapshot, change).statements
+        users = in_the_way(snapshot, table, left, ()) if isinstance(table, TableRecord) else ()
         if any(user.id == view.id for user, _ in users):
             return ()
-        dropped |= {each.column for each in statements if isinstance(each, AlterTableDropColumn)}
-    added = {id_: added_by(altered.get(id_, ())) for id_ in view.inputs}
+        # The folder does not list these columns, so a view does not have to gain them even if they stay.
+        dropped |= {each.column for each in change.statements if isinstance(each, AlterTableDropColumn)}
+        added[id_] = added_by(change.statements)
     gained = _unseen(snapshot, view, added)
     if not gained or _why_fixed(snapshot, view):
         return ()

@@ -12,7 +12,8 @@ servers, the object is dropped. The same rule applies to a publication at the pr
 
 Another source may use the objects of a dropped source, for example because a source was created again with the same
 names before the first source's slot could be dropped. Such a source inherits the objects. The inherited objects are
-dropped after this source is dropped.
+dropped after this source is dropped. This source has the same address, or its server has the same identity and the
+source has found the objects there.
 """
 
 from __future__ import annotations
@@ -231,10 +232,11 @@ def _released(
         present = catalog()
         planned = plan_options(present, statement)
         own = _at(planned, made)
-        left = _without_used(context.warehouse, present, kind, statement, own, left)
         is_elsewhere = is_former or _address(kind, shown(own)) != _address(kind, shown(planned))
-        # At the present address, only a publication may stay, because a slot would prevent the server from deleting its
-        # log.
+        here = None if is_elsewhere else options
+        left = _without_used(context.warehouse, present, kind, statement, own, left, here)
+        # At the present address, only a publication may stay although no source certainly uses it, because a slot would
+        # prevent the server from deleting its log.
         kinds = tuple(_OBJECTS) if is_elsewhere else ("publication",)
         left = _without_named(present, kind, statement, own, left, options, kinds)
         if not any(left.values()):
@@ -263,20 +265,45 @@ def _without_used(
     statement: CreateSource,
     own: PlannedOptions,
     made: Mapping[str, bool],
+    here: Mapping[str, str] | None,
 ) -> dict[str, bool]:
     """The objects ``made`` of a dropped source with the options ``own``, without the objects that a source in the
-    catalog uses. The source in the catalog inherits these objects."""
+    catalog uses. The source in the catalog inherits these objects.
+
+    ``here`` are the resolved options if ``own`` has the present address of the server. In this case, a source with
+    another address also uses an object of the same name, if the identity of the server is that of the source's server,
+    and the source has found the object there. A source that has created the object reads another server, such as a copy
+    with the same identity. Raises CaptureError if the server does not respond.
+    """
     left = dict(made)
     for source in snapshot.all("source"):
         if source.connector != connector_of(statement) or not any(left.values()):
             continue
         others = source_options(snapshot, source)
         used = [what for what in _OBJECTS if left[what] and _named(kind, own, what) == _named(kind, others, what)]
+        if here is not None and not used:
+            used = _found_elsewhere(warehouse, snapshot, kind, source, own, left, here)
         if used:
             _note(warehouse, source, effective_options(kind.spec, others), {}, inherited=used)
             left |= dict.fromkeys(used, False)
             log_event("upstream_inherited", source=statement.name.key, by=source.name, objects=used)
     return left
+
+
+def _found_elsewhere(
+    warehouse: Warehouse,
+    snapshot: Snapshot,
+    kind: Connector,
+    source: SourceRecord,
+    own: PlannedOptions,
+    left: Mapping[str, bool],
+    here: Mapping[str, str],
+) -> list[str]:
+    """The objects ``left`` that ``source`` has found under another address; see :func:`_without_used`."""
+    others, made = source_options(snapshot, source), made_upstream(warehouse, source)
+    found = [what for what in _OBJECTS if left[what] and not made.get(what) and _is_named(kind, own, others, what)]
+    systems = _systems_of(snapshot, kind, source) if found else None
+    return found if systems is not None and systems == {_system_at(kind, here)} else []
 
 
 def _without_named(
@@ -298,8 +325,8 @@ def _without_named(
             continue
         others = source_options(snapshot, source)
         for what in kinds:
-            option, named = _OBJECTS[what], _without_address(_named(kind, own, what))
-            if not left[what] or named != _without_address(_named(kind, others, what)):
+            option, named = _OBJECTS[what], _named(kind, own, what)
+            if not left[what] or not _is_named(kind, own, others, what):
                 continue
             if _is_another_server(snapshot, kind, source, options):
                 continue
@@ -315,14 +342,28 @@ def _without_named(
 
 
 def _is_another_server(snapshot: Snapshot, kind: Connector, source: SourceRecord, options: Mapping[str, str]) -> bool:
-    """True if the server that ``options`` name responds and is certainly not the server that ``source`` has read."""
+    """True if the server that ``options`` name is certainly not the server that ``source`` has read. Raises
+    CaptureError if the server does not respond."""
+    systems = _systems_of(snapshot, kind, source)
+    there = _system_at(kind, options) if systems is not None else None
+    return systems is not None and there is not None and there not in systems
+
+
+def _systems_of(snapshot: Snapshot, kind: Connector, source: SourceRecord) -> set[str] | None:
+    """The identities of the servers that the positions of ``source`` belong to; None if they are not all known."""
     rows = snapshot.states(ingest_fragment(source.id))
     read = {kind.decode_state(split, row.state).cluster for split, row in rows.items() if row.state != FORGOTTEN}
-    systems = {_system(cluster) for cluster in read}
-    if not systems or None in systems:
-        return False
-    there = _system(kind.look(options, timeout=_SECONDS).cluster)
-    return there is not None and there not in systems
+    systems = {system for cluster in read if (system := _system(cluster)) is not None}
+    return systems if systems and all(read) else None
+
+
+def _system_at(kind: Connector, options: Mapping[str, str]) -> str | None:
+    """The identity of the server that ``options`` name; None if the server reports none. Raises CaptureError if the
+    server does not respond, so that the server is asked again later."""
+    seen = kind.look(options, timeout=_SECONDS)
+    if not seen.is_reachable and isinstance(kind, ChangeConnector):
+        kind.owns_publication(options, timeout=_SECONDS)  # raises the error, with the kind of the failure
+    return _system(seen.cluster)
 
 
 def _system(cluster: str | None) -> str | None:
@@ -345,6 +386,11 @@ def _address(kind: Connector, options: Mapping[str, str]) -> dict[str, str | Non
     """The address of the server that ``options`` name, in a comparable form."""
     found = {key: kind.spec.value(options, key) for key in _ADDRESS}
     return {**found, "hostname": (found["hostname"] or "").lower() or None}
+
+
+def _is_named(kind: Connector, own: PlannedOptions, others: PlannedOptions, what: str) -> bool:
+    """True if the options name an object of the same name, at any address."""
+    return _without_address(_named(kind, own, what)) == _without_address(_named(kind, others, what))
 
 
 def _without_address(named: Mapping[str, str | None]) -> dict[str, str | None]:

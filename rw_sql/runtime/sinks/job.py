@@ -42,6 +42,7 @@ from rw_sql.runtime.positions.planned_rows import planned_rows
 from rw_sql.runtime.positions.progress import newest_completed, newest_planned
 from rw_sql.runtime.positions.table_consumers import require_versions
 from rw_sql.runtime.sinks.batches import FEED_COLUMNS, arranged
+from rw_sql.runtime.sinks.part_failures import is_last_attempt
 from rw_sql.runtime.sinks.part_writer import PartWriter
 from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.spark.shared_folder import require_shared
@@ -396,9 +397,8 @@ class Sink:
                     write(left, batch)
                 except RefusedRowsError as error:
                     if self.rejected is None:
-                        # Each retry of the batch would repeat the rows already written.
-                        is_final = error.is_rest_written or self.has_written_part
                         reason = reason_of(left, error.refusals, self.spec.shape)
+                        is_final = error.is_rest_written or self._is_last_attempt(batch, reason)
                         self.streaming.stall = StalledError(
                             f"{reason}; or correct the target, then {self._retry}" if is_final else reason,
                             is_final=is_final,
@@ -410,7 +410,7 @@ class Sink:
                 else:
                     return True
         except TargetUnfitError as error:
-            self.streaming.stall = self._misfit(str(error))
+            self.streaming.stall = self._misfit(str(error), batch)
             raise
         except SinkError as error:
             self.streaming.stall = self.streaming.stall or StalledError(f"UNREACHABLE {error}")
@@ -425,21 +425,21 @@ class Sink:
         log_event("rejected", job=self.spec.job, batch=batch, rows=len(error.refusals), reason=error.refusals[0].reason)
         return left.slice(0, 0) if error.is_rest_written else left
 
-    def _misfit(self, said: str) -> StalledError:
-        """The error for a target that does not accept rows any more. If the target was replaced, this is the reason
-        in the error. Otherwise the target is checked again, and the problem that the check finds is the reason. If the
-        check finds no problem, the reason is the target's message ``said``."""
+    def _misfit(self, said: str, batch: int) -> StalledError:
+        """The error for a target that does not accept rows any more. The reason is that the target was replaced, or the
+        problem that another check of the target finds, or otherwise the target's message ``said``."""
         options = self.context.resolve(self.spec.options, self.context.metastore.snapshot())
         try:
             _require_marks(self.context, self.spec, options)
             _require_target(sink_connector(self.spec.connector).look(options, self.spec.shape))
         except StalledError as stalled:
             return stalled
-        # The problem may have passed, for example a failover. Writing a part again leaves a table of PostgreSQL as it
-        # is, but repeats records of a topic and adds files to a Delta or Iceberg table.
-        is_final = self.has_written_part and self.spec.connector != "jdbc"
         reason = f"UNFIT {said}: VALIDATE SINK {sql_name(self.spec.name)}"
+        is_final = self._is_last_attempt(batch, reason)
         return StalledError(f"{reason}; then {self._retry}" if is_final else reason, is_final=is_final, is_lasting=True)
+
+    def _is_last_attempt(self, batch: int, reason: str) -> bool:
+        return self.has_written_part and is_last_attempt(self.context, self.spec, batch, reason)
 
     @property
     def _retry(self) -> str:

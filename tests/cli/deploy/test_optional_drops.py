@@ -109,3 +109,38 @@ def test_an_added_column_that_a_view_uses_is_no_difference() -> None:
     assert [change.texts[0].partition(" AS ")[0] for change in warehouse.changes({"a.sql": changed})] == [
         "CREATE OR REPLACE MATERIALIZED VIEW v"
     ]
+
+
+VIEW = "CREATE MATERIALIZED VIEW v AS SELECT * FROM t;\n"
+WITH_D = SOURCE + table("id INT PRIMARY KEY, a INT, d INT")
+REBUILD = ("CREATE OR REPLACE MATERIALIZED VIEW v", "WAIT MATERIALIZED VIEW v")
+
+
+def shortened(warehouse: OfflineWarehouse, folder: str) -> list[tuple[str, ...]]:
+    """The statements of each difference, without the queries of views."""
+    changes = warehouse.changes({"a.sql": folder})
+    return [tuple(text.partition(" AS SELECT")[0] for text in change.texts) for change in changes]
+
+
+def test_a_view_that_uses_an_added_column_gets_a_further_column_of_the_folder() -> None:
+    warehouse = with_added_column()
+    warehouse.run(VIEW.rstrip(";\n"))
+    wanted = WITH_D + VIEW
+    alter = ("ALTER TABLE t ADD COLUMN d INT",)
+    assert shortened(warehouse, wanted) == [alter, REBUILD]
+    warehouse.run(*alter)
+    assert shortened(warehouse, wanted) == [REBUILD]
+    needed = wanted + "CREATE MATERIALIZED VIEW x AS SELECT d FROM v;\n"
+    assert shortened(warehouse, needed)[0] == REBUILD
+    warehouse.apply({"a.sql": wanted})
+    warehouse.apply({"a.sql": needed})
+    assert warehouse.changes({"a.sql": needed}) == ()
+
+
+def test_an_added_column_that_one_view_uses_does_not_rebuild_other_views() -> None:
+    warehouse = OfflineWarehouse({})
+    warehouse.apply({"a.sql": BEFORE + VIEW})
+    user = "CREATE MATERIALIZED VIEW w AS SELECT c FROM t;\n"
+    warehouse.run(ADD, user.rstrip(";\n"))
+    assert warehouse.changes({"a.sql": BEFORE + VIEW + user}) == ()
+    assert shortened(warehouse, WITH_D + VIEW + user) == [("ALTER TABLE t ADD COLUMN d INT",), REBUILD]

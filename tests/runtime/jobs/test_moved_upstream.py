@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from rw_sql.connectors.base import Upstream
+from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.registry import connector
+from rw_sql.errors import UPSTREAM_UNREACHABLE
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import IngestSpec, desired_jobs
 from rw_sql.model.options import SecretReference
@@ -45,17 +47,29 @@ class Story:
         monkeypatch.setattr(Context, "resolve", self._resolve)
         monkeypatch.setattr(type(connector(name)), "release", self._release)
         monkeypatch.setattr(type(connector(name)), "look", self._look)
+        monkeypatch.setattr(type(connector(name)), "owns_publication", self._owns_publication, raising=False)
         monkeypatch.setattr(made_upstream_module, "_RETRIES", {})
         self.clusters: dict[str | None, str] = {}
+        self.silent: set[str | None] = set()
         self.dropped: list[tuple[str | None, str]] = []
 
     def _resolve(self, options: Any, _: Snapshot) -> dict[str, str]:
         return {key: "secret" if isinstance(value, SecretReference) else value for key, value in options}
 
     def _look(self, options: Mapping[str, str], *, timeout: float) -> Upstream:
-        return Upstream(cluster=self.clusters.get(options.get("hostname")))
+        host = options.get("hostname")
+        return Upstream(error="it is down") if host in self.silent else Upstream(cluster=self.clusters.get(host))
+
+    def _owns_publication(self, options: Mapping[str, str], *, timeout: float) -> bool:
+        self._require_response(options)
+        return True
+
+    def _require_response(self, options: Mapping[str, str]) -> None:
+        if options.get("hostname") in self.silent:
+            raise CaptureError(UPSTREAM_UNREACHABLE, "it is down", is_temporary=True)
 
     def _release(self, options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
+        self._require_response(options)
         place = options.get("hostname", options.get("service.url"))
         self.dropped += [(place, what) for what, is_in in (("slot", slot), ("publication", publication)) if is_in]
         return ()
@@ -66,6 +80,11 @@ class Story:
         spec = desired_jobs(self.world.snapshot)[ingest_fragment(record.id)]
         assert isinstance(spec, IngestSpec)
         note_made(self.warehouse, record, spec.options, **(made or {"slot": True, "publication": True}))
+
+    def released(self, source_id: int) -> bool:
+        """What the next try to drop the objects of a dropped source returns."""
+        made_upstream_module._RETRIES.clear()
+        return release_upstream(self.context, lambda: self.world.snapshot, source_id)
 
     def drop(self) -> list[tuple[str | None, str]]:
         """Drops the source; returns what was dropped upstream."""
@@ -186,6 +205,57 @@ def test_a_publication_that_another_source_uses_under_another_address_stays(
     story.run_reader("s2", slot=True)
     story.clusters = {"a": cluster} if cluster else {}
     assert story.drop() == [("a", "slot"), *publication]
+
+
+def test_a_slot_on_a_former_server_that_is_down_is_dropped_when_it_is_back(story: Story) -> None:
+    story.world.run(f"CREATE CONNECTION c WITH (type = 'postgres', {PLACE.format('a')})")
+    story.world.run(IN_CONNECTION, TABLE.replace(" pg ", " s "))
+    story.run_reader(slot=True)
+    record = source(story.world, "s")
+    story.silent.add("a")
+    story.world.run("DROP SOURCE s CASCADE")
+    assert not story.released(record.id)
+    story.world.run("ALTER CONNECTION c SET (hostname = 'b')", IN_CONNECTION)
+    assert not story.released(record.id)
+    story.silent.clear()
+    story.clusters = {"a": "8:1"}
+    assert story.released(record.id)
+    assert story.dropped == [("a", "slot")]
+
+
+# The source that is created again finds the slot and the publication, or creates them.
+@pytest.mark.parametrize(
+    ("cluster", "creates", "dropped"),
+    [
+        ("7:1", False, []),
+        ("7:1/2", False, []),
+        ("7:1", True, [("a", "slot")]),
+        ("8:1", False, [("a", "slot"), ("a", "publication")]),
+        (None, False, [("a", "slot")]),
+    ],
+    ids=["same server", "after a failover", "copy of the server", "other server", "no identity"],
+)
+def test_a_slot_stays_if_the_source_was_created_again_with_another_address_of_the_same_server(
+    story: Story, cluster: str | None, creates: bool, dropped: list[tuple[str, str]]
+) -> None:
+    story.world.run(IN_SOURCE.format(place=PLACE.format("a")), TABLE.replace(" pg ", " s "))
+    story.run_reader()
+    record = source(story.world, "s")
+    story.silent.add("a")
+    story.world.run("DROP SOURCE s CASCADE")
+    assert not story.released(record.id)
+    story.world.run(IN_SOURCE.format(place=PLACE.format("a.example")), TABLE.replace(" pg ", " s "))
+    if creates:
+        story.run_reader()
+    assert not story.released(record.id)
+    story.silent.clear()
+    story.clusters = {"a": cluster} if cluster else {}
+    assert story.released(record.id)
+    assert story.dropped == dropped
+    inherited = made_upstream(story.warehouse, source(story.world, "s")).get("inherited", [])
+    assert inherited == ([] if dropped else ["publication", "slot"])
+    if inherited:
+        assert story.drop() == [("a.example", "slot"), ("a.example", "publication")]
 
 
 @pytest.mark.parametrize("port", ["", "port = '5432', ", "port = '5433', "])

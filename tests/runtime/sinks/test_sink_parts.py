@@ -164,6 +164,7 @@ def test_a_part_that_the_target_refuses_stops_the_sink(tmp_path: Path) -> None:
 def test_a_refused_part_after_a_written_part_is_not_retried_by_itself(tmp_path: Path) -> None:
     writer = Writer()
     job = sink(tmp_path, writer, Frame(1, 2), Frame(3), Frame(-4, 5))
+    job.spec = replace(job.spec, connector="kafka")
     with pytest.raises(RefusedRowsError):
         job._on_batch(Frame(), 0)
     assert job.streaming.stall.is_final
@@ -196,26 +197,75 @@ def test_a_refused_part_before_any_written_part_is_retried(tmp_path: Path) -> No
     assert "RESUME SINK" not in job.streaming.stall.reason
 
 
+class UnfitWriter(Writer):
+    """A writer whose target does not accept the last part of a batch any more."""
+
+    said = "no"
+
+    def write(self, rows: pa.Table, batch: int) -> None:
+        raise TargetUnfitError(self.said)
+
+
+def failed(job: Any, batch: int = 0) -> tuple[bool, bool]:
+    """Tries a batch that fails. Returns whether the stall is final, and whether it names the statements that retry."""
+    job.streaming.stall = None
+    with pytest.raises((RefusedRowsError, TargetUnfitError)):
+        job._on_batch(Frame(), batch)
+    return job.streaming.stall.is_final, "then PAUSE SINK k; RESUME SINK k" in job.streaming.stall.reason
+
+
+def look_finds_no_fault(job: Any, monkeypatch: pytest.MonkeyPatch, made: dict[str, Any]) -> None:
+    """The context of a process that has run the sink before: ``made`` is ``Context.made``."""
+    metastore = SimpleNamespace(snapshot=lambda: None)
+    job.context = SimpleNamespace(
+        resolve=lambda *_: {}, metastore=metastore, warehouse=job.context.warehouse, made=made
+    )
+    monkeypatch.setattr(sink_job, "_require_marks", lambda *_: None)
+    monkeypatch.setattr(sink_job, "sink_connector", lambda _: SimpleNamespace(look=lambda *_: SinkLook()))
+
+
 @pytest.mark.parametrize("connector", ["jdbc", "kafka", "deltalake"])
 @pytest.mark.parametrize("parts_before", [0, 1])
 def test_a_target_that_becomes_unfit_after_a_written_part_is_not_retried_by_itself_if_that_repeats_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts_before: int, connector: str
 ) -> None:
-    class Unfit(Writer):
-        def write(self, rows: pa.Table, batch: int) -> None:
-            raise TargetUnfitError("no")
-
-    job = sink(tmp_path, Unfit(), *[Frame(1)] * parts_before, Frame(2))
+    job = sink(tmp_path, UnfitWriter(), *[Frame(1)] * parts_before, Frame(2))
     job.spec = replace(job.spec, connector=connector)
-    job.context = SimpleNamespace(resolve=lambda *_: {}, metastore=SimpleNamespace(snapshot=lambda: None))
-    monkeypatch.setattr(sink_job, "_require_marks", lambda *_: None)
-    monkeypatch.setattr(sink_job, "sink_connector", lambda _: SimpleNamespace(look=lambda *_: SinkLook()))
-    with pytest.raises(TargetUnfitError):
-        job._on_batch(Frame(), 0)
-    assert "UNFIT no" in job.streaming.stall.reason
+    look_finds_no_fault(job, monkeypatch, {})
     is_final = bool(parts_before) and connector != "jdbc"
-    assert job.streaming.stall.is_final == is_final
-    assert ("; then PAUSE SINK k; RESUME SINK k" in job.streaming.stall.reason) == is_final
+    assert failed(job) == (is_final, is_final)
+    assert "UNFIT no" in job.streaming.stall.reason
+
+
+@pytest.mark.parametrize(
+    ("writer", "last"), [(UnfitWriter(), Frame(2)), (Writer(), Frame(-2))], ids=["unfit", "refused"]
+)
+def test_jdbc_retries_a_batch_in_parts_until_the_third_equal_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: Writer, last: Frame
+) -> None:
+    made: dict[str, Any] = {}
+
+    def attempt(batch: int = 0) -> bool:
+        job = sink(tmp_path, writer, Frame(1), last)  # every attempt is another run of the sink
+        look_finds_no_fault(job, monkeypatch, made)
+        is_final, names_statements = failed(job, batch)
+        assert is_final == names_statements
+        return is_final
+
+    assert [attempt() for _ in range(3)] == [False, False, True]
+    # After RESUME SINK, and in each further batch, the failures are counted anew.
+    assert [attempt(), attempt(), attempt(1), attempt(1), attempt(1)] == [False, False, False, False, True]
+    assert [attempt(2), attempt(2)] == [False, False]
+
+
+def test_another_failure_of_jdbc_is_counted_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = UnfitWriter()
+    job = sink(tmp_path, writer, Frame(1), Frame(2))
+    look_finds_no_fault(job, monkeypatch, {})
+    found = []
+    for writer.said in ("a", "a", "b", "a", "a", "a"):
+        found.append(failed(job)[0])
+    assert found == [False] * 5 + [True]
 
 
 def test_a_target_whose_rows_depend_on_each_other_gets_the_whole_batch(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
     keys: set[Key] = set()
     for id_, old in before.objects.items():
         found: ObjectRecord | None = old or put.get(id_)
-        if follows_source(old, put.get(id_)) or _only_keeps_reader(old, put.get(id_)):
+        if follows_source(old, put.get(id_)) or _is_same_for_undo(old, put.get(id_)):
             continue
         # Every PAUSE creates a new object, so the key is the paused source.
         keys.add(("hold", found.source_id) if isinstance(found, PauseRecord) else ("object", id_))
@@ -158,11 +158,12 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
     return frozenset(keys)
 
 
-def _only_keeps_reader(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
-    """True if two records of a source differ only in ``keeps_reader``, which UNDO does not restore."""
+def _is_same_for_undo(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
+    """True if two records of a source differ only in ``keeps_reader``, which UNDO does not restore, or in the number of
+    the tables' snapshot, which :func:`reading_again` determines at each UNDO."""
     if not isinstance(old, SourceRecord) or not isinstance(new, SourceRecord):
         return False
-    return replace(old, keeps_reader=new.keeps_reader) == new
+    return replace(old, keeps_reader=new.keeps_reader, snapshot=new.snapshot) == new
 
 
 def _redirected_sources(record: OperationRecord, snapshot: Snapshot) -> frozenset[int]:
@@ -218,7 +219,7 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector
     back = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))
     then = after(snapshot, back)
     back = tuple(reading_again(record, snapshot, then, inspector, change) for change in back)
-    back = (*back, *led_back(record, snapshot, after(snapshot, back), back))
+    back = (*back, *led_back(record, snapshot, after(snapshot, back), inspector, back))
     return _plan(statement, snapshot, inspector, record, before, back)
 
 

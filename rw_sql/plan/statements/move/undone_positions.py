@@ -80,12 +80,13 @@ def reading_again(
 
 
 def led_back(
-    undone: OperationRecord, snapshot: Snapshot, then: Snapshot, changes: Sequence[Change]
+    undone: OperationRecord, snapshot: Snapshot, then: Snapshot, inspector: Inspector, changes: Sequence[Change]
 ) -> Iterator[Change]:
     """Yields the changes that make sources read their tables again because the UNDO moves these sources back to another
     database. The UNDO moves such a source by restoring the source's connection, which is one of ``changes``. A change
     is yielded only if the tables of the source were read again since the operation ``undone``, for example because a
-    discovery found the other database. ``then`` is the catalog after the UNDO."""
+    discovery found the other database. If the source has read nothing since that discovery, the change instead restores
+    the snapshot number from before the operation. ``then`` is the catalog after the UNDO."""
     connections = [record for record in put_records(changes).values() if isinstance(record, ConnectionRecord)]
     users = {user.id: user for connection in connections for user in then.users_of(connection.id)}
     for user in users.values():
@@ -95,7 +96,24 @@ def led_back(
         if user.snapshot != present.snapshot or present.snapshot <= undone.epoch:
             continue
         if _database(snapshot, present) != _database(then, user):
-            yield PutObject(record=replace(user, snapshot=snapshot.epoch + 1))
+            former = _unread_since(undone, snapshot, inspector, present)
+            yield PutObject(record=replace(user, snapshot=snapshot.epoch + 1 if former is None else former))
+
+
+def _unread_since(
+    undone: OperationRecord, snapshot: Snapshot, inspector: Inspector, source: SourceRecord
+) -> int | None:
+    """The number of the tables' snapshot before the operation ``undone``, if a single later operation set the present
+    number and the source has read nothing since. Otherwise None."""
+    fragment = ingest_fragment(source.id)
+    version = inspector.positions.of(source.id, fragment).log_version
+    rows = snapshot.states(fragment).values()
+    if not any(row.epoch == source.snapshot and row.log_version == version for row in rows):
+        return None
+    later = inspector.operations(since=source.snapshot)
+    setting = next((found for found in later if found.epoch == source.snapshot), None)
+    old = before_from_json(setting.before).objects.get(source.id) if setting is not None else None
+    return old.snapshot if isinstance(old, SourceRecord) and old.snapshot <= undone.epoch else None
 
 
 def _database(snapshot: Snapshot, source: SourceRecord) -> tuple[str | None, ...]:

@@ -39,12 +39,26 @@ def reset_world() -> CannedWorld:
     return world
 
 
-def discovered(world: CannedWorld) -> None:
-    """The owner assigns the databases that the source does not read yet; then the source reads something."""
+def connected_world() -> CannedWorld:
+    """A source that has read the database of its connection."""
+    world = cdc_world()
+    world.run(
+        "DROP SOURCE pg",
+        "CREATE CONNECTION c WITH (type = 'postgres', hostname = 'a', username = 'u', database.name = 'shop')",
+        "CREATE SOURCE pg WITH (connector = 'postgres-cdc', connection = c, slot.name = 'rw', publication.name = 'rw')",
+        TABLE,
+    )
+    world.read.add("shop")
+    world.run("ALTER SYSTEM SET enable_unsafe_ops = true")
+    return world
+
+
+def discovered(world: CannedWorld, *, reads: bool = True) -> None:
+    """The owner assigns the databases that the source does not read yet; then the source reads something, or not."""
     changes, _ = take_up_new_topics(world.snapshot, world.inspector, source(world))
     assert changes
     world.commit(Operation(kind=DISCOVERY, statement="-- discovery", objects=("pg",), changes=changes))
-    world.log_version += 1
+    world.log_version += reads
 
 
 def is_new(world: CannedWorld, path: Path) -> bool:
@@ -173,21 +187,65 @@ def test_undo_of_a_connection_s_move_reads_the_former_server_again(secret: str) 
 
 
 def test_undo_of_a_connection_s_login_reads_no_table_again() -> None:
-    world = cdc_world()
-    world.run(
-        "DROP SOURCE pg",
-        "CREATE CONNECTION c WITH (type = 'postgres', hostname = 'a', username = 'u', database.name = 'shop')",
-        "CREATE SOURCE pg WITH (connector = 'postgres-cdc', connection = c, slot.name = 'rw', publication.name = 'rw')",
-        TABLE,
-    )
-    world.read.add("shop")
-    world.run("ALTER SYSTEM SET enable_unsafe_ops = true", "ALTER CONNECTION c SET (username = 'other')")
+    world = connected_world()
+    world.run("ALTER CONNECTION c SET (username = 'other')")
     login = undo(world)
     world.run("PAUSE SOURCE pg", FORGET)
     world.log_version += 1
     before = source(world).snapshot
     world.run(login)
     assert source(world).snapshot == before > 0
+
+
+LEAD_TO_B = "ALTER CONNECTION c SET (hostname = 'b', database.name = 'shop2')"
+
+
+def test_undo_of_a_connection_s_move_after_which_nothing_was_read_reads_no_table_again() -> None:
+    world = connected_world()
+    before = ingest(world)
+    world.run(LEAD_TO_B)
+    moved = undo(world)
+    discovered(world, reads=False)
+    assert ingest(world).tables != before.tables
+    plan = world.run(moved)
+    assert (ingest(world).tables, ingest(world).splits) == (before.tables, before.splits)
+    assert AGAIN not in (plan.preview.notices if plan.preview is not None else ())
+    assert take_up_new_topics(world.snapshot, world.inspector, source(world)) == ((), ())
+    world.run(undo(world))
+    assert source(world).snapshot == world.snapshot.epoch
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_undo_of_a_connection_s_move_reads_tables_again_that_were_read_again_twice(*, is_reset: bool) -> None:
+    world = connected_world()
+    world.run(LEAD_TO_B)
+    moved = undo(world)
+    discovered(world)
+    if is_reset:
+        world.run("PAUSE SOURCE pg", FORGET)
+    else:
+        world.run("ALTER CONNECTION c SET (hostname = 'd', database.name = 'shop3')")
+        second = undo(world)
+        discovered(world, reads=False)
+        first = source(world).snapshot
+        world.run(second)
+        assert source(world).snapshot not in (first, world.snapshot.epoch)
+    world.run(moved)
+    assert source(world).snapshot == world.snapshot.epoch
+
+
+def test_an_option_can_be_undone_after_the_undo_of_a_connection_s_move() -> None:
+    world = connected_world()
+    world.run(LEAD_TO_B)
+    moved = undo(world)
+    discovered(world)
+    world.run("ALTER SOURCE pg UNSAFE SET (auto.schema.change = 'true')")
+    option = undo(world)
+    world.run(moved)
+    before = source(world).snapshot
+    world.run(option)
+    assert source(world).snapshot == before
+    assert "auto.schema.change" not in dict(source(world).options)
 
 
 @pytest.mark.parametrize("has_read", [False, True])
