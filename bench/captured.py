@@ -1,5 +1,5 @@
-"""The PostgreSQL database of the change data capture cases: creates and changes its tables, and compares them with what
-a side has read."""
+"""The PostgreSQL database of the change data capture cases: creates and changes the tables of this database, and
+compares them with the rows that a side has read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SERVER = {
     "shared_buffers": "512MB",
     "max_wal_size": "8GB",
     "autovacuum": "off",
-    # Sides that are not measured are suspended; the server must not close their connections meanwhile.
+    # While one side is measured, the other sides are suspended. The server must not close their connections.
     "wal_sender_timeout": "0",
 }
 """The server's settings."""
@@ -44,7 +44,7 @@ TABLES = {
 """The tables and their columns, as a statement of rw_sql lists them."""
 
 COMPARED = "id, customer, CAST(amount AS {text}) AS amount, quantity, {micros} AS ordered_at, note"
-"""The compared columns of the table as SQL; each system has its own expressions for ``text`` and ``micros``."""
+"""The compared columns of the table as SQL. In each system, other expressions replace ``text`` and ``micros``."""
 
 SCHEMA = pa.schema(
     [

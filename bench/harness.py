@@ -23,8 +23,8 @@ LEAST_RUNS = 5
 """The minimum number of measurements of each side."""
 
 STEADY = 0.15
-"""The maximum distance of the rounds' medians from the median of these medians, as a share of the latter. A figure that
-varies more misses its goal."""
+"""The maximum distance between the median of a round and the median of all rounds' medians, as a share of the median of
+all rounds' medians. A figure that varies more misses its goal."""
 
 ROUNDS = 3
 """The number of newest rounds that are compared. It is fixed, because with more rounds the largest deviation among them
@@ -128,8 +128,8 @@ class Outcome:
 
     @property
     def steady(self) -> float | None:
-        """The figure compared from round to round: the one that the goal bounds or, for a time without a peer, the
-        ratio of this time to the yardstick's."""
+        """The figure that is compared from round to round: the figure that the goal bounds or, for a time without a
+        peer, the ratio of this time to the time of the yardstick."""
         if self.reached is None or self.peer or not self.beside or self.case.unit not in TIMED:
             return self.reached
         return self.reached / median(self.beside)
@@ -139,8 +139,8 @@ class Outcome:
         """The greatest distance of the rounds' medians from the median of these medians, as a share of the latter; None
         if there was only one round.
 
-        A time without a peer depends on the machine. For such a time, this is the smaller of two distances: that of the
-        time itself, and that of its ratio to the yardstick.
+        A time without a peer depends on the machine. For such a time, the result is the smaller of two distances: the
+        distance of the time itself, and the distance of the ratio of this time to the yardstick.
         """
         if len(self.rounds) < 2:
             return None

@@ -103,8 +103,8 @@ def _entries(file: Path) -> dict[str, Entry]:
 
 
 def write_json(outcomes: Sequence[Outcome], file: Path, cases: Mapping[str, Case]) -> dict[str, Entry]:
-    """Writes one entry per case and returns all entries. Entries not measured this time stay if their cases still
-    exist; their goals and verdicts follow the cases as they are now."""
+    """Writes one entry per case and returns all entries. Entries that were not measured in this run stay if their cases
+    still exist. Their goals and verdicts are computed by the present definitions of the cases."""
     known = {name: judged(entry, cases[name]) for name, entry in _entries(file).items() if name in cases}
     day = f"{datetime.now(UTC):%Y-%m-%d}"
     known.update({outcome.case.name: {**outcome.as_json(), "measured": day} for outcome in outcomes})
@@ -147,8 +147,9 @@ def _between(text: str, begin: str, end: str, lines: Sequence[str]) -> str:
 
 
 def goal_lines(entries: Mapping[str, Entry]) -> list[str]:
-    """The lines about goals: how many are met; then the missed goals, each with its figure, grouped by the text of
-    ``bench/limits.toml`` that explains them; then the goals without a figure."""
+    """The lines about goals. The first line says how many goals are met. The next lines list the missed goals, each
+    with its figure, grouped by the text of ``bench/limits.toml`` that explains them. The last lines list the goals
+    without a figure."""
     with_goal = {name: entry for name, entry in sorted(entries.items()) if entry["goal"] != "–"}
     met = sum(entry["met"] is True for entry in with_goal.values())
     lines = [f"{met} of {len(with_goal)} goals are met."]

@@ -209,7 +209,7 @@ class Watched:
         if self._table is None:
             return log.exists()
         version = self._table.version()
-        # Clean-up removes old commits: if the newest known one is gone, there are newer ones.
+        # Clean-up removes old commits. If the newest known commit is gone, there are newer commits.
         return (log / f"{version + 1:020d}.json").exists() or not (log / f"{version:020d}.json").exists()
 
     def rows(self) -> int:
@@ -372,8 +372,8 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """The resident memory of a process and all its living descendants; pages that several of them share count for
-    each."""
+    """The resident memory of a process and all its living descendants; pages that several of these processes share
+    count for each of them."""
     return sum(int(fields[21]) for fields in family(pid).values()) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -111,8 +111,8 @@ class _Side:
 
     @abstractmethod
     def wait(self, *, is_changed: bool) -> None:
-        """Returns when the side has every row of the database before the changes or, with ``is_changed``, after
-        them."""
+        """Waits until the side has every row that the database has before the changes or, if ``is_changed`` is true,
+        after the changes."""
 
     def ages(self, seconds: float) -> Sequence[float]:
         """The ages of commits, in seconds, when a view shows them; empty if the side has no view."""

@@ -40,7 +40,7 @@ def script() -> str:
 
 
 def _milliseconds(file: Path) -> Callable[[], float]:
-    # pip compiles what it installs, so the modules of an installation are never compiled by a command.
+    # pip compiles the modules that it installs, so a command of an installation never compiles modules.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
     def measure() -> float:

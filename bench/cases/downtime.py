@@ -46,8 +46,8 @@ _FEW = 1_000
 _REST_SECONDS = 0.5
 _WARM_UPS = 4
 _IN_A_RUN = 3
-"""The number of moves of a run, whose median is the run's result: a move of Flink waits for the next checkpoint, so
-single moves vary."""
+"""The number of moves in a run. The result of the run is the median of its moves, because a move of Flink waits for the
+next checkpoint, so single moves vary."""
 
 _OURS, _RESTART, _AGAIN = "ours", "downtime_restart", "downtime_again"
 _FLINK, _FLINK_REPEATS = "downtime_flink", "downtime_flink_at_least_once"
@@ -189,7 +189,8 @@ def _side_of(process: Child, what: str = "move") -> _Side:
 
 
 def _measured(sides: Mapping[str, _Side], name: str) -> float:
-    """Measures the move of a side while the other sides are suspended, so that it has the machine for itself.
+    """Measures the move of a side while the other sides are suspended, so that the measured side has the machine for
+    itself.
 
     Before the move, all sides run for a moment, so that none is suspended for longer than one move takes: leases,
     heartbeats and transactions do not expire. During the long move (drop and create again), only the bare query is

@@ -124,7 +124,8 @@ def _batch(bootstrap: str, topic: str, folder: str) -> None:
 
 
 def run_side(broker: MeasuredBroker, process: Child, topic: str, records: int) -> Mapping[str, float]:
-    """Reads one side to the end of the topic: CPU seconds, bytes that the broker sent, seconds."""
+    """Makes one side read to the end of the topic. Returns the CPU seconds, the bytes that the broker sent, and the
+    seconds."""
     cpu, sent, started = process.cpu_seconds(), broker.bytes_out(topic), time.perf_counter()
     process.write_line(str(records))
     assert process.read_line() == "done"

@@ -100,7 +100,8 @@ class _Side:
                 produced.append(now)
             self.producer.poll(0)
             seen, now = self.table.sum_of("flights"), time.perf_counter()
-            # Either of two partitions may be ahead by a batch; records count as read in the order produced.
+            # Either of two partitions may be ahead by a batch, so records count as read in the order in which they were
+            # produced.
             found.extend(now - produced[number] for number in range(self.shown - first, seen - first))
             self.shown = seen
             time.sleep(_STEP)

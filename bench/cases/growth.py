@@ -47,7 +47,7 @@ _PAUSE_SECONDS = 0.05
 
 @contextmanager
 def _open_sources() -> Iterator[Pair]:
-    """Attaching to warehouses of this many sources, and creating one more in each."""
+    """Measures attaching to warehouses with this many sources, and creating one more source in each warehouse."""
     import rw_sql
 
     with TemporaryDirectory(prefix="rw_sql_bench_") as unused, ExitStack() as made:
@@ -163,7 +163,7 @@ def _open_batches() -> Iterator[Pair]:
             assert process.read_line() == "ready"
             old = _Kept.made(process, bootstrap, place, "old")
             old.bring_to(BATCHES)
-            # Both are in the same process, so that its JVM is equally warm for both.
+            # Both measurements are in the same process, so that the JVM is equally warm for both.
             young = _Kept.made(process, bootstrap, place, "young")
             young.bring_to(_FIRST_BATCHES)
             yield Pair(

@@ -5,7 +5,7 @@ time until the first record after a rest is in a view.
 warehouse that has only these 20.
 
 The catalog's entries, tables and checkpoints are copies of those of one source and its view, which have run and are at
-rest: creating a thousand of each by statements would take longer than the rest of the benchmark.
+rest: creating a thousand sources and views by statements would take longer than the rest of the benchmark.
 
 ``python -m bench.cases.idle_sources run <warehouse>`` attaches a warehouse, reports its figures and waits until it is
 ended.
@@ -322,14 +322,14 @@ def measure_bare(count: int) -> dict[str, float]:
 
 
 def _measure_alone(count: int) -> dict[str, float]:
-    """Measures the sources that get records in a warehouse of ``count`` sources, but in a warehouse that contains only
-    these sources."""
+    """Measures the same sources that get records in the measurement with ``count`` sources, but in a warehouse that
+    contains only these sources."""
     return {_name("busy", count): measure(_BUSY + 1)[_name("busy", _BUSY + 1)]}
 
 
 def _busy(bootstrap: str, warehouse: str, count: int) -> float:
-    """The median time in milliseconds from a record of a running source until the source's view has it, while this many
-    sources get records at the same time."""
+    """The median time in milliseconds until the view of a running source has a new record of the source, while this
+    many sources get records at the same time."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 0})
@@ -355,7 +355,7 @@ def _busy(bootstrap: str, warehouse: str, count: int) -> float:
 
 
 def _first_record(bootstrap: str, warehouse: str, number: int) -> float:
-    """The time in milliseconds from a record of a source at rest until the source's view has it."""
+    """The time in milliseconds until the view of a source at rest has a new record of the source."""
     table = _view_table(warehouse, number)
     rows = table.rows()
     began = time.perf_counter()

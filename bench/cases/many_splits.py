@@ -95,8 +95,8 @@ def _read_all(warehouse: str) -> None:
 
 @contextmanager
 def _open_many() -> Iterator[Pair]:
-    """Statements on a paused source with SPLITS splits, all of which have been read. A case's figure is that of its
-    slowest statement."""
+    """Measures statements on a paused source with SPLITS splits, all of which have been read. The figure of a case is
+    the time of its slowest statement."""
     with _session() as (timed, warehouse):
         timed(
             f"CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.split.num = '{SPLITS}', "
@@ -122,8 +122,8 @@ def _kafka_tool_class_path() -> str:
 
 @contextmanager
 def _open_consumer_groups() -> Iterator[Pair]:
-    """INJECT into a source of a topic with PARTITIONS partitions, and kafka-consumer-groups --reset-offsets of a group
-    that reads this topic."""
+    """Compares INJECT into a source of a topic with PARTITIONS partitions with kafka-consumer-groups --reset-offsets
+    for a group that reads this topic."""
     from rw_sql.cli.servers.kafka_broker import start_broker, stop_broker
     from rw_sql.cli.servers.kafka_topics import create_topic, produce
 

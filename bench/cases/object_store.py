@@ -79,7 +79,7 @@ def _bare(bootstrap: str, folder: str) -> None:
 
 @dataclass(slots=True)
 class _Requests:
-    """The store's list of its requests, read as it grows."""
+    """The store's list of its requests, which is read while the list grows."""
 
     file: IO[str]
     rest: str = ""
@@ -128,7 +128,7 @@ def _open(delay_ms: int) -> Iterator[Pair]:
                 def figures(side: _Side) -> Mapping[str, float]:
                     nonlocal written
                     side.process.resume()
-                    # What the other side has read meanwhile is new for this side.
+                    # The records that the other side has read in the meantime are new for this side.
                     time.sleep(_SECONDS_BETWEEN)
                     _until_at_rest(requests, side)
                     ages: list[float] = []
@@ -180,8 +180,8 @@ def _until_at_rest(requests: _Requests, side: _Side) -> None:
 
 
 def _age(requests: _Requests, side: _Side, began: float) -> tuple[float, int]:
-    """The seconds from ``began`` until the side's next commit, and the number of all requests until a while after the
-    commit."""
+    """The seconds from ``began`` until the side's next commit, and the number of all requests until some time after
+    this commit."""
     count, found = 0, None
     while time.time() < (began + _LONGEST if found is None else found + _SECONDS_BETWEEN):
         for request in requests.newer():

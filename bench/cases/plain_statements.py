@@ -29,7 +29,8 @@ def _open_plain() -> Iterator[Pair]:
         order = Random(1)
 
         def ours() -> float:
-            """Runs each statement both ways, one right after the other; returns the milliseconds of a statement."""
+            """Runs each statement both with and without rw_sql, in direct succession. Returns the milliseconds of a
+            statement."""
             nonlocal beside
             took = [0.0, 0.0]
             for _ in range(REPEATS):

@@ -193,7 +193,7 @@ def _bare(name: str, bootstrap: str, folder: str) -> None:
 
 
 def _answer(read: Callable[[], object], rows: Callable[[], DataFrame]) -> None:
-    """Reads to the end once, and then at each input line."""
+    """Reads the topic to its end once, and then again at each input line."""
     read()
     write_to_parent("ready")
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""Statements in an open session, compared with the same change of a catalog that Spark SQL maintains in a Delta
+"""Statements in an open session, compared with the same change in a catalog that Spark SQL maintains in a Delta
 table."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes a warehouse old: all stored data gets a time that is an hour or a week earlier, without any wait.
 
 The times in the file system, a Delta log and the catalog move back; the clock does not. So all code that depends on the
-age of a file or of a commit, in Delta Lake, delta-rs or rw_sql, behaves as after such a pause.
+age of a file or of a commit, in Delta Lake, delta-rs or rw_sql, behaves as after a pause of this length.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 HOUR, WEEK = 3600.0, 7 * 24 * 3600.0
 
 PAUSES: Mapping[str, float] = {"at once": 0.0, "an hour later": HOUR, "a week later": WEEK + HOUR}
-"""The delays between the end of one process and the start of the next, in seconds. The longest is more than a week, for
-which a log keeps rows for a reader that makes no progress."""
+"""The delays between the end of one process and the start of the next, in seconds. The longest delay is more than a
+week, because a log keeps rows for a week for a reader that makes no progress."""
 
 _GONE_SECONDS = 60.0
 _LOG_FILE = re.compile(r"\d{20}\.(json|crc)")
@@ -68,7 +68,7 @@ def grow_old(warehouse: Path, seconds: float) -> None:
 def age_files(folder: Path, seconds: float) -> None:
     """Moves the modification times of a folder's files back. Delta Lake uses these as the times of a table's commits.
 
-    Safe while other processes read and write them.
+    This is safe while other processes read and write the files.
     """
     seen: set[int] = set()
     for path in sorted(folder.rglob("*"), reverse=True):
@@ -120,9 +120,9 @@ def wait_until_left(warehouse: Path) -> None:
 
 
 def _age_rows(table: Path, milliseconds: int) -> None:
-    """Replaces the rows of a table of the catalog by the same rows with all times in them moved back.
-
-    Starts again if another process commits between the read and the write, so that its rows are not lost.
+    """Replaces the rows of a table of the catalog by the same rows with all times moved back. If another process
+    commits between the read and the write, the function starts again, so that the rows of the other process are not
+    lost.
     """
     while True:
         try:
@@ -183,7 +183,8 @@ def _rewrite(file: Path, times: re.Pattern[str], milliseconds: int) -> None:
 
 
 def _replace(file: Path, write: Callable[[Path], object]) -> None:
-    """Replaces a file and keeps its time; Hadoop's checksum beside it belongs to the old file."""
+    """Replaces a file and keeps its modification time. Removes Hadoop's checksum file beside the file, because this
+    checksum is that of the old file."""
     stat = file.stat()
     unfinished = file.with_name(f".{file.name}.unfinished")
     write(unfinished)

@@ -1,4 +1,5 @@
-"""Random Avro schemas in several versions, records by each, and their values as Avro's own library reads them."""
+"""Random Avro schemas in several versions, records that are written by each version, and the values of these records as
+Avro's own library reads them."""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ _UNIONS = (("long", "string"), ("boolean", "double", "bytes"), ("string", "array
 
 @dataclass(slots=True)
 class Evolving:
-    """A record schema, by its versions. Any of them can be read as any other."""
+    """The versions of a record schema. A record of any version can be read by any other version."""
 
     rng: Random
     names: int = 0
     versions: list[dict[str, Any]] = field(default_factory=list)
 
     def grow(self, versions: int) -> list[dict[str, Any]]:
-        """The versions, oldest first."""
+        """Adds this number of versions. Returns all versions, oldest first."""
         base = [self._field(is_needed=True) for _ in range(self.rng.randint(1, 4))]
         more = [self._field(is_needed=False) for _ in range(self.rng.randint(2, 6))]
         for _ in range(versions):
@@ -59,7 +60,7 @@ class Evolving:
         return {**made, "type": ["null", *branches], "default": None}
 
     def _varied(self, each: dict[str, Any]) -> dict[str, Any]:
-        """A field as one version has it: in another unit of time."""
+        """The field in another version of the schema: a timestamp may have another unit of time."""
         kind = each["type"]
         if isinstance(kind, dict) and logical_of(kind) in ("timestamp-millis", "timestamp-micros"):
             unit = self.rng.choice(("millis", "micros"))
@@ -160,7 +161,7 @@ def value_of(rng: Random, kind: Any) -> Any:
 
 
 def as_column(value: Any, kind: Any) -> Any:
-    """A value of Avro's library as Arrow returns that of the column."""
+    """The value that Arrow returns for the column, computed from the value that Avro's library returns."""
     if isinstance(kind, list):
         real = [branch for branch in kind if branch != "null"]
         if value is None or len(real) == 1:
@@ -194,7 +195,8 @@ def _is_of(value: Any, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A record: the version by which it is written, its bytes, and the row that the reader's version makes of it."""
+    """A record: the version of the schema by which it is written, its bytes, and the row as which the reader's version
+    reads it."""
 
     version: int
     data: bytes

@@ -33,7 +33,7 @@ def second_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerIn
 
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest) -> str:
-    """A topic's name that no other test has."""
+    """A topic name that no other test uses."""
     readable = re.sub(r"[^A-Za-z0-9_.-]+", "_", request.node.name)[:60]
     return f"{readable}.{uuid.uuid4().hex[:8]}"
 

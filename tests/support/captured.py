@@ -20,7 +20,7 @@ class Reading(Protocol):
 
 
 def read_on(replica: Reading) -> None:
-    """Reads until an error ends it."""
+    """Reads until an error ends the reader."""
     while True:
         replica.step(wait=0.1)
 

@@ -1,6 +1,6 @@
-"""Lets the log of a partition lose its newest records, as an unclean leader election or a lost disk does.
+"""Removes the newest records from the log of a partition, as an unclean leader election or a lost disk does.
 
-The broker has to be one that no other test uses, because it is stopped meanwhile.
+No other test may use the broker, because this module stops and restarts the broker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MADE_FROM_LOG = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 
 def cut_log(broker: BrokerInfo, topic: str, end: int, partition: int = 0) -> BrokerInfo:
-    """Removes the records of a partition from an offset on, which must be the first of a batch.
+    """Removes the records of a partition from ``offset`` on. The record at this offset must be the first of a batch.
 
     Stops the broker and starts it again. The partition keeps its topic id; its leader gets a new epoch.
     """

@@ -1,4 +1,4 @@
-"""The columns of a table of PostgreSQL, and what Debezium's modes make of their values."""
+"""The columns of a table of PostgreSQL, and the values that Debezium writes for them in each of its modes."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ BIG = ("big", "bigj", "bigb", "biga", "bigi", "bigu")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modes:
-    """The settings of one history. ``is_listed``: the statement lists the columns; otherwise all come from the
-    schema."""
+    """The settings of one history. If ``is_listed`` is true, the statement lists the columns; otherwise all columns
+    come from the schema."""
 
     decimal: str
     time: str
@@ -59,7 +59,7 @@ class Modes:
 
     @staticmethod
     def of(seed: int) -> Modes:
-        """Every mode appears within twelve consecutive seeds."""
+        """The modes for a seed. Twelve consecutive seeds cover every mode."""
         chance = random.Random(seed)
         return Modes(
             decimal=_DECIMALS[(seed + seed // 6) % 3],
@@ -104,7 +104,7 @@ def _parsed(value: str) -> Any:
 
 
 def _json(value: str | None) -> object:
-    """Numbers are compared by value. JSON's null is not NULL."""
+    """A JSON value in a form in which numbers are compared by value, and in which JSON's null differs from NULL."""
     return None if value is None else [_parsed(value)]
 
 
@@ -121,8 +121,8 @@ def _floats(value: str | None) -> object:
 class Column:
     """A column: its type in PostgreSQL, random values as SQL, and the texts that both sides return for a value.
 
-    ``listed`` is the column's type if the statement lists the columns; None if it must be the schema's. ``known`` makes
-    texts comparable.
+    ``listed`` is the type of the column in a statement that lists the columns; None if the column must have the type of
+    the schema. ``known`` converts a text to a form that can be compared.
     """
 
     name: str
@@ -145,7 +145,7 @@ def _moment(chance: random.Random) -> str:
 
 
 def late_moment(chance: random.Random) -> str:
-    """Within the years that nanoseconds in 64 bits reach."""
+    """A time within the years that 64-bit nanoseconds can represent."""
     year = chance.choice((1700, 1900, 1969, 1970, 1999, 2024, 2026, 2261))
     fraction = chance.choice(("", ".1", ".123", ".123456", ".999999", ".000001"))
     return f"{year:04d}-{chance.randint(1, 12):02d}-{chance.randint(1, 28):02d} {_clock(chance)}{fraction}"
@@ -174,12 +174,12 @@ def _array(make: Callable[[random.Random], str], kind: str) -> Callable[[random.
 
 
 def _big_count(chance: random.Random) -> int:
-    """Mostly enough to be stored apart."""
+    """A number of values that is usually large enough for the column to be stored apart from the row (TOAST)."""
     return chance.choice((1, 900, 1200))
 
 
 def columns_of(modes: Modes, table: str) -> tuple[Column, ...]:
-    """The columns besides the key, with what the modes make of their values."""
+    """The columns besides the key, with the values that Debezium writes for them in these modes."""
     to_millis = modes.time == "connect"
     moment = late_moment if modes.time == "nanoseconds" else _moment
     number, numbers = (_float, _floats) if modes.decimal == "double" else (_number, _numbers)
@@ -336,7 +336,7 @@ def columns_of(modes: Modes, table: str) -> tuple[Column, ...]:
 
 
 def word_of(length: int) -> Callable[[random.Random], str]:
-    """Texts of at most this many characters."""
+    """Returns a function that makes random texts of at most this many characters."""
     return nullable(lambda chance: f"left({_quoted(chance.choice(_WORDS))}, {length})")
 
 

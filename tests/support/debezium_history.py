@@ -1,4 +1,5 @@
-"""Random histories of a table of PostgreSQL, and the comparison of the table that rw_sql makes of Debezium's events."""
+"""Random histories of a table of PostgreSQL. The table that rw_sql builds from Debezium's events is compared with
+PostgreSQL's table."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ class History:
             self._truncates = 0
 
     def add_column(self) -> None:
-        """Adds a column upstream, lets Debezium register the new schema, and takes it over."""
+        """Adds a column to the upstream table, waits until Debezium has registered the new schema, and adds the column
+        to the table."""
         assert self._connection is not None
         name = f"more{len(self._added)}"
         self.topic.postgres.run(f"ALTER TABLE {self.topic.table} ADD COLUMN {name} TIMESTAMPTZ")
@@ -160,7 +162,7 @@ class History:
         return made
 
     def _listed(self) -> list[Column]:
-        """The columns of the table: those that the statement lists, or all."""
+        """The columns of the table: the columns that the statement lists, or all columns if it lists none."""
         return [column for column in self._columns if not self.modes.is_listed or column.listed is not None]
 
     def _key_decimal(self) -> str:
@@ -181,7 +183,7 @@ class History:
         return made
 
     def _run(self, statement: str) -> None:
-        """A statement that cannot be done, because a key is there already, is undone."""
+        """Runs a statement. If the statement fails because a key exists already, its effects are undone."""
         assert self._connection is not None
         self._connection.execute("SAVEPOINT before")
         try:
@@ -244,7 +246,7 @@ class History:
         if what < 0.68:
             return f"UPDATE {table} SET alt = nextval('{table}_alt') WHERE {self._where()}"
         if what < 0.80:
-            # With another identity, the values that did not change are in no event of the new key.
+            # With another replica identity, no event of the new key contains the values that did not change.
             columns = [] if self.modes.identity == "FULL" else big
             return self._update(columns, dict(zip(self._keys, self._key(), strict=True)))
         if what < 0.84:

@@ -25,8 +25,8 @@ _LOOK_SECONDS = 0.5
 class DebeziumTopic:
     """The changes of the table ``table`` of the schema ``public`` in ``topic``.
 
-    ``settings`` are the connector's that differ from the defaults. The topic must have the changes of one table only,
-    so each table has a connector of its own.
+    ``settings`` are the settings of the connector that differ from the defaults. The topic must have the changes of one
+    table only, so each table has a connector of its own.
     """
 
     postgres: PostgresInfo
@@ -71,7 +71,8 @@ class DebeziumTopic:
     def catch_up(self) -> None:
         """Waits until Kafka has every change of the database so far. The table must have a row.
 
-        The connector acknowledges a transaction with a later one, so each look updates a row without a new value.
+        The connector acknowledges a transaction only when it reads a later one. Each check therefore updates a row
+        without changing its values.
         """
         ((end,),) = self.postgres.run("SELECT pg_current_wal_lsn()")
 

@@ -1,9 +1,10 @@
 """Fetches every jar that the tests need, and makes Spark's classes load faster: ``python -m tests.support.jars``.
 
 A Spark JVM spends half of its first half minute on reading and checking some 28,000 classes; it generates 7,000 of them
-itself for Scala's functions. Java can store most of the others in their loaded form (a dynamic CDS archive, JEP 350),
-here those of a process that does what most tests do. Every JVM of the tests then maps that file. An archive that does
-not match, after another Java or pyspark was installed, is silently ignored, and the JVM starts as slowly as without it.
+itself for Scala's functions. Java can store most of the other classes in their loaded form (a dynamic CDS archive, JEP
+350). Here, the archive contains the classes of a process that does what most tests do. Every JVM of the tests then maps
+that file. An archive that does not match, after another Java or pyspark was installed, is silently ignored, and the JVM
+starts as slowly as without it.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ _STATEMENTS = (
 
 
 def main() -> None:
-    """Fetches Kafka's broker in its own way, a schema registry and Debezium if they can be had, and as a session does
-    the jars of Delta and of the readers."""
+    """Fetches Kafka's broker, a schema registry and Debezium if these are available, and the jars of Delta and of the
+    readers in the same way as a session does."""
     kafka_class_path()
-    with suppress(SqlError):  # The tests that need it are then left out, by name.
+    with suppress(SqlError):  # The tests that need it are then left out, and the summary names them.
         registry_runner()
     with suppress(MissingJarsError):
         fetched_jars(*CONNECTOR, CONVERTER)
@@ -112,7 +113,7 @@ def fetch_s3() -> None:
 
 
 def wait_for_jvm() -> None:
-    """Returns once the JVM has ended: it writes its classes last."""
+    """Returns once the JVM has ended, because the JVM writes its classes at its end."""
     gateway: Any = SparkContext._gateway
     gateway.shutdown()
     process = gateway.proc

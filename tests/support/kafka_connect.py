@@ -82,7 +82,7 @@ def avro_converter(part: str, registry: str) -> dict[str, str]:
         ".apicurio.registry.auto-register": "true",
         ".apicurio.registry.as-confluent": "true",
         ".apicurio.registry.headers.enabled": "false",
-        # The id of a schema's content is the one that Confluent's API of this registry knows.
+        # Confluent's API of this registry identifies a schema by the id of the schema's content.
         ".apicurio.registry.use-id": "contentId",
         ".apicurio.registry.check-period-ms": "1000",
     }
@@ -149,10 +149,10 @@ class ConnectApi:
         self._ask("DELETE", f"/connectors/{name}")
 
     def is_answering(self) -> bool:
-        """True once it answers."""
+        """True once the worker answers requests."""
         try:
             self._send("GET", "/connectors")
-        except URLError:  # Also an HTTPError: its server answers before it knows its paths.
+        except URLError:  # This also covers HTTPError: the worker's server answers before the paths of its API exist.
             return False
         return True
 
@@ -176,7 +176,7 @@ def running_connect(folder: Path, bootstrap: str, *more: str) -> Iterator[Connec
     converters. Raises MissingJarsError if a jar cannot be fetched."""
     folder.mkdir(parents=True, exist_ok=True)
     options = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-    # With every flush, the connector acknowledges to the database what Kafka has.
+    # With every flush, the connector acknowledges to the database the changes that Kafka has stored.
     flush = {"offset.flush.interval.ms": "200"}
     command, url = worker_command(folder, connect_class_path(*more), bootstrap, *options, more=flush)
     worker = ConnectApi(url)

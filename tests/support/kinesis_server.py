@@ -1,9 +1,9 @@
 """Kinesis servers for tests: moto's server in this process, with the rules of the real service that moto lacks.
 
-moto moves a shard's records into its children, writes to closed shards, counts sequence numbers from 1 and accepts any.
-Here, as at Amazon: numbers have 56 digits, rise over the whole stream and contain their shard; only such numbers are
-accepted; a closed shard keeps its records, ends its iterators and lists where it ended; expired records and shards are
-removed. A test can let requests fail.
+moto moves a shard's records into the shard's children, writes to closed shards, counts sequence numbers from 1 and
+accepts any number. These servers behave like Amazon's service: sequence numbers have 56 digits, rise over the whole
+stream and contain the number of their shard, and other numbers are refused. A closed shard keeps its records, ends its
+iterators and reports its last sequence number. Expired records and shards are removed. A test can make requests fail.
 """
 
 from __future__ import annotations
@@ -232,13 +232,15 @@ class KinesisServer:
             of.records = OrderedDict((number, record) for number, record in of.records.items() if number >= upto)
 
     def date(self, stream: str, shard: str, ages: Sequence[float]) -> None:
-        """Sets the arrival times of a shard's records to so many seconds ago, one number per record."""
+        """Sets the arrival times of a shard's records. ``ages`` has, for each record, how many seconds ago it
+        arrived."""
         with _LOCK:
             for record, age in zip(self._stream(stream).shards[shard].records.values(), ages, strict=True):
                 record.created_at = time.time() - age
 
     def remove(self, stream: str, shard: str) -> None:
-        """Removes a closed shard with all its records, as its retention does."""
+        """Removes a closed shard with all its records, as Kinesis does when the retention period of the records
+        ends."""
         self.age(stream)
         with _LOCK:
             del self._stream(stream).shards[shard]
@@ -253,7 +255,7 @@ class KinesisServer:
 
 @contextmanager
 def kinesis_running(port: int = 0) -> Iterator[KinesisServer]:
-    """A server in a thread of this process."""
+    """Runs a server in a thread of this process."""
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(moto_models, "Shard", AmazonsShard)

@@ -69,14 +69,14 @@ def search_all(
 ) -> dict[str, list[Found]]:
     """For each text, the files under a folder whose name or content has the text, in any form.
 
-    Folders whose names begin with ``leave_out`` are skipped. Of files that are copies of ``older`` ones, made before
-    the texts existed, only the names are searched. Texts with the same beginning are found faster: a file without any
-    form of the beginning contains none of them. Raises OSError or ValueError for a file in a compressed format that
-    cannot be decoded, because an unreadable file cannot count as clean.
+    Folders whose names begin with ``leave_out`` are skipped. If a file is a copy of a file in ``older``, which was made
+    before the texts existed, only the file's name is searched. The search is faster if the texts have the same
+    beginning: a file without any form of the beginning contains none of the texts. Raises OSError or ValueError for a
+    file in a compressed format that cannot be decoded, because an unreadable file cannot count as clean.
     """
     wanted = {text: forms(text) for text in texts}
     beginning = _common_beginning(wanted)
-    # A form of a text begins as the same form of its beginning does.
+    # Each form of a text begins with the same form of the text's beginning.
     signs = forms(beginning) if len(beginning) >= _LONG_ENOUGH else dict.fromkeys(forms(""), b"")
     found: dict[str, dict[Found, None]] = {text: {} for text in wanted}
     originals = {path.name: path for path in older}

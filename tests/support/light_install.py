@@ -40,7 +40,7 @@ EMPTY_CATALOG = '{"format": "rw_sql catalog", "version": 1, "epoch": 0, "objects
 
 
 class Refusing(MetaPathFinder):
-    """Refuses the packages that a light installation lacks."""
+    """Refuses to import the packages that a light installation lacks."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> None:
         """Raises ModuleNotFoundError for those packages."""

@@ -55,8 +55,8 @@ class LiveProject:
         (self._folder / "dev.env").write_text(values, encoding="utf-8")
 
     def run(self, command: str, *words: str) -> str:
-        """The output of a command on the folder. Raises its error, and AssertionError for an exit status other than
-        0."""
+        """The output of a command on the folder. Raises the command's error, and AssertionError for an exit status
+        other than 0."""
 
         @contextmanager
         def running(_warehouse: str | None, *, run_jobs: bool = True, **_: object) -> Iterator[SparkSession]:
@@ -82,7 +82,7 @@ class LiveProject:
         return self.run("diff", "--exit-code")
 
     def meaning(self) -> dict[tuple[str, str], object]:
-        """The meaning of every object in its catalog."""
+        """The meaning of every object in the warehouse's catalog."""
         return meaning_of(Metastore.open(self.session.warehouse).snapshot())
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ while True:
 
 @contextmanager
 def busy_neighbours(number: int, nice: int = 0) -> Iterator[list[int]]:
-    """Runs ``number`` processes that each keep a core busy at a niceness; their process ids."""
+    """Runs ``number`` processes, each of which keeps a core busy at a niceness. Yields their process ids."""
     command = [sys.executable, "-c", _NEIGHBOUR, str(os.getpid()), str(nice)]
     running = [subprocess.Popen(command) for _ in range(number)]
     try:
@@ -50,8 +50,8 @@ def is_crash_or_live(item: pytest.Item) -> bool:
 
 
 def draw_sample(items: Sequence[pytest.Item], number: int, seed: int) -> list[pytest.Item]:
-    """The drawn tests among those of :func:`is_crash_or_live`, in their order; the same seed and tests give the same
-    draw."""
+    """The drawn tests, in their order. Only tests for which :func:`is_crash_or_live` is true are drawn. The same seed
+    and tests give the same draw."""
     known = [item for item in items if is_crash_or_live(item)]
     drawn = {item.nodeid for item in random.Random(seed).sample(known, min(number, len(known)))}
     return [item for item in known if item.nodeid in drawn]

@@ -25,8 +25,9 @@ def commit_files(
     random: Random,
     metadata: str | None = None,
 ) -> None:
-    """Commits files, each with its hour and its rows, in any order and with times in any order. Creates the log if it
-    does not exist. ``schema`` includes the hour. ``metadata`` is the commit's ``userMetadata``."""
+    """Commits files, each with its hour and its rows. The order of the files and the order of their times are random.
+    Creates the log if it does not exist. ``schema`` includes the hour. ``metadata`` is the commit's
+    ``userMetadata``."""
     if not Path(path).exists():
         DeltaTable.create(path, Schema.from_arrow(schema), partition_by=[BUCKET])
     table = DeltaTable(path)

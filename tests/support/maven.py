@@ -10,7 +10,7 @@ _TOLD = 400
 
 
 class MissingJarsError(Exception):
-    """Jars cannot be fetched; the message has the resolver's reason."""
+    """Some jars cannot be fetched. The message contains the resolver's reason."""
 
 
 def has_jars(*coordinates: str) -> bool:

@@ -29,7 +29,7 @@ class MissingServer:
             items[:] = [item for item in items if item not in omitted]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A worker passes its list to the process that writes the summary."""
+        """Passes a worker's list of omitted tests to the process that writes the summary."""
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output[self._key] = self._omitted

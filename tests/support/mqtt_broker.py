@@ -95,7 +95,7 @@ class MqttBroker:
 
 
 def program() -> str | None:
-    """The broker's program; None where it is not installed."""
+    """The broker's program; None if the program is not installed."""
     return shutil.which("mosquitto") or next((path for path in ("/usr/sbin/mosquitto",) if Path(path).exists()), None)
 
 

@@ -60,12 +60,12 @@ class MysqlInfo:
 
 
 def mariadb_program() -> str | None:
-    """``mariadbd``; None where it is not installed."""
+    """The path of ``mariadbd``; None if MariaDB is not installed."""
     return shutil.which("mariadbd") or next((path for path in ("/usr/sbin/mariadbd",) if Path(path).exists()), None)
 
 
 def mysql_home(version: str) -> Path | None:
-    """The folder of MySQL's own server of a version, such as 8.0; None where it is not installed."""
+    """The folder of a version of MySQL's own server, such as 8.0; None if this version is not installed."""
     named = [Path(text) for text in os.environ.get(_HOMES, "").split(":") if text]
     for home in [*named, *sorted(_UNPACKED.glob("*"))]:
         if home.name == version and (home / "bin" / "mysqld").exists():
@@ -75,7 +75,7 @@ def mysql_home(version: str) -> Path | None:
 
 MARIADB = "mariadb"
 SERVERS = (MARIADB, "8.0", "5.7")
-"""MariaDB, and the versions of MySQL. A test takes one by the parameter ``kind``."""
+"""MariaDB, and the versions of MySQL. The parameter ``kind`` of a test selects a server."""
 
 
 def _lacks(item: pytest.Item) -> bool:
@@ -92,7 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _as_root() -> list[str]:
-    """The option with which a server runs as root, as continuous integration does; without it, it refuses to."""
+    """The option with which a server runs as root, as in continuous integration. Without this option, the server
+    refuses to run as root."""
     return ["--user=root"] if os.getuid() == 0 else []
 
 
@@ -108,8 +109,8 @@ _SETTINGS = {
 
 
 class MysqlServer:
-    """A server of a test: it can be killed and started again. ``home`` is the folder of MySQL's own; None starts
-    MariaDB. ``settings`` are options of the server."""
+    """A server of a test: it can be killed and started again. ``home`` is the folder of MySQL's own server. If it is
+    None, MariaDB is started. ``settings`` are options of the server."""
 
     def __init__(self, folder: Path, home: Path | None = None, **settings: str) -> None:
         self.folder, self.home = folder, home

@@ -62,7 +62,8 @@ class Replica:
         self.rows = {name: {} for name in self.names}
 
     def open(self) -> MysqlReader:
-        """A new reader from what is committed; progress and position go through their stored form."""
+        """Opens a new reader at the committed position. Progress and position are converted to their stored form and
+        back."""
         made = MysqlReader(self.options)
         stored = {name: TableProgress.from_json(each.to_json()) for name, each in self.progress.items()}
         made.open(self.state, stored)
@@ -70,7 +71,7 @@ class Replica:
         return made
 
     def close(self) -> None:
-        """Ends the reader. What it had taken without a commit is lost."""
+        """Ends the reader. Changes that the reader has taken but the replica has not committed are lost."""
         if self.reader is not None:
             self.reader.close()
             self.reader = None
@@ -214,13 +215,13 @@ class Writers:
             with connection.cursor() as cursor:
                 cursor.execute("SET autocommit = 0")
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                # MariaDB knows 0, which does not wait; MySQL makes 1 s of it.
+                # In MariaDB, 0 means not to wait; MySQL uses 1 s instead of 0.
                 cursor.execute("SET innodb_lock_wait_timeout = 0, lock_wait_timeout = 1")
         self.keys = 300
         self.at = 0
 
     def act(self) -> None:
-        """One statement, commit, rollback or savepoint. A transaction that would wait is rolled back."""
+        """Runs one statement, commit, rollback or savepoint. A transaction that would wait is rolled back."""
         self.at = self.random.randrange(len(self.connections))
         connection = self.connections[self.at]
         what = self.random.random()
@@ -280,7 +281,7 @@ class Writers:
         number = self.random.randint(1, self.keys)
         if (
             self.random.random() < 0.98
-        ):  # Mostly the keys of this writer: a wait for another one takes a second on MySQL.
+        ):  # Mostly the keys of this writer, because a wait for another writer takes a second on MySQL.
             number += (self.at - number) % len(self.connections)
         match kind:
             case "texts":

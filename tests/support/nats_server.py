@@ -81,12 +81,12 @@ class NatsServer:
         self.do(act)
 
     def purge(self, stream: str, **what: Any) -> None:
-        """Removes messages: up to ``seq`` (which is left out), of a ``subject``, or all."""
+        """Removes messages: the messages before ``seq``, the messages of a ``subject``, or all messages."""
         self.do(lambda js: js.purge_stream(stream, **what))
 
 
 def program() -> str | None:
-    """The server's program; None where it is not installed."""
+    """The server's program; None if the program is not installed."""
     return shutil.which("nats-server") or next(
         (path for path in ("/usr/sbin/nats-server",) if Path(path).exists()), None
     )
@@ -121,7 +121,7 @@ def nats_running(*, config: str = "", login: tuple[tuple[str, Any], ...] = (), p
                 _wait_until_it_answers(port, server, home / "log")
                 yield NatsServer(port=port, login=login)
             finally:
-                # The server's streams are deleted, so it need not end in order.
+                # The server's streams are deleted afterwards, so no orderly shutdown is needed.
                 server.kill()
                 server.wait()
     finally:
@@ -138,7 +138,7 @@ class NatsCluster:
     running: dict[str, subprocess.Popen[bytes]]
 
     def start(self, name: str) -> None:
-        """Starts a server, which reads what its folder has."""
+        """Starts a server, which reads the existing data in its folder."""
         home = self.home / name
         home.mkdir(exist_ok=True)
         others = ", ".join(f"nats://127.0.0.1:{port}" for other, port in self.routes.items() if other != name)
@@ -161,7 +161,8 @@ class NatsCluster:
         server.wait()
 
     def create(self, stream: str) -> tuple[str, tuple[str, ...]]:
-        """Creates a stream on all servers, once these have found each other; returns its leader and the others."""
+        """Creates a stream on all servers, once the servers have found each other. Returns the stream's leader and the
+        other servers."""
         some = next(iter(self.servers.values()))
         never, deadline = threading.Event(), time.monotonic() + LAST_RESORT_SECONDS
         while True:

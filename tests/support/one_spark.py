@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
-    """An S3 store; processes started after this reach it through the environment."""
+    """An S3 store. Processes that are started afterwards find the store through their environment."""
     # Runs without Spark do not wait until all of this is loaded.
     from tests.support.s3_store import store_of_the_environment
 

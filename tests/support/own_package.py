@@ -20,7 +20,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "own_connector"
 
 @contextmanager
 def installed(site: Path) -> Iterator[PythonConnector]:
-    """The connector, found by its entry point in a folder that is on this process's path meanwhile."""
+    """A context manager in which the connector is found by its entry point, in a folder that is temporarily on this
+    process's path."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
     information = site / "rw_sqlite-0.1.0.dist-info"
     information.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Packs records as Amazon's producer library does: several of them in one record of a Kinesis stream."""
+"""Packs several records into one record of a Kinesis stream, as Amazon's producer library does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def field(number: int, value: bytes) -> bytes:
 
 
 def packed(*of: tuple[str, bytes]) -> bytes:
-    """Several records, each a key and its data, in one."""
+    """One record that contains several records. Each of the records is a pair of a key and its data."""
     keys = sorted({key for key, _ in of})
     body = b"".join(field(1, key.encode()) for key in keys)
     body += b"".join(field(3, varint(1 << 3) + varint(keys.index(key)) + field(3, data)) for key, data in of)

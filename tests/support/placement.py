@@ -1,9 +1,10 @@
 """Which worker runs which file of tests: ``--light N`` keeps Spark away from the last N of ``--numprocesses``.
 
 A worker with Spark often waits, for a server, a timeout or a batch, and then leaves a core idle. A light worker fills
-these pauses with the files that need neither Spark nor Kafka: it needs a tenth of the memory, and no Spark that starts
-first. Of two workers that could run a file, the one whose servers already run takes it, because each worker has servers
-of its own. Placement changes only when and where a file runs: every test runs once, and those of a file run together.
+these pauses with the files that need neither Spark nor Kafka: it needs a tenth of the memory, and need not start Spark
+first. If two workers could run a file, the worker whose servers already run takes the file, because each worker has
+servers of its own. Placement changes only when and where a file runs: every test runs once, and the tests of a file run
+together.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ _FIXTURES = re.compile(r"\b(second_broker|secured|kinesis_server|s3_store)\b")
 
 
 _FEW_TESTS = 2
-"""The number of tests from which xdist gives a worker more: a worker begins a test only when it has the next one."""
+"""If a worker has at most this many tests left, xdist gives the worker more: a worker begins a test only when it has
+the next test."""
 
 
 def needs_of(file: Path) -> frozenset[str]:
-    """What the tests of a file need to be started, by the names of marks and fixtures in its text."""
+    """The servers and programs that the tests of a file need, found by the names of marks and fixtures in the file's
+    text."""
     text = file.read_text(encoding="utf-8")
     return frozenset((*_MARKS.findall(text), *_FIXTURES.findall(text)))
 
@@ -45,9 +48,9 @@ def next_file(
 ) -> str | None:
     """The file that a worker runs next; None if a light worker should end.
 
-    ``own`` are the needs of the files that the worker has run, ``others`` those of the other workers of its kind. Files
-    that need Spark come first for the workers that have one, then those whose servers no other worker has; otherwise
-    the order is that of ``waiting``.
+    ``own`` are the needs of the files that the worker has run. ``others`` are the needs of the files that the other
+    workers of the same kind have run. For workers with Spark, files that need Spark come first, then files whose
+    servers no other worker has. Otherwise the order is that of ``waiting``.
     """
 
     def place(file: str) -> tuple[bool, bool]:
@@ -85,7 +88,7 @@ class Placement(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
         return next_file(
             self.workqueue,
             {file: self._needs_of(file) for file in self.workqueue},
-            # If no other worker is left, it runs all the rest.
+            # If no other worker is left, this worker runs all the remaining files.
             is_light=is_light and any(not self._is_light(other) for other in beside),
             own=self._have.get(node, frozenset()),
             others=others,

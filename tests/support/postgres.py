@@ -62,7 +62,8 @@ def programs() -> Path | None:
 
 
 def client_program(folder: Path, name: str) -> Path:
-    """A program beside ``initdb``, also where only some of PostgreSQL's programs are linked into the path."""
+    """The path of a program in the folder of ``initdb``, even if only some of PostgreSQL's programs are linked into the
+    search path."""
     found = folder / name
     if found.exists():
         return found
@@ -80,8 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _as_user() -> tuple[list[str], int | None]:
-    """The arguments that start a program as a user that PostgreSQL accepts, because it refuses root; and that user's
-    id."""
+    """The arguments that start a program as another user than root, because PostgreSQL refuses root; and the id of this
+    user."""
     if os.getuid() != 0:
         return [], None
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -143,7 +144,8 @@ class PostgresServer:
         return self.info.run(statement)
 
     def take_copy(self, of: PostgresServer, *, is_standby: bool) -> None:
-        """Fills the data folder with a base backup of a running server: a standby of it, or the backup restored."""
+        """Fills the data folder with a base backup of a running server. This server then is a standby of that server,
+        or a server that was restored from the backup."""
         if self.user is not None:
             os.chown(self.home, self.user, -1)
         command = [
@@ -199,7 +201,8 @@ class PostgresServer:
                     os.kill(pid, signal.SIGCONT)
 
     def _is_in_use(self) -> bool:
-        """True while a process of the server has its shared memory: another cannot start before."""
+        """True while a process of the server uses the server's shared memory. The server cannot be started again before
+        this memory is free."""
         return any(True for _ in self._pids())
 
     def _pids(self) -> Iterator[int]:
@@ -222,7 +225,7 @@ def running_server(**settings: str) -> Iterator[PostgresServer]:
 
 @contextmanager
 def running_copy(of: PostgresServer, *, is_standby: bool) -> Iterator[PostgresServer]:
-    """A server with the data of another, with its settings: its standby, or a restored backup of it."""
+    """A server with the data and settings of another server: a standby of that server, or a restored backup of it."""
     with _server(of.settings) as server:
         server.take_copy(of, is_standby=is_standby)
         server.start()

@@ -68,7 +68,8 @@ class Replica:
         self.rows = {name: {} for name in self.names}
 
     def open(self) -> PostgresReader:
-        """A new reader from what is committed; progress and position go through their stored form."""
+        """Opens a new reader at the committed position. Progress and position are converted to their stored form and
+        back."""
         made = PostgresReader(self.options)
         stored = {name: TableProgress.from_json(each.to_json()) for name, each in self.progress.items()}
         made.open(self.state, stored)
@@ -76,7 +77,7 @@ class Replica:
         return made
 
     def close(self) -> None:
-        """Ends the reader. What it had taken without a commit is lost."""
+        """Ends the reader. Changes that the reader has taken but the replica has not committed are lost."""
         if self.reader is not None:
             self.reader.close()
             self.reader = None
@@ -243,7 +244,8 @@ class Writers:
         self.keys = 300
 
     def act(self) -> None:
-        """One statement, commit, rollback or savepoint. A statement that would wait for another writer is undone."""
+        """Runs one statement, commit, rollback or savepoint. A statement that would wait for another writer is
+        undone."""
         connection = self.random.choice(self.connections)
         what = self.random.random()
         try:
@@ -259,7 +261,7 @@ class Writers:
             connection.rollback()
 
     def close(self) -> None:
-        """Commits or undoes what is open."""
+        """Commits or rolls back the open transactions."""
         for connection in self.connections:
             with contextlib.suppress(psycopg.Error):
                 connection.commit() if self.random.random() < 0.7 else connection.rollback()

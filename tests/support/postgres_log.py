@@ -1,4 +1,4 @@
-"""The changes in the log of a source over PostgreSQL, and those that PostgreSQL's own ``test_decoding`` shows."""
+"""The changes in the log of a source over PostgreSQL, and the changes that PostgreSQL's own ``test_decoding`` shows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def logged_changes(path: str) -> list[list[Change]]:
 def transactions(rows: Iterable[Mapping[str, Any]]) -> list[list[Change]]:
     """The changes of each transaction, from rows in the order of their positions.
 
-    Raises AssertionError if a position is there twice, if a transaction is in two batches, or if a later batch has an
+    Raises AssertionError if a position occurs twice, if a transaction is in two batches, or if a later batch has an
     earlier position.
     """
     made: list[list[Change]] = []
@@ -62,7 +62,7 @@ def transactions(rows: Iterable[Mapping[str, Any]]) -> list[list[Change]]:
 def decoded_changes(
     options: Mapping[str, str], slot: str, names: Mapping[str, str], keys: Mapping[str, tuple[str, ...]]
 ) -> Iterator[list[Change]]:
-    """The transactions that a slot of ``test_decoding`` shows, without those that change none of the tables.
+    """The transactions that a slot of ``test_decoding`` shows, without the transactions that change none of the tables.
 
     ``names`` maps each table and part of a table to the table of the log; ``keys`` has the key of each of these.
     """
@@ -83,8 +83,8 @@ def decoded_changes(
 
 
 def _decoded(table: str, key: tuple[str, ...], what: str, text: str) -> Change:
-    """A change from the text of ``test_decoding``. As in the log, an update has a key only if it changed it, and a
-    value that is not sent is absent unless the old row has it."""
+    """A change from the text of ``test_decoding``. As in the log, an update has a key only if the update changed the
+    key. A value that is not sent is absent unless the old row has this value."""
     before, is_both, after = text.partition(" new-tuple: ")
     old = _values(before) if is_both or what == "DELETE" else {}
     if what in ("DELETE", "TRUNCATE"):

@@ -74,7 +74,7 @@ def _each(*edits: Callable[[Files], None]) -> Callable[[Files], None]:
 
 
 def _to_files(files: Files) -> None:
-    """Every statement gets its own file, with names that give another order."""
+    """Writes every statement into its own file, with file names that lead to another order of the statements."""
     statements = [text for file in files.values() for text in re.findall(r"CREATE [^;]*;", file)]
     files.clear()
     files.update({f"{99 - number}.sql": f"{text}\n" for number, text in enumerate(statements)})
@@ -94,7 +94,7 @@ def _backwards(files: Files) -> None:
 
 
 def _renamed(name: str, new: str) -> Callable[[Files], None]:
-    """A view or source under another name, which its readers name too."""
+    """Returns an edit that renames a view or source, also in the statements of the objects that read it."""
 
     def edit(files: Files) -> None:
         for file, text in files.items():

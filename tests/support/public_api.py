@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(rw_sql.__file__).parent
 CONNECTOR_MODULES = ("base", "fetching", "formats", "plain", "ranged", "sink", "sink_base", "snapshots", "spec")
-"""The modules of rw_sql.connectors that packages of others import."""
+"""The modules of rw_sql.connectors that other packages import."""
 INTERNAL_VARIABLES = {"RW_SQL_FAULT", "RW_SQL_FAULT_KILLS", "RW_SQL_STARTED_BY"}
 """Variables that only the project's own tests and tools use to control its processes."""
 
 
 PRIVATE_CLASS = re.compile(r"\b_[A-Z]")
-"""A callable with a parameter of a private class is called only within the package."""
+"""A pattern for the name of a private class. A callable with a parameter of such a class is called only within the
+package."""
 
 
 def public_api() -> str:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 VERSION = "4.0.0"
 MAX_MESSAGE = 102_400
-"""The maximum size of a message of the broker, in bytes: larger ones are sent in chunks."""
+"""The maximum size in bytes of a message that the broker accepts. Larger messages are sent in chunks."""
 
 _SETTINGS = """<ivysettings>
   <settings defaultResolver="all"/>
@@ -88,7 +88,8 @@ class PulsarServer:
 
     @contextmanager
     def suspended(self, seconds: float) -> Iterator[None]:
-        """Suspends the broker for this time, from the beginning of the block on."""
+        """A context manager that suspends the broker for this number of seconds, or until the end of the block if that
+        is earlier."""
         (pid,) = self.processes
         os.kill(pid, signal.SIGSTOP)
         resume = threading.Timer(seconds, os.kill, (pid, signal.SIGCONT))
@@ -133,7 +134,8 @@ class PulsarServer:
         return self.admin("GET", f"persistent/public/default/{topic}/internalStats")
 
     def roll_over(self, topic: str) -> None:
-        """Begins a new ledger and deletes those that no subscription needs, as time does."""
+        """Begins a new ledger and deletes the ledgers that no subscription needs, as the broker does after some
+        time."""
         before = self.internal(topic)["ledgers"][-1]["ledgerId"]
         self.admin("PUT", f"persistent/public/default/{topic}/unload")
         never, deadline = threading.Event(), time.monotonic() + LAST_RESORT_SECONDS
@@ -163,8 +165,8 @@ class PulsarServer:
         batch: int = 0,
         properties: dict[str, str] | None = None,
     ) -> list[str]:
-        """Sends messages in order, in batches of a size if there is one; returns their ids. Larger ones than the broker
-        accepts are sent in chunks."""
+        """Sends messages in order, and returns their ids. If ``batch`` is not 0, it is the number of messages in a
+        batch. Messages that are too large for the broker are sent in chunks."""
         import pulsar
 
         client = pulsar.Client(self.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull))
@@ -303,7 +305,7 @@ def pulsar_running(*, port: int = 0, **settings: str) -> Iterator[PulsarServer]:
                 _wait_until_it_answers(server, process, home / "log")
                 yield server
             finally:
-                # The broker's data is deleted, so it need not end in order.
+                # The broker's data is deleted afterwards, so no orderly shutdown is needed.
                 process.kill()
                 process.wait()
     finally:

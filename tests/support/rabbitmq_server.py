@@ -57,7 +57,7 @@ def _text(value: str) -> bytes:
 
 @dataclass(slots=True)
 class RabbitServer:
-    """A running server. ``do`` and the methods that use it have a connection of their own."""
+    """A running server. ``do``, and each method that calls ``do``, opens its own connection."""
 
     port: int
     home: Path
@@ -70,11 +70,11 @@ class RabbitServer:
 
     @property
     def url(self) -> str:
-        """Its address as a value of ``url``."""
+        """The server's address as a value of ``url``."""
         return f"rabbitmq-stream://127.0.0.1:{self.port}"
 
     def client(self) -> RabbitClient:
-        """A connection that the caller closes."""
+        """Opens a connection, which the caller must close."""
         address = {"url": self.url, "username": self.username, "password": self.password, "vhost": self.vhost}
         made = RabbitClient(tuple(address.items()))
         made.connect(60)
@@ -90,7 +90,7 @@ class RabbitServer:
             client.close()
 
     def create(self, stream: str, **arguments: Any) -> None:
-        """Creates a stream. The arguments' names have ``_`` for ``-``, as in ``max_length_bytes``."""
+        """Creates a stream. In the names of arguments, ``_`` stands for ``-``, as in ``max_length_bytes``."""
         given = {key.replace("_", "-"): str(value) for key, value in arguments.items()}
         self.do(stream, Request(Command.CREATE, frames.text(stream) + frames.mapping(given)))
 
@@ -103,7 +103,8 @@ class RabbitServer:
         self.publish_raw(stream, [amqp(content, **properties) for content in contents])
 
     def publish_raw(self, stream: str, messages: Sequence[bytes], *, batch: str | None = None) -> None:
-        """Publishes messages whose bytes are given. ``batch``: as one batch, ``none`` or ``gzip``."""
+        """Publishes messages that are given as bytes. If ``batch`` is given, the messages are one batch, with the
+        compression ``none`` or ``gzip``."""
         entries = [struct.pack(">I", len(message)) + message for message in messages]
         if batch is not None:
             plain = b"".join(entries)
@@ -172,7 +173,7 @@ class RabbitServer:
             process.wait()
 
     def start(self) -> None:
-        """Starts the server, which reads what its folder has."""
+        """Starts the server, which reads the existing data in its folder."""
         log = self.home / "out"
         with log.open("wb") as out:
             self.process = subprocess.Popen(
@@ -206,7 +207,7 @@ def _ask(client: RabbitClient, stream: str, request: Request) -> None:
 
 
 def program() -> str | None:
-    """The server's program; None where it is not installed."""
+    """The server's program; None if the program is not installed."""
     return str(_SCRIPT) if _SCRIPT.exists() and shutil.which("epmd") is not None else None
 
 
@@ -224,8 +225,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def rabbit_running(*, config: str = "", definitions: Mapping[str, Any] | None = None) -> Iterator[RabbitServer]:
     """A server on free ports, with its streams in a temporary folder.
 
-    ``config`` is more of its configuration, with ``{tls_port}`` for another free port. ``definitions`` are what it
-    has when it starts, in the form of RabbitMQ's definitions.
+    ``config`` is text that is added to the server's configuration; in this text, ``{tls_port}`` stands for another free
+    port. ``definitions`` are the objects that the server has when it starts, in the form of RabbitMQ's definitions.
     """
     assert program() is not None, "tests that use it are marked rabbitmq"
     home = Path(tempfile.mkdtemp(prefix="rw_sql-rabbitmq-"))
@@ -264,7 +265,8 @@ def rabbit_running(*, config: str = "", definitions: Mapping[str, Any] | None = 
         # One scheduler that does not spin, because other tests run beside it.
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none",
     }
-    # Erlang's name server: without one of its own, the server would start one that outlives it.
+    # Erlang's name server. Without it, the RabbitMQ server would start a name server that continues to run after the
+    # RabbitMQ server has ended.
     names = subprocess.Popen(
         ["epmd", "-port", str(epmd_port), "-address", "127.0.0.1"],
         stdout=subprocess.DEVNULL,

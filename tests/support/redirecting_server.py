@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Redirecting:
-    """``url`` redirects with the status ``status`` to ``target``; ``received`` are the requests that arrived there."""
+    """The server at ``url`` redirects every request with the status ``status`` to ``target``. ``received`` are the
+    requests that arrived at ``target``."""
 
     url: str = ""
     target: str = ""

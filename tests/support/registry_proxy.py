@@ -12,10 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass(slots=True)
 class RegistryProxy:
-    """Forwards requests to ``target``, or gives all the same answer. ``requests`` are the paths requested so far.
+    """Forwards requests to ``target``, or gives every request the same answer. ``requests`` are the paths requested so
+    far.
 
-    ``is_cut``: the connection ends before the end of an answer. As a registry that was created again would, it answers
-    for other ``ids`` than asked for, and puts ``prefix`` before the names of subjects.
+    If ``is_cut`` is true, the connection ends before the end of an answer. ``ids`` maps the schema ids of requests to
+    other ids, as in a registry that was created again. ``prefix`` is added before the names of subjects.
     """
 
     target: str

@@ -1,4 +1,5 @@
-"""A server with Iceberg's REST protocol for tests: its tables are those of another catalog of pyiceberg."""
+"""A server with Iceberg's REST protocol for tests. The server's tables are the tables of another catalog of
+pyiceberg."""
 
 from __future__ import annotations
 

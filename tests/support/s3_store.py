@@ -60,12 +60,12 @@ class Request:
 
     @property
     def is_commit(self) -> bool:
-        """True if it writes a version of a Delta table."""
+        """True if the request writes a version of a Delta table."""
         return self.method == "PUT" and _COMMIT.search(self.path) is not None
 
 
 class S3Store:
-    """A running server with an empty bucket. It ends with this process. It answers each request after at least
+    """A running server with an empty bucket. The server ends with this process, and answers each request after at least
     ``delay_ms``."""
 
     def __init__(self, folder: Path, *, delay_ms: int = 0) -> None:
@@ -95,7 +95,8 @@ class S3Store:
         return f"s3://{BUCKET}/{uuid.uuid4().hex[:12]}"
 
     def environment(self) -> Mapping[str, str]:
-        """The environment from which delta-rs, fsspec and Spark take the address and their keys."""
+        """The environment variables from which delta-rs, fsspec and Spark take the address and the keys of the
+        store."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
@@ -108,7 +109,7 @@ class S3Store:
         """Lets this process, and the processes that it starts, reach the store by their environment.
 
         fsspec caches one client per set of arguments, which do not include the endpoint. Without clearing the cache, a
-        process that used another store would continue to read that one.
+        process that has used another store would continue to read the other store.
         """
         with pytest.MonkeyPatch.context() as patch:
             environment = dict(self.environment())
@@ -136,7 +137,7 @@ class S3Store:
 
     @contextmanager
     def refusing_writes(self) -> Iterator[None]:
-        """A context manager until whose end the server refuses every write, as for keys that may only read."""
+        """A context manager. Until its end, the server refuses every write, as if the keys permitted only reads."""
         self._refusing.touch()
         try:
             yield
@@ -156,7 +157,7 @@ class S3Store:
 
 @contextmanager
 def store_of_the_environment(folder: Path) -> Iterator[S3Store]:
-    """A running store that this process, and those that it starts, reach through the environment."""
+    """A running store that this process, and the processes that it starts, reach through the environment."""
     store = S3Store(folder)
     try:
         with store.reached_by_the_environment():
@@ -166,7 +167,8 @@ def store_of_the_environment(folder: Path) -> Iterator[S3Store]:
 
 
 def unconditional_commits(requests: Iterable[Request]) -> list[str]:
-    """The commits that could have replaced an existing one, except for tables that a single query writes."""
+    """The paths of commits that could have replaced an existing commit, except for commits of tables that a single
+    query writes."""
     return [
         request.path
         for request in requests

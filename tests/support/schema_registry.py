@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker passes its list to the process that writes the summary."""
+    """Passes a worker's list of omitted tests to the process that writes the summary."""
     told = getattr(session.config, "workeroutput", None)
     if told is not None:
         told["registry_left_out"] = session.config.stash.get(_LEFT_OUT, [])
@@ -44,7 +44,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """The tests that a worker left out; all workers leave out the same."""
+    """Takes a worker's list of omitted tests. All workers omit the same tests."""
     told = getattr(node, "workeroutput", {})
     if told.get("registry_left_out"):
         node.config.stash[_LEFT_OUT] = told["registry_left_out"]

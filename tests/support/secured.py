@@ -34,7 +34,7 @@ class Secured:
 
 
 def set_scram_password(bootstrap: str, user: str, password: str) -> None:
-    """Makes a SCRAM-SHA-512 user, or gives it another password."""
+    """Creates a SCRAM-SHA-512 user, or changes the password of an existing user."""
     client = admin_module()
     admin = client.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     scram = client.ScramCredentialInfo(client.ScramMechanism.SCRAM_SHA_512, 4096)

@@ -1,9 +1,9 @@
 """A seed that draws the cases of one run of the tests: ``--seed``, or the day of the tested commit.
 
 ``make test`` should end while somebody waits for it, and a process that is killed costs half a minute of CPU. So each
-day draws a share of the tests that are marked ``long``, and of a chain of kills one of every kind; a commit draws the
-same ones wherever it is tested, and the days that follow draw the others. ``make test-all`` runs every test, and
-``make proof`` kills at every point.
+day draws a share of the tests that are marked ``long``, and one kill of every kind from a chain of kills. For one
+commit, the same tests are drawn on every machine. Commits of the following days draw the other tests. ``make test-all``
+runs every test, and ``make proof`` kills at every point.
 """
 
 from __future__ import annotations
@@ -44,16 +44,18 @@ def seed_of(config: pytest.Config) -> int:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """The run's seed; a test that fails shows it among its arguments. Of a test that only one seed in so many draws it
-    is the number of the draw: the seeds that draw it all have the same remainder, so they would not draw every kill."""
+    """The run's seed. A test that fails shows the seed among its arguments. For a long test, which only one in
+    ``--draw`` seeds draws, the result is the number of the draw: all seeds that draw the test have the same remainder,
+    so the seeds themselves would not draw every kill."""
     drawn = request.config.getoption("--draw") if request.node.get_closest_marker("long") is not None else 0
     return seed_of(request.config) // (drawn or 1)
 
 
 def draw_long(items: Sequence[pytest.Item], one_in: int, seed: int) -> list[pytest.Item]:
-    """All tests, but only one in ``one_in`` of the long ones; that many consecutive seeds draw each of them once.
+    """All short tests, and one in ``one_in`` of the long tests. ``one_in`` consecutive seeds draw each long test once.
 
-    Those that take minutes (``alone``) are numbered first, so that no seed draws several of them and another none.
+    The tests that take minutes (``alone``) are numbered first, so that these tests are distributed evenly among the
+    seeds.
     """
     drawn = [item for item in items if item.get_closest_marker("long") is not None]
     drawn.sort(key=lambda item: item.get_closest_marker("alone") is None)
@@ -63,6 +65,6 @@ def draw_long(items: Sequence[pytest.Item], one_in: int, seed: int) -> list[pyte
 
 
 def one_of(kinds: Sequence[Sequence[T]], seed: int) -> list[T]:
-    """One case of every kind. Consecutive seeds draw every case, if there are as many as the least common multiple of
-    the kinds' sizes."""
+    """One case of every kind. Consecutive seeds draw every case if their number is at least the least common multiple
+    of the kinds' sizes."""
     return [kind[seed % len(kind)] for kind in kinds]

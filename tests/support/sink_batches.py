@@ -29,7 +29,7 @@ def shape(type_: str = "append-only", *keys: str, encode: str | None = None, **o
 
 
 def sink_spec(shape: SinkShape, connector: str = "jdbc", **options: str) -> SinkSpec:
-    """What the job of a sink with the id 2 writes, without inputs."""
+    """The specification of a sink with the id 2 and without inputs."""
     return SinkSpec(
         job="sink-2",
         sink_id=2,

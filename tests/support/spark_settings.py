@@ -28,7 +28,7 @@ _MANY = 100_000
 
 
 def settings_for(rows: int) -> dict[str, str]:
-    """The settings of a session whose statements process that many rows."""
+    """The settings of a session whose statements process ``rows`` rows."""
     return FEW_ROWS if rows < _MANY else SPARK_SETTINGS
 
 

@@ -1,7 +1,8 @@
 """A small warehouse, written once and kept in ``tests/fixtures/warehouses``, that every later version must open.
 
-``python -m tests.support.stored_warehouse`` writes one of the present catalog format with the present code: ``<newest
-number of catalog/>.tar.xz``, and its contents in a file beside it. A stored warehouse is never written again.
+``python -m tests.support.stored_warehouse`` writes a warehouse of the present catalog format with the present code:
+``<newest number of catalog/>.tar.xz``, and a file with the warehouse's contents. A stored warehouse is never written
+again.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ CREATED = {
 
 
 def statements(bootstrap: str) -> tuple[str, ...]:
-    """The statements that create it: every kind of object, and moves with rewind points."""
+    """The statements that create the warehouse: every kind of object, and moves with rewind points."""
     return (
         "CREATE SOURCE s (id INT, k INT) WITH (connector = 'datagen', datagen.rows.total = '40', "
         "datagen.split.num = '2', datagen.seed = '7', fields.id.kind = 'sequence', fields.id.start = '1', "
@@ -146,7 +147,8 @@ def readable(held: dict[str, dict[str, Any] | list[Any]]) -> str:
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Packs a warehouse into one file. It consists of hundreds of small files, which xz compresses together."""
+    """Packs a warehouse into one file. A warehouse consists of hundreds of small files, which xz compresses
+    together."""
     with tarfile.open(target, "w:xz", preset=9) as packed:
         for file in sorted(folder.rglob("*")):
             if file.is_file():

@@ -45,13 +45,14 @@ class Broken:
 
     @property
     def label(self) -> str:
-        """One line that identifies the break."""
+        """One line that identifies the broken query."""
         return f"{self.number} {self.kind} {self.name}@{self.start} -> {self.wrong}"
 
 
 @cache
 def broken_queries() -> tuple[Broken, ...]:
-    """Some names of each query, drawn by its number, with a letter left out, doubled, replaced or swapped."""
+    """Queries in which a letter of one name is left out, doubled, replaced or swapped. The names of a query are drawn
+    by the query's number."""
     found = []
     for number, query in enumerate(queries(), start=1):
         drawn = random.Random(number)
@@ -83,7 +84,7 @@ def _misspelt(name: str, drawn: random.Random) -> str:
 
 
 def _names(query: str) -> list[tuple[int, int, str]]:
-    """The names of a query: their places and their kinds."""
+    """The names in a query, with their places and their kinds."""
     text = Text(query, "spark")
     assert text.tree is not None, query
     found: dict[int, tuple[int, int, str]] = {}

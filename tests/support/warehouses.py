@@ -80,8 +80,8 @@ class WrittenWarehouse:
         return Context(warehouse=Warehouse.at(self.uri), metastore=metastore, sessions=NoSpark(), owner="a test")
 
     def commit(self, *changes: Change, **said: Any) -> int:
-        """Commits one operation, and completes the projections, which a thread would otherwise write later, even into
-        a catalog that a test has taken away; returns the operation's epoch."""
+        """Commits one operation, completes the projections, and returns the operation's epoch. Otherwise a thread would
+        write the projections later, even into a catalog that a test has taken away."""
         operation = Operation(
             **{"kind": "TEST", "statement": "", "objects": (), "changes": changes, "actor": "ann", **said}
         )
