@@ -48,8 +48,8 @@ class Checkpoint:
     """The state of a checkpoint at the time it was read.
 
     ``batch`` is the last committed batch and ``entry`` its entry in the offset log. ``previous`` is the entry of the
-    batch before it, or None. ``planned`` is the last planned batch. If ``planned`` is higher than ``batch``, the query
-    may already have written some rows of the planned batch. ``stamp`` changes whenever a query plans or commits a
+    batch before ``batch``, or None. ``planned`` is the last planned batch. If ``planned`` is higher than ``batch``, the
+    query may already have written some rows of the planned batch. ``stamp`` changes whenever a query plans or commits a
     batch. ``unfinished`` is a rewrite by rw_sql that was interrupted.
     """
 
@@ -199,7 +199,8 @@ def _not_understood(files: CheckpointFiles, name: str, error: Exception) -> SqlE
 
 
 def _told_by_files(files: CheckpointFiles, source: SourcePosition) -> SourcePosition:
-    """Recognizes a file source that has no offset yet by the file lists in the source's folder of the checkpoint."""
+    """Recognizes a file source that has no offset yet. The source's folder in the checkpoint shows the kind of the
+    source, because the folder contains file lists."""
     if source.text is None and any(FILE_LIST in text for text in _lists(files, source.name)):
         return SourcePosition(name=source.name, kind=FILE, text=None, splits={LIST: 0})
     return source

@@ -18,8 +18,8 @@ _COMPACT = ".compact"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLists:
-    """The lists of files of a source: maps the number of each list to the paths in it. ``next`` is the highest number
-    plus one."""
+    """The lists of files of a source: maps the number of each list to the paths in the list. ``next`` is one more than
+    the highest number of a list."""
 
     lists: Mapping[int, tuple[str, ...]]
     next: int

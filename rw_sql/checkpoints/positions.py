@@ -31,8 +31,8 @@ class SourcePosition:
 
     ``text`` is the source's offset as Spark writes it, or None if the source has no offset yet. ``detail`` describes
     facts that positions cannot express, such as how many files of a Delta version were read. ``table`` is the id of the
-    Delta table that the source reads. ``is_in_snapshot``: the source is still reading the initial snapshot of that
-    table.
+    Delta table that the source reads. ``is_in_snapshot`` is True if the source is still reading the initial snapshot of
+    that table.
     """
 
     name: str

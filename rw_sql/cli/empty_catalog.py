@@ -17,7 +17,7 @@ class EmptyCatalog:
     """
 
     def has_object(self, name: Name) -> bool:
-        """False: there are no objects."""
+        """Returns False, because there are no objects."""
         return False
 
     def has_parameter(self, name: str) -> bool:

@@ -84,8 +84,8 @@ def _namespace() -> str:
 
 
 def _start_of(pid: int) -> str:
-    """The start time of a process, as a string that can be compared with other start times from this machine. Empty if
-    there is no such process."""
+    """The start time of a process, as a string that can be compared with other start times from this machine. The
+    string is empty if there is no such process."""
     if Path("/proc/self/stat").exists():
         try:
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
@@ -97,7 +97,7 @@ def _start_of(pid: int) -> str:
 
 
 def _marked() -> dict[int, str]:
-    """Every process with a mark, except this one."""
+    """Every process with a mark, except this process."""
     found = {pid: mark for pid, mark in _environments() if mark.count(":") >= 2}
     found.pop(os.getpid(), None)
     return found
@@ -141,5 +141,5 @@ def _end(mark: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.stdin.buffer.read()  # returns when the kept process has ended
+    sys.stdin.buffer.read()  # returns when the process that this keeper watches has ended
     _end(sys.argv[1])

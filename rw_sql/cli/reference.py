@@ -178,7 +178,7 @@ _PLAINER = {
 
 
 def pages() -> dict[str, str]:
-    """All pages: the name under docs/reference and the text of each."""
+    """Returns all pages: the name of each page under docs/reference, with the text of the page."""
     return {
         "cli.md": cli_page(),
         "python.md": python_page(),
@@ -189,7 +189,7 @@ def pages() -> dict[str, str]:
 
 
 def cli_page() -> str:
-    """Every command with its arguments and options."""
+    """The page of the command line: every command with its arguments and options."""
     parts = [
         _MADE.format(source="rw_sql/cli"),
         "# Command line\n",
@@ -251,7 +251,8 @@ def _code(default: Any) -> str:
 
 
 def python_page() -> str:
-    """The names that the package exports, and the base classes for connectors in other packages."""
+    """The page of the Python API: the names that the package exports, and the base classes for connectors in other
+    packages."""
     parts = [
         _MADE.format(source="the docstrings of rw_sql"),
         "# Python API\n",
@@ -323,7 +324,8 @@ def _fields(record: type) -> str:
 
 
 def catalog_page() -> str:
-    """The views that an attached session sees, and the Delta tables from which these views read."""
+    """The page of the catalog: the views that an attached session sees, and the Delta tables from which these views
+    read."""
     script = "\n".join(read_asset("catalog", name) for name in list_assets("catalog", ".sql"))
     views = load_catalog().views
     if set(views) != set(_VIEW_ROWS):
@@ -372,7 +374,7 @@ def _columns(query: str) -> str:
 
 
 def parameters_page() -> str:
-    """The parameters of ALTER SYSTEM SET and SET."""
+    """The page of parameters: the parameters of ALTER SYSTEM SET and SET."""
     return "\n".join(
         [
             _MADE.format(source="rw_sql/model/parameters.py"),
@@ -440,7 +442,8 @@ def stale_pages(folder: Path) -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the pages that are out of date. With ``--check``, only lists them, and returns 1 if there are any."""
+    """Writes the pages that are out of date. With ``--check``, only lists these pages, and returns 1 if there are such
+    pages."""
     stale = stale_pages(FOLDER)
     is_checked = "--check" in arguments
     for path in stale:

@@ -75,7 +75,8 @@ def start_spark(
     is_beside_prompt: bool = False,
     uses_archive: bool = True,
 ) -> SparkSession:
-    """Starts Spark and attaches to a warehouse. If that fails, ``on_failure`` receives the output of the JVM.
+    """Starts Spark and attaches to a warehouse. If one of these steps fails, ``on_failure`` receives the output of the
+    JVM.
 
     ``is_beside_prompt`` is True if another thread uses the terminal at the same time, in a block of
     :func:`beside_prompt`.
@@ -90,12 +91,12 @@ def start_spark(
         jars = initial_jars(warehouse, config or {}).get(CLASS_PATH, "")
         archive = class_archive(config or {}, [Path(jar) for jar in jars.split(os.pathsep) if jar])
     if is_beside_prompt and archive is not None and archive.is_made:
-        archive = None  # The JVM would write to the terminal's standard output when it ends.
+        archive = None  # At its end, a JVM that makes an archive would write to the terminal's standard output.
     config = with_archive(config or {}, archive)
     with tempfile.TemporaryFile() as messages, _outliving(archive is not None and archive.is_made):
         saved = os.dup(2)
-        # The JVM inherits the file as its standard error and keeps it. The standard error of this process is restored
-        # afterwards.
+        # The JVM inherits the file as its standard error and keeps the file open. The standard error of this process is
+        # restored afterwards.
         os.dup2(messages.fileno(), 2)
         has_started = False
         try:
@@ -161,7 +162,7 @@ def _outliving(is_needed: bool) -> Iterator[None]:
 
 
 def stop_spark(spark: SparkSession) -> None:
-    """Stops the warehouse's jobs and Spark. Ctrl-C is delayed until both have stopped."""
+    """Stops the warehouse's jobs and Spark. Ctrl-C is delayed until the jobs and Spark have stopped."""
     from rw_sql.runtime.spark.interrupts import interruptible, shielded
     from rw_sql.session.attach import detach
 

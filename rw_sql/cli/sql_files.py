@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def folder_files(folder: str) -> list[str]:
-    """The SQL files of a folder and its subfolders, except hidden ones. Links to folders are followed.
+    """The SQL files of a folder and its subfolders, except hidden files and folders. Links to folders are followed.
 
     Raises SqlError for a folder without SQL files, and for a folder or a link that cannot be read, because ``diff``
     would drop the objects that the missing files define.
@@ -29,10 +29,10 @@ def folder_files(folder: str) -> list[str]:
 
 
 def files_below(folder: Path, is_wanted: Callable[[Path], bool], above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """The files of a folder and its subfolders that ``is_wanted`` accepts, except hidden ones.
+    """The files of a folder and its subfolders that ``is_wanted`` accepts, except hidden files and folders.
 
-    ``above`` are the real paths of the folders above. A link to one of these folders is not followed, because such
-    links would be followed without end. Raises SqlError for a folder or a link that cannot be read.
+    ``above`` are the real paths of the folders that contain ``folder``. A link to one of these folders is not followed,
+    because following such a link would never end. Raises SqlError for a folder or a link that cannot be read.
     """
     real = folder.resolve()
     if real in above:

@@ -23,5 +23,6 @@ def load(shell: Any) -> None:
         others = [known for known in completer.custom_matchers if getattr(known, "matcher_identifier", "") != MATCHER]
         completer.custom_matchers[:] = [*others, make_matcher(shell)]
     add_lexer(shell)
-    if getattr(shell, "kernel", None) is not None:  # In a terminal, IPython shows the status line of a prompt instead
+    # Without a kernel, IPython runs in a terminal and shows the status line of a prompt.
+    if getattr(shell, "kernel", None) is not None:
         show_statements(CellStatus)

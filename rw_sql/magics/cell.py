@@ -1,4 +1,4 @@
-"""``%%rw``: runs statements in a cell, shows results as tables and errors without a traceback."""
+"""``%%rw``: runs the statements in a cell, and shows results as tables and errors without a traceback."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StatementMagic:
         self._shell = shell
         self._settings: dict[str, str | None] = {}
 
-    # Without this, IPython would replace $errors and {…} in a statement with values of Python variables.
+    # Without this decorator, IPython would replace $errors and {…} in a statement with values of Python variables.
     @no_var_expand  # type: ignore[untyped-decorator, unused-ignore]
     def run(self, line: str, cell: str | None = None) -> CellResult | None:
         """Runs the statement on the line, or the cell's statements, and shows each result when it arrives.
@@ -180,8 +180,8 @@ class StatementMagic:
 
 def choose_answer(arguments: Arguments, *, can_ask: bool) -> Callable[[Question], bool] | None:
     """The function that decides whether a cell's unsafe statements are confirmed. The options of the cell can confirm a
-    statement. If the options do not confirm the statement and ``can_ask`` is True, the function asks the user. None if
-    neither the options nor the user can confirm."""
+    statement. If the options do not confirm the statement and ``can_ask`` is True, the function asks the user. Returns
+    None if neither the options nor the user can confirm a statement."""
     if not (arguments.is_confirmed or arguments.tokens or can_ask):
         return None
 

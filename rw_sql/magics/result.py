@@ -20,8 +20,8 @@ _MOST_ROWS = 200
 class CellResult:
     """The rows of one statement. IPython displays the first rows as a table.
 
-    ``df`` is the Spark DataFrame; each action on it runs the query again. :meth:`to_pandas` and :meth:`to_arrow` read
-    all rows into the memory of this process. ``is_plan`` is True if the rows are the result of EXPLAIN.
+    ``df`` is the Spark DataFrame; each action on ``df`` runs the query again. :meth:`to_pandas` and :meth:`to_arrow`
+    read all rows into the memory of this process. ``is_plan`` is True if the rows are the result of EXPLAIN.
     """
 
     def __init__(self, frame: DataFrame, *, is_plan: bool = False) -> None:

@@ -22,8 +22,8 @@ _BOX = "max-height: 36em; overflow: auto"
 _HEAD = "position: sticky; top: 0; white-space: nowrap; text-align: {}; vertical-align: bottom"
 _TEXT = "white-space: pre-wrap; text-align: left; vertical-align: top"
 _LONG, _LONG_WIDTH = 40, "; min-width: 18em"
-"""A column with a string of at least this many characters gets a minimum width; the second value is the CSS for it.
-Otherwise, wide columns could squeeze the string to one word per line."""
+"""A column with a string of at least this many characters gets a minimum width. The second value is the CSS for this
+width. Otherwise, wide columns could squeeze the string to one word per line."""
 
 _NUMBER = "white-space: nowrap; text-align: right; vertical-align: top; font-variant-numeric: tabular-nums"
 _LINES = "white-space: pre; text-align: left; vertical-align: top; font-family: monospace"
@@ -43,7 +43,8 @@ class ResultTable:
         self._numbers = tuple(numbers) or (False,) * len(rows.columns)
 
     def picture(self) -> dict[str, str] | None:
-        """The result by MIME type, if it is a picture made by EXPLAIN (FORMAT SVG) or EXPLAIN (FORMAT MERMAID)."""
+        """The picture by MIME type, if the result is a picture from EXPLAIN (FORMAT SVG) or EXPLAIN (FORMAT MERMAID);
+        otherwise None."""
         cell = self._rows.rows[0][0] if self._is_plan and len(self._rows.rows) == 1 else None
         if cell is None:
             return None

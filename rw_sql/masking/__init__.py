@@ -1,7 +1,8 @@
 """Replaces the secrets in the text of statements, and in messages about them, with asterisks.
 
-Any text is read as lexemes, also prose and statements with typing errors. ``finding`` finds the secrets of any text,
-``refused`` what the line of a refused statement must not show, and ``addresses`` the logins in addresses.
+Every text is split into lexemes, even prose and statements with typing errors. ``finding`` finds the secrets of a text.
+``refused`` finds the parts of a refused statement that an error must not show. ``addresses`` finds the logins in
+addresses.
 
 Imports: nothing of ``rw_sql``. Begin with ``finding``.
 """

@@ -25,11 +25,13 @@ IN_LITERAL = re.compile(
 
 _RUN_OF_SIGNS = re.compile(r"(?:[^\s'\"]|['\"](?![\s,;)]|\Z))+")
 _PORT = r"\d{1,5}(?:,[\w.-]{1,99}+:\d{1,5}){0,9}+(?:/|[?;]\w[\w.]*+=)"
-"""Matches the port in an address without a login, and what follows it: other hosts, and a path or a parameter."""
+"""Matches the port in an address without a login, and the text after the port: other hosts, and a path or a
+parameter."""
 
 _NO_PASSWORD = rf"//|\[secret\]|{_PORT}"
 _NO_LOGIN = r"(?:mailto|serviceAccount|sips?|acct|xmpp|urn|arn):|:|\d{1,2}:\d\d(?::[\d.]++)?@"
-"""Matches what resembles a login without ``//``: an address of another kind, or a time of day."""
+"""Matches a text that resembles a login without ``//``, but is the beginning of an address of another kind, or a time
+of day."""
 
 _EDGE = r"[=,'\"`$‘’‚“”„«»]"
 _LOGIN = re.compile(
@@ -39,11 +41,11 @@ _LOGIN = re.compile(
     rf":(?!:|{_NO_PASSWORD}|\d{{1,5}},[^\s,@/:]*+:)(?P<bare_password>(?:(?!//).){{1,500}})))@",
     re.IGNORECASE,
 )
-"""Matches a user and a password, or a token, in an address, which may have no scheme."""
+"""Matches a user and a password, or a token, in an address. The address may have no scheme."""
 
 _DOUBTFUL_LOGIN = re.compile(r"//(?P<login>(?=[^\s/'@:]*+:(?!\[secret\]))[^\s/'@]*+)@")
 SPACED_LOGIN = re.compile(r"//(?P<login>[^\s/'\"@:]*+:(?!\[secret\])(?=(?:[^/'\"@]|'')*\s)(?:[^/'\"@]|'')*+)@")
-"""Matches a user and a password with blanks in a string."""
+"""Matches a user and a password in a string, if the password contains blanks."""
 
 _HOST_WITH_PORT = re.compile(r"@(?:[\w.-]+|\[[^\]\s]*\]):\d")
 _LONGEST_HOST = 260
@@ -52,24 +54,25 @@ _WITH_PATH = "jdbc:sqlite:"
 
 
 def _runs(text: str) -> Iterator[tuple[int, int]]:
-    """The spans without blanks, each up to its last ``@``."""
+    """Divides a text at blanks and returns the span of each part, from the part's beginning to its last ``@``."""
     return ((run.start(), text.rfind("@", *run.span()) + 1) for run in _RUN_OF_SIGNS.finditer(text))
 
 
 def logins(text: str) -> Iterator[re.Match[str]]:
-    """The users and passwords in the addresses in a text, whatever the quotes."""
+    """The users and passwords in the addresses in a text, regardless of the quotes in the text."""
     found = (login for run in _runs(text) for login in _LOGIN.finditer(text, *run))
     return (login for login in found if not (login["bare_login"] and text.startswith("sha256:", login.end())))
 
 
 def doubtful_logins(text: str) -> Iterator[re.Match[str]]:
-    """What stands between ``//`` and ``@``, without ``/`` and with a colon. It is a login, or hosts with ports, and
-    parameters."""
+    """Finds each text between ``//`` and ``@`` that contains a colon and no ``/``. Such a text may be a login, or it
+    may consist of hosts with ports and of parameters."""
     return (login for run in _runs(text) for login in _DOUBTFUL_LOGIN.finditer(text, *run))
 
 
 def is_login_in_query(login: re.Match[str], literal: Lexeme) -> bool:
-    """True for what resembles a login in a query's literal if the literal contains a URL, or a port follows."""
+    """True if a text in a query's literal not only resembles a login, but probably is a login: a URL begins before the
+    text, or a host with a port follows the text."""
     start, end = login.span("bare_login")
     is_inside = end < literal.end
     return is_inside and (
@@ -80,8 +83,8 @@ def is_login_in_query(login: re.Match[str], literal: Lexeme) -> bool:
 
 def contains_password(value: str, *, is_address: bool = True) -> bool:
     """True if a property's value contains a password: in the user part of an address, as a parameter of an address, or
-    as a literal after a word that suggests a secret. Without ``is_address``, the value is a path, a pattern or a name,
-    in which only ``scheme://`` begins an address, and which has no parameters."""
+    as a literal after a word that suggests a secret. If ``is_address`` is False, the value is a path, a pattern or a
+    name. In such a value, an address begins only with ``scheme://``, and there are no parameters."""
     literals = (match["value"] for match in TELLING.finditer(value))
     if any(stars(literal) != literal for literal in literals):
         return True
@@ -96,11 +99,11 @@ def contains_password(value: str, *, is_address: bool = True) -> bool:
 
 
 def password_parameter(value: str) -> str | None:
-    """The name of the first parameter of an address that is a password; None if there is none."""
+    """The name of the first parameter of an address that is a password; None if no parameter is a password."""
     found = _IN_ADDRESS.search(value)
     return None if found is None else found[0].partition("=")[0].strip("?&;( ")
 
 
 def stars(text: str) -> str:
-    """Asterisks in place of a text; its quotes and line ends remain."""
+    """Replaces each character of a text with an asterisk, except quotes, dollar signs and line ends."""
     return re.sub(r"[^\n'\"$]", "*", text)

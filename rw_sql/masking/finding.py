@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 _QUOTED_KEY = re.compile(r"[eE]?(['\"])[\w .-]++\1")
 _VERBS = frozenset({"CREATE", "ALTER"})
 _MORE_VERBS = frozenset({"UPDATE", "REPLACE", "MODIFY", "SET"})
-"""Words that begin a statement if its author mistakes them for ALTER."""
+"""Words that an author may write by mistake in place of ALTER at the beginning of a statement."""
 
 _MOST_BETWEEN = 5
 _BEFORE_LITERAL = frozenset({"AS", "BY", "TO", "VALUE", "VALUES"})
@@ -90,10 +90,16 @@ def _tails(text: str, start: int, end: int, runs: re.Pattern[str]) -> list[tuple
 
 
 class Finder:
-    """Finds the secrets of a text. The result is in ``spans``. ``told`` are the spans whose contents messages about the
-    text must not show: without those in queries, and without values that are not secret. ``compared`` are the literals
-    in queries, which messages must not show as literals. ``tails`` are spans that may be secrets, because quotes are
-    not sure. With ``is_comment``, the text is that of a comment, and the tails are not among the spans."""
+    """Finds the secrets of a text. The result is in ``spans``.
+
+    ``told`` are the spans whose contents messages about the text must not show. Values of properties in queries, and
+    values that are not secret, are not among these spans. ``compared`` are the values of properties in queries;
+    messages must not show these values as literals. ``tails`` are spans that may be secrets because the quotes around
+    them may be wrong.
+
+    If ``is_comment`` is True, the text is a statement with comments in which blanks have replaced the signs of the
+    comments. In this case, ``spans`` does not contain the tails.
+    """
 
     def __init__(self, text: str, *, is_comment: bool = False) -> None:
         self.spans: list[tuple[int, int]] = []
@@ -132,7 +138,7 @@ class Finder:
         self._lexemes = ()
 
     def _match(self, text: str, quoted: Sequence[tuple[int, int]], unsure: Sequence[tuple[int, int]]) -> None:
-        """Finds the secrets in comments, strings and statements whose quotes are not sure, and in all addresses."""
+        """Finds the secrets in comments, in strings, in statements whose quotes may be wrong, and in all addresses."""
         found = [span for part in (*quoted, *unsure) for span in told_values(text, *part)]
         for login in logins(text):
             names = ["login", "password", "token", "bare_login", "bare_password"]
@@ -147,15 +153,17 @@ class Finder:
         self.told += found
 
     def _query_at(self, place: int, unsure: Sequence[tuple[int, int]]) -> Lexeme | None:
-        """The lexeme of a query at a place of the text; None outside queries and in statements with unsure quotes."""
+        """The lexeme at a place of the text, if the lexeme is a part of a query. Returns None outside queries, and in
+        statements whose quotes may be wrong."""
         at = bisect_right(self._queried, place, key=lambda lexeme: lexeme.start) - 1
         span = bisect_right(unsure, place, key=lambda span: span[0]) - 1
         is_sure = span < 0 or unsure[span][1] <= place
         return self._queried[at] if is_sure and at >= 0 and place < self._queried[at].end else None
 
     def _read_comments(self, text: str, every: Sequence[Lexeme]) -> None:
-        """Reads the statements whose comments contain quotes or have no end once more, as if these comments were parts
-        of the statements: a sign in the wrong place may have made them comments."""
+        """Reads a statement a second time if a comment in the statement contains quotes or has no end. The second time,
+        the text of such a comment counts as a part of the statement, because a sign in the wrong place may have turned
+        this part into a comment."""
         ends = [at for at, lexeme in enumerate(every) if lexeme.text == ";"]
         for first, last in pairwise([0, *(end + 1 for end in ends), len(every)]):
             lexemes = every[first:last]
@@ -213,23 +221,23 @@ class Finder:
                 at = self._value(at, places[-1], is_in_list=len(places) > 1)
 
     def _read_angle(self, at: int) -> None:
-        """Counts the ``<`` of types such as ``STRUCT<…>`` that are open."""
+        """Counts each ``<`` in types such as ``STRUCT<…>`` for which the ``>`` has not been read yet."""
         if self._at(at).text == "<" and self._at(at - 1).upper in _GENERIC:
             self._angles += 1
         elif self._at(at).text == ">" and self._angles:
             self._angles -= 1
 
     def _is_server(self, at: int) -> bool:
-        """True for a value after a property's name and ``=`` if the property names a server, for a named argument, and
-        for an address of JDBC."""
+        """True for three kinds of values: the value after ``=`` of a property that names a server, the literal of a
+        named argument (``name => 'value'``), and a literal with an address of JDBC."""
         before = self._at(at - 1)
         if self._at(at).is_literal and ("jdbc:" in self._at(at).text.lower() or before.text == ">"):
             return "jdbc:" in self._at(at).text.lower() or self._at(at - 2).text == "="
         return before.text == "=" and names_server(self._key(at - 2).lower())
 
     def _is_content(self, at: int, start: int) -> bool:
-        """True for what follows AS in a statement that is not quite CREATE or ALTER SECRET. ``start`` is the position
-        of the statement's first word."""
+        """True for a text that follows a word such as AS or BY in a statement that resembles CREATE SECRET or ALTER
+        SECRET. ``start`` is the position of the statement's first word."""
         before = self._at(at - 2 if self._at(at - 1).is_literal else at - 1)
         if before.upper not in _BEFORE_LITERAL:
             return False
@@ -237,7 +245,8 @@ class Finder:
         return any("SECRET" in first for first in firsts) and OF_QUERIES.isdisjoint(firsts)
 
     def _is_telling(self, at: int) -> bool:
-        """True for a word, a name, or a string that may be a property's name, if it suggests a secret."""
+        """True if the lexeme may be the name of a property, and this name suggests a secret. Such a lexeme is a word, a
+        name, or a string."""
         lexeme = self._at(at)
         is_key = lexeme.kind in ("word", "name") or _QUOTED_KEY.fullmatch(lexeme.text) is not None
         return is_key and TELLING_KEY.search(self._key(at)) is not None
@@ -246,13 +255,14 @@ class Finder:
         return key_at(self._lexemes, at)
 
     def _is_of_backend(self, at: int) -> bool:
-        """True for the value of an option of CREATE SECRET that is not secret."""
+        """True for the value of an option of CREATE SECRET, if the option is one of SECRET_KEYS. Such a value is not
+        secret."""
         return self._key(at - 2 if self._at(at - 1).text == "=" else at - 1).lower() in SECRET_KEYS
 
     def _value(self, at: int, place: str, *, is_in_list: bool) -> int:
-        """Hides the value that follows a property whose name suggests a secret, if one begins at ``at``. ``place`` is
-        "query", "map" or "". With ``is_in_list``, parentheses enclose the property. Returns the position after the
-        value."""
+        """Hides the value that begins at ``at``, if there is a value. The property before ``at`` has a name that
+        suggests a secret. ``place`` is "query", "map" or "". If ``is_in_list`` is True, parentheses enclose the
+        property. Returns the position after the value."""
         key, signs, in_query = self._at(at - 1), at, place != ""
         between = ("TO", "BY", ",") if place == "map" and key.is_literal else ("TO", "BY")
         while self._at(at).text in ("=", ":", ">") or (at == signs and self._at(at).upper in between):
@@ -293,7 +303,8 @@ class Finder:
         return at
 
     def _is_unquoted_value(self, at: int, signs: int) -> bool:
-        """True for a value without the quotes of a literal, next to its key or after the signs from ``signs`` on."""
+        """True if the lexeme ``at`` begins a value without the quotes of a literal. Such a value directly follows its
+        key, or follows the signs that begin at ``signs``."""
         lexeme = self._at(at)
         if self._at(signs - 1).upper == "SECRET" or lexeme.is_literal:
             return False
@@ -306,7 +317,7 @@ class Finder:
         )
 
     def _option_value(self, at: int, *, is_told: bool) -> int:
-        """Hides everything up to the next option."""
+        """Hides all lexemes up to the next option."""
         first, depth = at, 0
         while at < len(self._lexemes):
             lexeme = self._at(at)
@@ -320,7 +331,8 @@ class Finder:
         return at
 
     def _name_of_secret(self, at: int) -> int | None:
-        """The position of the name if CREATE SECRET, ALTER SECRET, or a statement that resembles them begins here."""
+        """The position of the secret's name if CREATE SECRET, ALTER SECRET, or a statement that resembles one of these
+        two statements begins at ``at``; otherwise None."""
         verb, before = self._at(at), self._at(at - 1)
         if verb.kind != "word":
             return None
@@ -383,21 +395,23 @@ class Finder:
 
 
 def masked(text: str, *, plain: Collection[str] | None = None) -> str:
-    """The text of statements, in which asterisks replace the secrets. The length does not change.
+    """Replaces the secrets in the text of statements with asterisks. The length of the text does not change.
 
     Secrets are the values of CREATE and ALTER SECRET, the values of properties whose name suggests a secret, and
-    literals with a password inside. Typing errors in these statements do not reveal their values. With ``plain``, only
-    the values of properties that are never secret, and of the properties in ``plain``, are shown; so are texts that
-    cannot be secret, such as intervals, and Spark's statements, and queries of views.
+    literals with a password inside. Typing errors in these statements do not reveal their values. If ``plain`` is
+    given, asterisks also replace all other texts in quotes, with four exceptions: the values of properties that are
+    never secret, the values of the properties in ``plain``, texts that cannot be secret, such as intervals, and the
+    texts in Spark's statements and in the queries of views.
     """
     return _masked(text, None if plain is None else frozenset(plain))
 
 
 def masked_around(text: str, start: int, end: int, *, plain: Collection[str] | None = None) -> str:
-    """The text of a script as from :func:`masked`, in which the statement from ``start`` to ``end`` is read by itself,
-    so that wrong quotes in other statements do not change what the statement shows.
+    """Replaces the secrets in the text of a script, like :func:`masked`. The statement from ``start`` to ``end`` is
+    read separately, so that wrong quotes in other statements do not affect this statement.
 
-    If the quotes of the statement are not sure, it also hides what the whole script hides.
+    If the quotes of the statement may be wrong, asterisks also replace the parts of the statement that :func:`masked`
+    replaces in the whole script.
     """
     shown, own = masked(text, plain=plain), masked(text[start:end], plain=plain)
     lexemes = [lexeme for lexeme in lexemes_of(text[start:end]) if lexeme.kind != "comment" or lexeme.is_open]

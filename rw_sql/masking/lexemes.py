@@ -1,6 +1,6 @@
 """The lexemes of statements whose secrets are masked: comments, strings, names, words and signs.
 
-Any text has lexemes, also prose and statements with typing errors.
+Every text can be split into lexemes, even prose and statements with typing errors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _COMMENT_SIGN = re.compile(r"/\*|\*/|--")
 QUOTES = re.compile(r"['\"]|\$\w*\$")
 _PLAIN_NAME = re.compile(r"`(?!(?:CREATE|ALTER|SECRET)`)\w+(?:\$\w+)?`", re.IGNORECASE)
-"""Matches a name in backquotes whose backquotes are surely no typing errors."""
+"""Matches a name whose backquotes are certainly not typing errors."""
 
 _BESIDE_QUOTES = frozenset({
     "AND", "AS", "BETWEEN", "BY", "CASE", "DATE", "DAY", "DAYS", "ELSE", "END", "ESCAPE", "FROM", "HOUR", "HOURS",
@@ -43,8 +43,8 @@ STARTS = frozenset({
     "INSERT", "MERGE", "PAUSE", "REBUILD", "REFRESH", "RESET", "RESUME", "REWIND", "SELECT", "SET", "SHOW", "UPDATE",
     "USE", "VALIDATE", "WAIT", "HINT", "^",
 })  # fmt: skip
-"""If a line begins with one of these, the statement before it has ended, even without a ``;``. The last two are of
-rendered errors."""
+"""If a line begins with one of these words, the statement before this line has ended, even without a ``;``. The last
+two, ``HINT`` and ``^``, begin lines of rendered errors."""
 
 _AFTER_LINE = re.compile(r"[^\S\n]*+(?:--[^\n]*+)?\n")
 NEXT_STATEMENT = (
@@ -52,12 +52,12 @@ NEXT_STATEMENT = (
     rf"(?:{'|'.join(sorted(STARTS - {'^'}))})\b"
 )
 _STATEMENT_IN_STRING = re.compile(NEXT_STATEMENT, re.IGNORECASE)
-"""Matches the place between two statements. A string that contains it probably begins with the closing quote of another
-string."""
+"""Matches the place between two statements. If a string contains such a place, the first quote of the string is
+probably the closing quote of another string."""
 
 TYPOGRAPHIC = frozenset("‘’‚“”„´«»")
 PREFIXES = frozenset({"N", "X", "B", "R"})
-"""The words that are part of the literal that follows them."""
+"""The prefixes of literals. Such a word is a part of the literal that follows the word."""
 
 TYPES = frozenset({
     "ARRAY", "BIGINT", "BINARY", "BOOLEAN", "BYTE", "BYTEA", "BYTES", "CHAR", "CHARACTER", "DATE", "DECIMAL", "DOUBLE",
@@ -76,8 +76,8 @@ _OF_SPARK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Lexeme:
-    """A lexeme that is no space. ``gap`` is the text since the lexeme before it, with the comments; a comment itself
-    has none."""
+    """A lexeme that is not white space. ``gap`` is the text between the previous lexeme and this lexeme, including
+    comments. The ``gap`` of a comment is empty."""
 
     start: int
     end: int
@@ -140,7 +140,7 @@ def lexemes_of(text: str) -> Iterator[Lexeme]:
             if end == len(text) and match["block"]:
                 is_open = _end_of_comment(f"{raw} ", 0) > len(raw)
             elif end == len(text) and kind in ("string", "name") and not is_open:
-                # Without a closing quote, it would also contain what follows it.
+                # If the closing quote is missing, the lexeme also contains a blank that is added to the text.
                 longer = pattern.match(f"{raw} ")
                 is_open = longer is not None and longer.end() > len(raw)
             upper = raw.upper() if kind == "word" else raw
@@ -164,20 +164,23 @@ def key_at(lexemes: Sequence[Lexeme], at: int) -> str:
 
 
 def is_stray(before: Lexeme, lexeme: Lexeme) -> bool:
-    """True for a name in backquotes that may be a typing error, and for the end of a comment without a beginning."""
+    """True for a name whose backquotes may be typing errors, and for the end of a comment that has no beginning."""
     if lexeme.kind == "name":
         return _PLAIN_NAME.fullmatch(lexeme.text) is None
     return before.text == "*" and lexeme.text == "/" and not lexeme.gap
 
 
 def unsure_spans(lexemes: Sequence[Lexeme]) -> list[tuple[int, int]]:
-    """The spans of the statements whose quotes are not sure. ``lexemes`` are those of a text, without comments.
+    """The spans of the statements whose quotes may be wrong. ``lexemes`` are the lexemes of a text, without comments.
 
-    A string without a closing quote, a string next to a word, and a string that contains the end of a statement and the
-    beginning of another one are not sure: the quotes are probably not those that the text's first words promise, or
-    the text is prose with an apostrophe, and a secret may extend over several lexemes. Such a statement ends only at
-    a ``;`` at the end of a line, before the first word of another statement, because another ``;`` may be a part of the
-    secret. If a string has no closing quote, everything that follows an unsure statement is unsure.
+    The quotes of a statement may be wrong if the statement contains a string without a closing quote, a string directly
+    next to a word, or a string that contains the end of a statement and the beginning of another statement. In these
+    cases, the quoting rules are probably not the rules that the first words of the statement suggest, or the text is
+    prose with an apostrophe. A secret may then extend over several lexemes.
+
+    Such a statement ends only at a ``;`` that is at the end of a line and precedes the first word of another statement,
+    because any other ``;`` may be a part of the secret. If the last string of the text has no closing quote, all quotes
+    after the beginning of the first such statement may be wrong.
     """
     spans, start, is_sure = [], 0, True
     for before, lexeme in pairwise([*lexemes, END]):
@@ -212,8 +215,8 @@ def is_near(word: str, known: tuple[str, ...]) -> bool:
 
 
 def without_comment_signs(text: str, comments: Sequence[Lexeme], start: int, end: int) -> str:
-    """The text from ``start`` to ``end`` with blanks in place of the signs in ``comments`` that begin and end comments.
-    The length does not change."""
+    """The text from ``start`` to ``end``. In ``comments``, blanks replace the signs that begin and end comments. The
+    length of the text does not change."""
     pieces = []
     for comment in comments:
         pieces += [text[start : comment.start], _COMMENT_SIGN.sub("  ", comment.text)]

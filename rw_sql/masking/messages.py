@@ -25,10 +25,10 @@ _KEPT = 4
 
 
 def without_secrets_of(statement: str, message: str, *, plain: Collection[str] | None = None) -> str:
-    """A message about a statement, in which asterisks replace the secrets that it quotes from the statement.
+    """A message about a statement. Asterisks replace the secrets that the message quotes from the statement.
 
-    A word that the statement also shows outside its secrets remains, and so does a keyword. With ``plain``, asterisks
-    replace everything that :func:`masked` with ``plain`` replaces.
+    A word remains if the word also occurs outside the secrets of the statement, or if the word is a keyword. With
+    ``plain``, asterisks replace everything that :func:`masked` with ``plain`` replaces.
     """
     keys = None if plain is None else frozenset(plain)
 
@@ -71,7 +71,7 @@ def _told_secrets(statement: str, plain: frozenset[str] | None) -> re.Pattern[st
             forms = (content, content.replace("''", "'"), tagged["content"] if tagged else "")
             patterns |= {form: _word(form) for form in forms if len(form) >= _SHORTEST_CONTENT}
     for start, end in found.compared:
-        # A name of a column may equal the content by chance.
+        # The content of a literal may by chance be the name of a column, so the content alone is not always replaced.
         content = statement[start:end].strip("'\"")
         if content:
             patterns |= {form: re.escape(form) for form in (statement[start:end], f"'{content}'")}

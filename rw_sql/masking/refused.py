@@ -1,6 +1,6 @@
-"""Finds what the line of a refused statement must not show.
+"""Finds the parts of a refused statement that an error must not show when it quotes a line of the statement.
 
-In a statement with a typing error, a password may stand anywhere: after a wrong sign, after a mistyped property,
+In a statement with a typing error, a password may be anywhere: after a wrong sign, after a mistyped property, or
 between wrong quotes. The line therefore shows words, numbers and signs, but only those texts in quotes that cannot be
 secret.
 """
@@ -38,8 +38,8 @@ _PLAIN_KEYS = frozenset({
     "scan.startup.mode", "schema", "schema.name", "snapshot", "stream", "subject", "table", "table.name", "topic",
     "type", "validate", "value.format", "watch",
 })  # fmt: skip
-"""Properties whose values are never secret. An error about an unknown property masks the values of all others, because
-the unknown property may be a mistyped password."""
+"""Properties whose values are never secret. An error about an unknown property masks the values of all properties that
+are not in this set, because the unknown property may be a mistyped password."""
 
 _NO_KEYS = frozenset({
     "CHECKPOINT", "COMMENT", "CONFIRM", "CONNECTION", "DEFAULT", "FILE", "FROM", "LOCATION", "OFFSET", "OFFSETS",
@@ -48,14 +48,16 @@ _NO_KEYS = frozenset({
 """Words that precede a literal that is not the value of a property."""
 
 _AFTER_OPTIONS = frozenset({"CONFIRM", "REASON"})
-"""Words that precede such a literal also after the properties of a statement."""
+"""Words that may follow the properties of a statement, and that precede a literal that is not the value of a
+property."""
 
 _NO_PROPERTIES = frozenset({
     "ANALYZE", "BEGIN", "CANCEL", "COMMENT", "COMMIT", "DESC", "DESCRIBE", "DROP", "FLUSH", "INJECT", "OPTIMIZE",
     "PAUSE", "REBUILD", "REFRESH", "RESET", "RESUME", "REWIND", "ROLLBACK", "SET", "SHOW", "SKIP", "TRUNCATE", "UNDO",
     "USE", "VACUUM", "VALIDATE", "WAIT",
 })  # fmt: skip
-"""The first words of statements without properties. Those for a CHECKPOINT may have properties."""
+"""The first words of statements without properties. Statements about a CHECKPOINT may begin with such a word, but may
+have properties."""
 
 _OBJECTS = (
     "CONNECTION", "DATABASE", "FUNCTION", "INDEX", "MATERIALIZED", "SCHEMA", "SINK", "SOURCE", "SUBSCRIPTION",
@@ -67,7 +69,7 @@ _OF_SECRETS = frozenset({
     "AS", "BY", "CASCADE", "EXISTS", "FALSE", "FILE", "IDENTIFIED", "IF", "NOT", "NULL", "OWNER", "RENAME", "SCHEMA",
     "SECRET", "SET", "TO", "TRUE", "VALUE", "WITH",
 })  # fmt: skip
-"""Words of the statements with SECRET that are no value."""
+"""Words in CREATE SECRET and ALTER SECRET that are not the value of the secret."""
 
 _LONG_OF_SECRETS = tuple(sorted(word for word in _OF_SECRETS if len(word) > 3))
 
@@ -80,23 +82,23 @@ _NAME = re.compile(r"[\w$-](?:[\w .$-]{0,61}[\w.$-])?")
 _KEY = re.compile(r"[\w.:/-]{1,100}")
 _HOSTS = re.compile(r"[\w.-]{1,100}:\d{1,5}(?:\s*,\s*[\w.-]{1,100}:\d{1,5}){0,9}")
 _VARIABLE = re.compile(r"[a-z_]{1,60}", re.IGNORECASE)
-"""Matches what is probably the name of a script's variable, between quotes after ``:``."""
+"""Matches a text in quotes after ``:`` that is probably the name of a script's variable."""
 
 _SEVERAL = re.compile(r"['\"`=]")
-"""Matches in a text that probably consists of several options between wrong quotes."""
+"""Finds a character that shows that a text probably consists of several options between wrong quotes."""
 
 _SHOWN_WORDS = KEYWORDS | TYPES | {
     "AND", "AVRO", "CSV", "DEBEZIUM", "ENCODE", "FORMAT", "GROUP", "INCLUDE", "INTO", "KEY", "LIMIT", "NATIVE", "ORDER",
     "PLAIN", "PRIMARY", "PROTOBUF", "UPSERT", "WATERMARK",
 }  # fmt: skip
-"""Words that are shown even if quotes are not sure."""
+"""Words that are shown even if the quotes of the statement may be wrong."""
 
 _LONGEST_KEY = 100
 _MOST_SHOWN = 2
-"""The number of characters of a text that is too short for a secret."""
+"""The maximum number of characters of a text that is too short to be a secret."""
 
 _VALUE = re.compile(r"[(,\n]\s*([\w.]++)\s*=\s*\Z")
-"""Matches the name of an option, and what precedes its value."""
+"""Matches the name of an option, and the characters between the name and the option's value."""
 
 _NEXT = re.compile(NEXT_STATEMENT, re.IGNORECASE)
 _TELLING = re.compile(SECRET_WORDS, re.IGNORECASE)
@@ -112,14 +114,14 @@ _NO_SECRET = re.compile(
     re.IGNORECASE,
 )
 """Matches a text that cannot be a secret: an interval, a time, a short number, at most two characters, an address
-without a login, the name of a connector or of a format."""
+without a login, or the name of a connector or of a format."""
 
 
 def hidden_spans(text: str, plain: Collection[str], *, with_comments: bool = True) -> list[tuple[int, int]]:
-    """The spans that the lines of the statements in ``text`` must not show if the parser has refused the statements.
+    """The spans of ``text`` that errors must not show if the parser has refused the statements in ``text``.
 
-    ``plain`` are the keys of properties whose values are shown, in addition to those that are never secret. Statements
-    of Spark, and statements that accept no properties, have no spans.
+    ``plain`` are the keys of properties whose values are shown, in addition to the values that are never secret.
+    Statements of Spark, and statements that accept no properties, have no spans.
     """
     every = list(lexemes_of(text))
     comments = [lexeme for lexeme in every if lexeme.kind == "comment" and with_comments]
@@ -134,7 +136,7 @@ def hidden_spans(text: str, plain: Collection[str], *, with_comments: bool = Tru
         at = bisect_right(unsure, start, key=lambda span: span[0]) - 1
         is_doubtful = at >= 0 and start < unsure[at][1]
         if start < done or not _has_properties(text, statement):
-            # A comment without an end, and a wrong quote, may contain the statements that follow.
+            # A comment without an end, or a string with a wrong quote, may contain the statements that follow.
             for comment in inside:
                 spans += _hidden_in_comment(text, comment, hides_all=False) if comment.is_open else ()
             if is_doubtful and start >= done and (other := _NEXT.search(text, start, unsure[at][1])) is not None:
@@ -160,7 +162,7 @@ def hidden_spans(text: str, plain: Collection[str], *, with_comments: bool = Tru
 
 
 def _hidden_in_comment(text: str, comment: Lexeme, *, hides_all: bool) -> Iterator[tuple[int, int]]:
-    """What a comment hides, which may be a part of a statement."""
+    """The spans of a comment that must not be shown, because the comment may be a part of a statement."""
     begin = _QUOTE_OR_TELLING.search(text, comment.start, comment.end)
     if hides_all or begin is not None:
         start = comment.start + len("--") if hides_all or begin is None else begin.start()
@@ -190,7 +192,8 @@ def _begins_statement(lexemes: Sequence[Lexeme], at: int) -> bool:
 
 
 def _has_properties(text: str, statement: Sequence[Lexeme]) -> bool:
-    """True if a statement may have properties; False also for a statement of Spark."""
+    """True if a statement may have properties. For a statement of Spark, returns False, unless the statement begins
+    with WITH or FROM and has no SELECT."""
     words = [lexeme.upper for lexeme in statement if lexeme.kind == "word"]
     if is_of_spark(text, statement[0].start):
         return words[0] in ("WITH", "FROM") and "SELECT" not in words
@@ -206,8 +209,8 @@ def _is_checkpoint(word: str) -> bool:
 
 
 def _doubtful_runs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """What a part of a text whose quotes are not sure must not show: all but keywords, names of options, and values
-    that are never secret."""
+    """The spans that must not be shown in a part of a text whose quotes may be wrong: everything except keywords, names
+    of options, and values that are never secret."""
     for run in RUN.finditer(text, start, end):
         key = _VALUE.search(text, max(0, run.start() - _LONGEST_KEY), run.start())
         is_plain = key is not None and key[1].lower() in _PLAIN_KEYS
@@ -217,7 +220,7 @@ def _doubtful_runs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]
 
 
 class _Refused:
-    """Finds the spans of one refused statement. The result is in ``spans``."""
+    """Finds the spans that must not be shown in one refused statement. The result is in ``spans``."""
 
     def __init__(self, lexemes: Sequence[Lexeme], plain: Collection[str]) -> None:
         self.spans: list[tuple[int, int]] = []
@@ -227,7 +230,8 @@ class _Refused:
         self._name_end = 0
         """The position after the name of the secret in a statement for a secret."""
         self._opening: list[int] = []
-        """For each lexeme, the position of the parenthesis that encloses it; -1 if there is none."""
+        """For each lexeme, the position of the parenthesis that encloses the lexeme; -1 if no parenthesis encloses the
+        lexeme."""
         self._with_options: set[int] = set()
         """The positions of the parentheses that contain ``=``."""
         self._read_parentheses()
@@ -277,7 +281,7 @@ class _Refused:
 
     def _secret(self) -> int | None:
         """The position of the word SECRET, or of a similar word, in a statement for a secret. The position of the verb
-        if the statement names no kind of object. None for a statement that takes no value."""
+        if the statement names no kind of object. Returns None for a statement that accepts no value."""
         if self._at(0).upper in _WITHOUT_VALUE:
             return None
         for at in range(_BEFORE_SECRETS):
@@ -301,8 +305,8 @@ class _Refused:
         return at if self._at(at).text.startswith("'") else at + 1
 
     def _query(self) -> tuple[int, int]:
-        """The positions at which the query of a materialized view or of a sink begins and ends. Both are the end of the
-        statement if there is no query, or if the end of a sink's query is not sure."""
+        """The positions at which the query of a materialized view or of a sink begins and ends. Both positions are the
+        end of the statement if there is no query, or if it is not clear where a sink's query ends."""
         end = len(self._lexemes)
         words = [lexeme.upper for lexeme in self._lexemes[:6]]
         if words[:1] == ["EXPLAIN"]:
@@ -347,7 +351,7 @@ class _Refused:
         return self._is_no_value(at) or _NO_SECRET.fullmatch(content.strip()) is not None
 
     def _is_no_value(self, at: int) -> bool:
-        """True for a text after a word that no property precedes, such as REASON."""
+        """True for a text after a word such as REASON. Such a text is not the value of a property."""
         before, opening = self._at(at - 1).upper, self._opening[at]
         if before == "TABLE" and "FROM" in (self._at(at - 3).upper, self._at(at - 5).upper):
             return True
@@ -370,7 +374,7 @@ class _Refused:
         return at
 
     def _hide_typographic(self, at: int) -> int:
-        """Hides a text between typographic quotation marks. Returns the position after it."""
+        """Hides a text between typographic quotation marks. Returns the position after the text."""
         end = at + 1
         while end < len(self._lexemes) and self._at(end - 1).text not in TYPOGRAPHIC - {self._at(at).text}:
             if self._at(end).begins_line:
@@ -382,7 +386,7 @@ class _Refused:
         return end
 
     def _begins_option(self, at: int) -> bool:
-        """True if the name that ends at ``at`` may be the name of an option, and not that of a column."""
+        """True if the name that ends at ``at`` may be the name of an option instead of the name of a column."""
         first = self._first(at)
         before, opening = self._at(first - 1), self._opening[at]
         if opening < 0:
@@ -390,7 +394,7 @@ class _Refused:
         return self._follows_with(opening) or (opening in self._with_options and before.text in ("(", ",", "."))
 
     def _is_in_options(self, at: int) -> bool:
-        """True between the parentheses of a list of options."""
+        """True if the lexeme ``at`` is between the parentheses of a list of options."""
         opening = self._opening[at]
         return opening >= 0 and (opening in self._with_options or self._follows_with(opening))
 
@@ -411,8 +415,8 @@ class _Refused:
         return len(self._lexemes)
 
     def _read_unquoted(self, start: int, end: int) -> int:
-        """Hides the words, numbers and signs of a value, without the words of the grammar and the names of options.
-        Returns the value's end."""
+        """Hides the words, numbers and signs of a value, except for words of the grammar and names of options. Returns
+        the value's end."""
         is_hidden = False
         for at in range(start, end):
             lexeme, before = self._at(at), self._at(at - 1)

@@ -1,4 +1,4 @@
-"""The words that suggest a secret, and the regular expressions that find the values after them in any text."""
+"""The words that suggest a secret, and the regular expressions that find the values after these words in any text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET_WORDS = (
 
 TELLING_KEY = re.compile(rf"{SECRET_WORDS}|[._-](?:pass|pw)\Z|\A(?:seed|identified)\Z", re.IGNORECASE)
 SECRET_KEYS = frozenset({"backend", "name", "path", "field", "auth_method", "mount", "addr", "namespace"})
-"""The options of CREATE SECRET, whose values are not secret."""
+"""Those options of CREATE SECRET whose values are not secret."""
 
 BETWEEN = frozenset({"OR", "REPLACE", "TEMP", "TEMPORARY", "IF", "NOT", "EXISTS", "A", "NEW"})
 IF_EXISTS = frozenset({"IF", "NOT", "EXISTS"})
@@ -34,7 +34,7 @@ KEYWORDS = frozenset({
     "PASSWORD", "PROPERTY", "QUOTES", "REASON", "REQUIRES", "SECRET", "SINK", "SOURCE", "STATEMENT", "STRING",
     "SUBSCRIPTION", "TABLE", "TEXT", "TOPIC", "TYPE", "USER", "VIEW", "WITH", "WRITE",
 })  # fmt: skip
-"""Words of messages that are never replaced, even if a secret is the same word."""
+"""Words that are never replaced in messages, even if a secret is the same word."""
 
 _SERVER = re.compile(r"(?:\A|[._])(?:servers?|registry|brokers?|url|uri|hostname|host|endpoint|address(?:es)?)\Z")
 
@@ -57,7 +57,8 @@ TAIL = re.compile(
     rf"(.*?)(?={NEXT_STATEMENT}|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
-"""Matches the part of a statement after a word that suggests a secret, and after the name in CREATE SECRET."""
+"""Matches the part of a statement that follows a word that suggests a secret. In CREATE SECRET, this part begins after
+the secret's name."""
 
 RUN = re.compile(
     r"[\w.]++(?=[\"'`]?\s*=(?!=|['\"`]\s|['\"`]*\s*(?:[,;)]|\Z)))|'(?:meta|env|file)'|(?P<run>[^\s,()=;]++)",
@@ -67,8 +68,8 @@ QUOTED_RUN = re.compile(r"(?<![^\s,()=;])(?P<run>(?=[eE]?['\"$])[^\s,()=;]++|[^\
 
 
 def told_values(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The literals after words that suggest a secret, and the contents of the statements with SECRET, in a part of a
-    text."""
+    """The spans of possible secrets in a part of a text: the literals after words that suggest a secret, and the values
+    in CREATE SECRET and ALTER SECRET."""
     for match in TELLING.finditer(text, start, end):
         yield match.span("value")
     done = start

@@ -162,7 +162,7 @@ def _check_folder(
 
 
 def _refused(checked: Checked, error: SqlError) -> Checked:
-    """Adds to a statement the error that a folder must not contain such a statement."""
+    """Adds an error to a statement that a folder must not contain."""
     others = checked.errors if error.kind in _KEEPS_OTHERS else ()
     if not any(other.span is not None and other.span == error.span for other in others):
         others = (*others, error)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 def without_objects(catalog: Snapshot, objects: Iterable[FolderObject]) -> Snapshot:
-    """The catalog without the objects that a folder defines, and without the objects that depend on them. The user's
-    own Delta tables stay known."""
+    """The catalog without the objects that a folder defines, and without the objects that depend on them. The result
+    still contains the user's own Delta tables."""
     defined = [record for made in objects for record in _same_name(catalog, made)]
     schemas = [record for record in defined if record.kind == "schema"]
     inside = [record for schema in schemas for record in objects_in(catalog, schema.name)]

@@ -1,4 +1,5 @@
-"""Carries out ``rw-sql checkpoint``: each command is a SQL statement, planned and executed without a warehouse."""
+"""Carries out ``rw-sql checkpoint``. Each command is converted to a SQL statement, which is planned and executed
+without a warehouse."""
 
 from __future__ import annotations
 
@@ -252,7 +253,7 @@ def show_checkpoint(path: str, upstreams: Upstreams, *, is_json: bool, is_sql_on
         committed += f", batch {checkpoint.planned} planned and not committed"
     console.print(Text(f"query {checkpoint.query_id}: {committed}, offset log v{checkpoint.entry.version}"))
     if checkpoint.watermark_ms:
-        moment = datetime.fromtimestamp(checkpoint.watermark_ms / 1000, UTC)  # In UTC, as in previews.
+        moment = datetime.fromtimestamp(checkpoint.watermark_ms / 1000, UTC)  # The time is in UTC, as in previews.
         console.print(Text(f"watermark: {moment.isoformat(sep=' ', timespec='milliseconds')}"))
     console.print(Text(f"keeps the state of: {', '.join(checkpoint.operators) or 'none'}"))
     for entry in rewrites:
@@ -291,7 +292,8 @@ def move_checkpoint(
     if is_sql_only:
         console_for().print(Text(render(statement) + ";"))
         return
-    # A separate question is whether the job is stopped, so the preview's question does not contain this point.
+    # The user is asked in a separate question whether the job is stopped. The question after the preview therefore does
+    # not ask this again.
     asked = replace(statement, is_assumed_stopped=True)
 
     def make_plan() -> Plan:
@@ -400,8 +402,9 @@ def _carry_out(
 
 
 def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool) -> bool:
-    """Asks whether the job is stopped and whether to carry out the plan; returns only if both are confirmed. Otherwise
-    raises SqlError CONFIRMATION_NEEDED. Returns False if the command's options confirm both without a question."""
+    """Asks whether the job is stopped and whether to carry out the plan. Raises SqlError CONFIRMATION_NEEDED unless
+    both points are confirmed. Returns True if the user was asked, and False if the command's options confirmed both
+    points without a question."""
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not is_assumed_stopped and not (can_ask and _is_yes(console, _STOPPED)):
         raise SqlError(

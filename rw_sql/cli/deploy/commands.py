@@ -189,7 +189,8 @@ def apply_command(
 
 
 def _require_of_folder(options: Mapping[str, object]) -> None:
-    """Raises SqlError for an option that has no effect on a saved plan, which contains the statements themselves."""
+    """Raises SqlError for an option that has no effect on a saved plan, because the plan already contains the
+    statements."""
     given = [option for option, value in options.items() if value]
     if given:
         raise SqlError(
@@ -200,7 +201,8 @@ def _require_of_folder(options: Mapping[str, object]) -> None:
 
 
 def _keeping(keep: str | None, snapshot: Snapshot) -> tuple[str, ...]:
-    """The statements for ``--keep``, which set a system parameter; none if the parameter already has this value.
+    """The statements that set the system parameter for ``--keep``. The result is empty if the parameter already has
+    this value.
 
     Raises SqlError for a time that the parameter does not accept.
     """
@@ -247,7 +249,8 @@ def rollback_command(
     if record is None:
         raise undefined(snapshot, "materialized_view", name)
     history = History.of(records)
-    # Operations are found by the view's id, because an operation contains the name that the view had at the time.
+    # Operations are found by the view's id, because an operation contains the name that the view had at the time of the
+    # operation.
     swaps = (r for r in records if r.kind == SWAP and record.id in before_from_json(r.before).objects)
     swap = next((r for r in swaps if history.is_in_effect(r.epoch)), None)
     if swap is None:

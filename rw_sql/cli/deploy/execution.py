@@ -31,7 +31,7 @@ def catalog_of(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
     location = Warehouse.at(warehouse or "./rw_warehouse")
     if not location.list_names(f"{location.uri}/rw_catalog/operations/_delta_log"):
         return location, Snapshot()
-    from rw_sql.metastore import Metastore  # needs delta-rs if there are rows to read
+    from rw_sql.metastore import Metastore  # imported here, because only an existing warehouse needs delta-rs
 
     return location, Metastore.open(location.uri).snapshot()
 
@@ -48,7 +48,8 @@ class StatementRunner:
 
         self.location = location
         self.first_unconfirmed = partial(first_unconfirmed, console, is_confirmed=is_confirmed, tokens=tokens)
-        """Returns the first of some questions that nobody can confirm, without asking."""
+        """Given several questions, returns the first question that nobody can confirm. The function asks no
+        question."""
         self._transcript = Transcript(console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens))
         self._status = RunStatus(is_quiet=False)
 
@@ -107,7 +108,7 @@ def carry_out(
     beforehand, because a refused statement changes nothing.
 
     A change that rebuilds a view is complete when queries read the new rows. Raises SqlError NOT_APPLIED_YET if the
-    view's job is stalled, or no process runs it.
+    view's job is stalled, or if no process runs the job.
     """
     from rw_sql.cli.terminal.output import print_error
     from rw_sql.plan.deploy.plan_file import require_current, require_still_there
@@ -166,7 +167,7 @@ def _require_possible(
 
 
 def _require_rebuilt(snapshot: Snapshot, change: DeployChange, again: str) -> None:
-    """Raises SqlError NOT_APPLIED_YET if a change waits for the rebuild of a view that has not ended."""
+    """Raises SqlError NOT_APPLIED_YET if a change waits for a view's rebuild, and this rebuild has not ended."""
     from rw_sql.model.object_lookup import object_name
     from rw_sql.syntax.statements import Wait
 

@@ -1,9 +1,9 @@
-"""Computes the changes between a catalog and a folder. The changes create an object again if planning shows that it
-cannot be altered in place.
+"""Computes the changes between a catalog and a folder. The changes create an object again if planning shows that the
+object cannot be altered in place.
 
-``compare`` compares only definitions. Only planning shows whether a view can keep its columns when another view that it
-reads gets a new query, and whether the columns of a table can change. This module therefore plans the statements, as
-``rw-sql check`` does.
+``compare`` compares only definitions. If one view reads another view, and the other view gets a new query, only
+planning shows whether the first view can keep its columns. Only planning also shows whether the columns of a table can
+change. This module therefore plans the statements, as ``rw-sql check`` does.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 _OF_COLUMNS = (AlterAddColumn, AlterTableDropColumn, AlterTableRenameColumn)
 _LIMITS = (DUPLICATE_CLAUSE, DUPLICATE_OBJECT, INVALID_DEFINITION, NOT_SUPPORTED)
-"""The errors with which a statement about a column is refused because of the table, and not only for the moment."""
+"""The errors that show that the table itself does not allow a statement about a column. All other errors may be
+temporary."""
 
 
 def possible_changes(
@@ -55,10 +56,11 @@ def possible_changes(
 ) -> tuple[DeployChange, ...]:
     """The changes that make the catalog match the folder; see :func:`rw_sql.plan.deploy.changes.compare`.
 
-    If a view of the folder could not keep its columns because another view that it reads gets a new query, the changes
-    create the view again. The changes also create a view again if the view lacks a column that another definition
-    needs, and if the view can get this column in no other way. A view is also created again if a column can only be
-    dropped before the view gets its new query. A table is created again if its columns cannot change in place.
+    If a view of the folder reads another view that gets a new query, and the first view could therefore not keep its
+    columns, the changes create the first view again. The changes also create a view again if the view lacks a column
+    that another definition needs, and if the view can get this column in no other way. A view is also created again if
+    a column can only be dropped before the view gets its new query. A table is created again if its columns cannot
+    change in place.
     """
     unable: dict[int, str] = {}
     while True:
@@ -75,8 +77,8 @@ def possible_changes(
 
 
 def check_changes(checker: ScriptChecker, changes: Sequence[DeployChange]) -> Iterator[tuple[DeployChange, Checked]]:
-    """Plans the statements of the changes on the checker's catalog, and yields each with its change and its errors. If
-    a change must wait for a rebuild, the rebuild is assumed to succeed."""
+    """Plans the statements of the changes on the checker's catalog, and yields each statement with its change and its
+    errors. If a change must wait for a rebuild, the rebuild is assumed to succeed."""
     for change, _, checked in _planned(checker, changes):
         yield change, checked
 
@@ -125,8 +127,8 @@ def _rebuild_after_drop(snapshot: Snapshot, changes: Sequence[DeployChange]) -> 
 def _fixed_table(
     snapshot: Snapshot, folder: Sequence[FolderObject], changes: Sequence[DeployChange]
 ) -> tuple[int, str] | None:
-    """The id of the first table whose columns cannot change in place, although the table could be created again, and
-    the reason; None if there is no such table."""
+    """Finds the first table whose columns cannot change in place, but that could be created again. Returns the id of
+    the table and the reason for creating the table again; None if there is no such table."""
     if not any(isinstance(statement, _OF_COLUMNS) for change in changes for statement in change.statements):
         return None
     checker = ScriptChecker(snapshot)
@@ -156,8 +158,8 @@ def _reader_that_cannot_follow(snapshot: Snapshot, changes: Sequence[DeployChang
 
 
 def _view_without_columns(snapshot: Snapshot, changes: Sequence[DeployChange]) -> tuple[int, str] | None:
-    """The id of the first view that lacks a column that a change needs, and that cannot get this column by a rebuild;
-    None if there is no such view. The result also contains the reason for creating the view again."""
+    """Finds the first view that lacks a column that a change needs, if the view cannot get this column by a rebuild.
+    Returns the id of the view and the reason for creating the view again; None if there is no such view."""
     if not adds_columns(snapshot, changes):
         return None
     checker = ScriptChecker(snapshot)

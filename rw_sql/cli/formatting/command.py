@@ -55,10 +55,10 @@ def format_text(text: str, file: str | None = None, *, is_canonical: bool = Fals
 def format_script(text: str, file: str | None = None, *, is_canonical: bool = False) -> str:
     """Formats every rw_sql statement and every query of a script. Formatting the result again changes nothing.
 
-    Comments keep their places, and types keep their spelling unless ``is_canonical``. These parts are left unchanged:
-    text between statements (including a byte-order mark), Spark statements other than queries, and text that becomes a
-    statement only when its variables are replaced. Raises SqlError for any other text that is neither a valid rw_sql
-    statement nor a Spark statement.
+    Comments keep their places, and types keep their spelling unless ``is_canonical`` is set. These parts are left
+    unchanged: text between statements (including a byte-order mark), Spark statements other than queries, and text that
+    becomes a statement only when its variables are replaced. Raises SqlError for any other text that is neither a valid
+    rw_sql statement nor a Spark statement.
     """
     from rw_sql.syntax import split_script
 
@@ -103,8 +103,8 @@ def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False
 
     With ``check``, no file is written. The differences are printed, and the status is 1 if there are differences. A
     file with an error is left unchanged, the error is printed to standard error, and the status is 1, or 2 if no file
-    could be read. With the output format ``json``, one document is printed. For each file, it contains the file's
-    error, and whether the file was (or would be) changed.
+    could be read. With the output format ``json``, one document is printed. For each file, the document contains the
+    file's error, and whether the file was (or would be) changed.
     """
     statuses: set[int] = set()
     results: list[dict[str, object]] = []
@@ -162,7 +162,7 @@ def fmt_command(
     ] = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Rewrite the statements of SQL files in canonical form. The file name ``-`` stands for standard input; its
-    statements are written to standard output. Does not start Spark."""
+    """Rewrite the statements of SQL files in canonical form. The file name ``-`` stands for standard input; the
+    statements from standard input are written to standard output. Does not start Spark."""
     require_output(output, OUTPUTS)
     raise typer.Exit(run_fmt(files_of(files), check=check, is_canonical=canonical, output=output))

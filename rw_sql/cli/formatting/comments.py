@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _STEP = 2
 _LINE = re.compile(r"--[^\n]*")
 _MOST_COMPARED = 40_000
-"""Up to this product of their lengths, two texts are compared as a whole."""
+"""Two texts are compared as a whole if the product of their lengths is at most this number."""
 
 _Key = tuple[str, str]
 """A token's text, and whether it is a string."""
@@ -125,7 +125,8 @@ def _matched(old: Sequence[_Key], new: Sequence[_Key]) -> Iterator[tuple[int, in
 
 
 def _single(old: Sequence[_Key], new: Sequence[_Key]) -> list[tuple[int, int]]:
-    """The longest sequence of pairs, in the order of both texts, of tokens that occur once in each text."""
+    """The longest sequence of pairs of equal tokens that occur only once in each text. The pairs are in the order of
+    both texts."""
     places = {key: at for at, key in enumerate(new)}
     many, more = Counter(old), Counter(new)
     pairs = [(at, places[key]) for at, key in enumerate(old) if many[key] == 1 and more[key] == 1]

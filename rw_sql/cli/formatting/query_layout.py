@@ -222,7 +222,7 @@ def _word(tokens: Sequence[Token], at: int) -> str:
     if token.kind != WORD or (before is not None and before.text == "."):
         return ""
     if token.upper == "WINDOW" and not _begins_window_clause(tokens, at):
-        return ""  # the function window(…), or its column
+        return ""  # the function window(…), or the column with its result
     follows = tokens[at + 1] if at + 1 < len(tokens) else None
     follows_word = follows.upper if follows is not None and follows.kind == WORD else ""
     if before is not None and before.kind == WORD and before.upper == "AS":

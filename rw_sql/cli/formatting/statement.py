@@ -28,8 +28,8 @@ _TYPE = "rw_sql_type_{}"
 def format_statement(text: str, *, is_canonical: bool = False) -> str:
     """Formats an rw_sql statement.
 
-    The result has the same meaning as the original: except for the layout of queries, both parse to equal statements.
-    With ``is_canonical``, types have their canonical names. Raises SqlError.
+    The result has the same meaning as the original: except for the layout of queries, both texts parse to equal
+    statements. With ``is_canonical``, types have their canonical names. Raises SqlError.
     """
     tokens = scan(text)
     comments = comments_of(text, tokens)
@@ -48,7 +48,8 @@ def format_statement(text: str, *, is_canonical: bool = False) -> str:
 
 
 def format_query(text: str) -> str:
-    """Formats a Spark query; returns it unchanged if Spark might parse it differently from this module."""
+    """Formats a Spark query. Returns the query unchanged if Spark might parse the query differently from this
+    module."""
     try:
         tokens = scan(text)
     except SqlError:

@@ -24,7 +24,7 @@ class RootGroup(TyperGroup):
     """The root command. The completion options of this command take an optional shell; the default is the running
     shell.
 
-    If a command line has a word whose option is missing, the error's hint is the right command line.
+    If a command line has a word whose option is missing, the error's hint is the corrected command line.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -89,8 +89,8 @@ def show_completion(shell: str | None) -> None:
 
 
 def _typer() -> Any:
-    # typer's implementation of --install-completion and --show-completion, whose options do not accept the name of a
-    # shell. Its functions have had these names since typer 0.12.
+    # typer.completion implements --install-completion and --show-completion, but typer's own options do not accept the
+    # name of a shell. The functions of typer.completion have had these names since typer 0.12.
     return import_module("typer.completion")
 
 

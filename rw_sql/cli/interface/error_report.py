@@ -27,9 +27,9 @@ def remember_output(output: str) -> None:
 def report_error(error: SqlError) -> None:
     """Prints the error that ends a command on standard error.
 
-    If JSON output was requested, also prints ``{"error": …}`` as one line on standard output; otherwise, a program that
-    reads JSON would find nothing on standard output. A command must not call this function if the command's own JSON
-    output contains the error.
+    If JSON output was requested, also prints ``{"error": …}`` as one line on standard output. Without this line, a
+    program that reads JSON would find nothing on standard output. A command must not call this function if the
+    command's own JSON output contains the error.
     """
     from rw_sql.cli.terminal.output import print_error
 
@@ -39,8 +39,8 @@ def report_error(error: SqlError) -> None:
 
 
 def error_as_json(error: SqlError, hide: Callable[[str], str] = str) -> dict[str, Any]:
-    """An error for JSON. ``hide`` replaces the secrets that are not in the error's statement, such as the values of
-    variables, with asterisks."""
+    """Converts an error to a dictionary for JSON output. ``hide`` replaces the secrets that are not in the error's
+    statement, such as the values of variables, with asterisks."""
     return {
         "code": error.code,
         "sqlstate": error.sqlstate,

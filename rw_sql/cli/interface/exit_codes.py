@@ -14,7 +14,7 @@ DONE, FAILED, UNUSABLE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 DIFFERS = UNUSABLE
 """The status of ``diff --exit-code`` if there is a difference, as in ``terraform plan``.
 
-With this option, every error has status 1.
+With ``--exit-code``, every error has status 1.
 """
 
 MEANINGS = {

@@ -14,15 +14,16 @@ _DOUBTFUL = re.compile(
     rf"{BLANK}*+(?:CREATE|ALTER)\b(?:{BLANK}*+(?:[^a-z_\s]|\Z)|.*(?:\bconnector\b|{SECRET_WORDS}))",
     re.IGNORECASE | re.DOTALL,
 )
-"""Matches a statement that may be a wrong one of rw_sql although its first words are not: no word follows the first, or
-some word suggests a secret or a connector."""
+"""Matches a CREATE or ALTER statement that may be an invalid statement of rw_sql, although its first words are not
+those of an rw_sql statement. Either no word follows CREATE or ALTER, or a later word suggests a secret or a
+connector."""
 
 
 def masked_statement(text: str) -> str:
     """The text of a statement, in which asterisks replace the secrets.
 
     If rw_sql refuses the statement as invalid, asterisks also replace all other texts in quotes that may be secret, as
-    in the line that the error shows. Statements of Spark show these texts.
+    in the line that the error shows. In statements of Spark, these texts remain.
     """
     try:
         is_of_spark = parse_piece(text, EmptyCatalog()) is None

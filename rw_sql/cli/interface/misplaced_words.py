@@ -77,7 +77,7 @@ def misplaced_word(error: Any, words: Sequence[str]) -> SqlError | None:
 
 
 def _parsed(context: Any, given: Sequence[str]) -> tuple[set[str], list[str]] | None:
-    """The names of the options in a command line, and its words without an option."""
+    """The names of the options in a command line, and the words of the command line that belong to no option."""
     try:
         found, extra, _ = context.command.make_parser(context).parse_args(list(given))
     except Exception as refused:
@@ -88,7 +88,7 @@ def _parsed(context: Any, given: Sequence[str]) -> tuple[set[str], list[str]] | 
 
 
 def _is_extra(context: Any, given: Sequence[str], at: int) -> bool:
-    """True if the word at ``at`` has no option."""
+    """True if the word at ``at`` belongs to no option."""
     if given[at].startswith("-") and len(given[at]) > 1:
         return False
     marked = f"{_UNLIKELY}{at}"

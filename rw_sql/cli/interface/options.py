@@ -130,13 +130,13 @@ LastSeen = Annotated[
 
 
 def output_option(*forms: str, help: str = "The output format.") -> Any:
-    """``--output`` with the output formats that a command supports. The first one is the default."""
+    """``--output`` with the output formats that a command supports. The first format is the default."""
     return typer.Option("--output", "-o", metavar="|".join(forms), help=help, autocompletion=complete_words(*forms))
 
 
 def require_output(output: str, forms: Sequence[str], option: str = "--output") -> None:
-    """Raises SqlError INVALID_OPTION if the command does not support the output format; otherwise, errors are reported
-    in this format."""
+    """Raises SqlError INVALID_OPTION if the command does not support the output format. If the command supports the
+    format, the command's later errors are reported in this format."""
     if output not in forms:
         listed = f"one of {', '.join(forms)}" if len(forms) > 2 else " or ".join(forms)
         raise SqlError(INVALID_OPTION, f"{option} must be {listed}, not {output!r}", hint=f"{option} {forms[-1]}")

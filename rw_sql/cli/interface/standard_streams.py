@@ -53,7 +53,7 @@ class _Descriptor(io.FileIO):
 @contextmanager
 def usable_streams() -> Iterator[None]:
     """A context manager. Inside the context, all three standard streams are open, and each error of standard output is
-    raised as an OutputError. This includes an error of the last write, at the end of the block."""
+    raised as an OutputError. This is also true for an error of the last write, at the end of the block."""
     _open_closed()
     before = sys.stdout
     checked = _checked(before)
@@ -67,7 +67,8 @@ def usable_streams() -> Iterator[None]:
         finally:
             checked.flush()
     except OutputError:
-        # Otherwise, writing the rest would fail again when Python closes the stream.
+        # Redirects the stream to the null device. Otherwise, writing the rest would fail again when Python closes the
+        # stream.
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, checked.fileno())
         os.close(nothing)
@@ -93,7 +94,8 @@ def _open_closed() -> None:
 
 
 def _checked(stream: object) -> io.TextIOWrapper | None:
-    """A copy of the process's standard output; None if standard output is a terminal, or if ``stream`` replaces it."""
+    """A copy of the process's standard output; None if standard output is a terminal, or if ``stream`` has replaced the
+    standard output of the process."""
     if stream is not sys.__stdout__ or not isinstance(stream, io.TextIOWrapper) or stream.isatty():
         return None
     stream.flush()

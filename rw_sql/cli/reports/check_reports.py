@@ -129,7 +129,8 @@ def _write_text(report: Report) -> None:
 
 
 def statement_json(checked: Checked) -> dict[str, Any]:
-    """One statement as JSON. ``line``, ``column``, ``code``, ``message`` and ``hint`` belong to its first error."""
+    """One statement as JSON. ``line``, ``column``, ``code``, ``message`` and ``hint`` belong to the statement's first
+    error."""
     first = checked.errors[0] if checked.errors else None
     return {
         "file": checked.file,
@@ -183,7 +184,8 @@ def _finding_json(checked: Checked, error: SqlError) -> dict[str, Any]:
 
 
 def github_lines(report: Report) -> list[str]:
-    """GitHub workflow commands. Errors come first, because GitHub shows only a limited number per step."""
+    """The report as GitHub workflow commands. Errors come first, because GitHub shows only a limited number of commands
+    per step."""
     lines = []
     if len(report.errors) > _MOST_SHOWN:
         lines.append(
@@ -328,7 +330,8 @@ def _sarif_note(checked: Checked, places: dict[str, int]) -> dict[str, Any]:
 
 
 def junit_xml(report: Report) -> str:
-    """The report as JUnit XML: a suite per file, a case per statement. Uses only elements that all dialects share."""
+    """The report as JUnit XML: a suite per file, a case per statement. The report uses only elements that all dialects
+    of JUnit share."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>"]
     suites = [(path, _cases(checked), sum(bool(c.errors) for c in checked), 0, sum(_is_skipped(c) for c in checked),

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def environment_of_folder(folder: str, env: str | None) -> dict[str, str]:
-    """The variables of an environment for a folder: from the folder itself or, if it does not have the environment,
-    from the nearest parent folder that has it.
+    """The variables of an environment for a folder: from the folder itself or, if this folder does not have the
+    environment, from the nearest parent folder that has the environment.
 
-    Empty if ``env`` is None. Raises SqlError if no folder has the environment's file.
+    The result is empty if ``env`` is None. Raises SqlError if no folder has the environment's file.
     """
     return _nearest(Path(folder), env, f'neither folder "{folder}" nor a folder above has a file')
 
@@ -51,7 +51,8 @@ def _nearest(folder: Path, env: str | None, missing: str) -> dict[str, str]:
 
 
 def _other_environments(env: str, folders: Sequence[Path]) -> str:
-    """The hint for an environment that has no file: lists the environments of the nearest folder that has any."""
+    """The hint for an environment that has no file: lists the environments of the nearest folder that has
+    environments."""
     for folder in folders:
         with suppress(OSError):
             found = sorted(path.stem for path in folder.glob("*.env") if path.is_file())
@@ -66,7 +67,7 @@ def _other_environments(env: str, folders: Sequence[Path]) -> str:
 def environments_of(env: str | None) -> Callable[[str], dict[str, str]] | None:
     """A function that returns :func:`environment_above` for a file.
 
-    Returns None without an environment, because ``${name}`` is then passed to Spark unchanged.
+    Returns None if ``env`` is None, because ``${name}`` is then passed to Spark unchanged.
     """
     return None if env is None else lambda file: environment_above(file, env)
 

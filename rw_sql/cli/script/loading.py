@@ -95,13 +95,13 @@ def hiding_of(variables: Mapping[str, str]) -> SecretHider:
 
 def hiding(secrets: Iterable[str]) -> SecretHider:
     """Hides the given secrets, and the secrets in statements."""
-    # Longer values are replaced first, because they may contain shorter ones.
+    # Longer values are replaced first, because a longer value may contain a shorter value.
     values = sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True)
     return SecretHider(re.compile("|".join(map(re.escape, values))) if values else None)
 
 
 def _forms(secret: str) -> Iterable[str]:
-    """A value as the strings and names of rw_sql and of Spark contain it."""
+    """The spellings of a value inside the strings and names of rw_sql and of Spark."""
     for form in (secret, secret.replace("\\", "\\\\")):
         yield form
         yield from (form.replace(quote, quote * 2) for quote in "'\"`")
@@ -110,7 +110,8 @@ def _forms(secret: str) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class SecretHider:
-    """Replaces secrets with asterisks. ``secrets`` matches the secret values of variables; None if there are none.
+    """Replaces secrets with asterisks. ``secrets`` matches the secret values of variables; None if no variable has a
+    secret value.
 
     A call hides these values, and also the secrets in the statements that the text contains.
     """
@@ -133,6 +134,7 @@ class SecretHider:
         return error
 
     def values(self, text: str) -> str:
-        """Hides only the values of variables. For the texts of a SqlError, which are free of the secrets of its
-        statement: they may look like an incomplete statement, in which the end of a secret cannot be found."""
+        """Hides only the values of variables. This method is for the texts of a SqlError, which do not contain the
+        secrets of the error's statement. Such a text may look like an incomplete statement, in which the end of a
+        secret cannot be found."""
         return self.secrets.sub(_HIDDEN, text) if self.secrets is not None else text

@@ -114,7 +114,7 @@ class ScriptRun:
         self._keeps_going = options.keeps_going
         self._report = report
         self._transcript = transcript
-        # The thread that shows the status starts with the first statement that it shows.
+        # The thread that shows the status line starts together with the first statement.
         self._status = status if status is not None else StatusLine(lambda: Doing(""), is_quiet=True)
         self._is_over = False
         self._was_interrupted = False

@@ -257,7 +257,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 
 
 def _bootstrap(folder: Path, broker: str | None) -> str:
-    """The address of a broker that responds. Raises SqlError UPSTREAM_UNREACHABLE if there is none."""
+    """The address of a broker that responds. Raises SqlError UPSTREAM_UNREACHABLE if no broker responds."""
     from rw_sql.cli.servers.kafka_broker import is_running
     from rw_sql.cli.servers.kafka_topics import answering_cluster
 

@@ -39,7 +39,7 @@ _CHECKPOINT = "bootstrap.checkpoint"
 _FORMAT_SETTINGS = ("node.id", "log.dir", "metadata.log.dir", "process.roles", "controller.quorum", "unstable.")
 """The settings that determine the files of a new data folder."""
 
-# The versions of these jars in Spark are on the class path instead, because two bindings of one logger would conflict.
+# The class path contains Spark's jars of loggers instead of Kafka's, because two bindings of one logger would conflict.
 _NOT_FROM_KAFKA = ("slf4j", "org.apache.logging.log4j")
 _FROM_SPARK = ("scala-library-", "slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-")
 
@@ -91,7 +91,7 @@ def start_broker(
 
 
 def stop_broker(folder: str | Path) -> bool:
-    """Stops the broker of a folder and waits for its end; returns False if none was running."""
+    """Stops the broker of a folder and waits for its end; returns False if no broker was running."""
     home = Path(folder).absolute()
     info = is_running(home)
     if info is None:

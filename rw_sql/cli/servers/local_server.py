@@ -46,11 +46,11 @@ class LocalServer:
 
     @property
     def remembered(self) -> dict[str, Any] | None:
-        """The facts about the last start; None before the first."""
+        """The facts about the server's last start; None before the first start."""
         return remembered(self.folder / self.file)
 
     def port(self, wanted: int) -> int:
-        """The port on which to start: ``wanted`` or, if that is 0, the port of the last start or a free port.
+        """The port on which to start: ``wanted`` or, if ``wanted`` is 0, the port of the last start or a free port.
 
         Raises SqlError UPSTREAM_UNREACHABLE if another process listens on this port.
         """

@@ -88,7 +88,7 @@ def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
 
 
 def stop_registry(folder: str | Path) -> bool:
-    """Stops the registry of a folder and waits for its end; returns False if none was running."""
+    """Stops the registry of a folder and waits for its end; returns False if no registry was running."""
     info = is_running(folder)
     if info is None:
         return False
@@ -154,7 +154,7 @@ def registry_runner() -> Path:
 
 
 def _resolve(work: Path) -> Path:
-    """Downloads the archive with Ivy, the resolver behind ``spark-submit --packages``. (That command itself resolves
+    """Downloads the archive with Ivy, the resolver behind ``spark-submit --packages``. (``--packages`` itself resolves
     only jars.)"""
     ivy = next((spark_home("registry") / "jars").glob("ivy-*.jar"))
     (work / "ivysettings.xml").write_text(_SETTINGS, encoding="utf-8")

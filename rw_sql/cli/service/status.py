@@ -81,8 +81,8 @@ def _status(context: Context, *, is_only: bool = False) -> WarehouseStatus:
 
 
 def _looks(look: Callable[[], WarehouseStatus]) -> Iterator[tuple[WarehouseStatus | None, str | None]]:
-    """Yields the status every few seconds. If the status cannot be read, yields the last status (None if there was
-    none) and the reason."""
+    """Yields the status every few seconds. If the status cannot be read, yields the last status (None if no status
+    could be read before) and the reason."""
     from deltalake.exceptions import DeltaError
 
     from rw_sql.runtime.status.words import unreadable

@@ -142,7 +142,7 @@ class Backend:
 
     @property
     def block_state(self) -> str | None:
-        """``'open'`` or ``'aborted'`` inside a BEGIN UNSAFE block, None outside."""
+        """``'open'`` or ``'aborted'`` inside a BEGIN UNSAFE block; None outside a block."""
         return self._attached.block_state if self._attached is not None else None
 
     def progress(self) -> Progress:
@@ -308,7 +308,7 @@ class CatalogNames:
         return found
 
     def columns(self, relation: str) -> tuple[str, ...]:
-        """The columns of a relation; empty if they cannot be read."""
+        """The columns of a relation; empty if the columns cannot be read."""
         from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException

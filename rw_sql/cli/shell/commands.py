@@ -87,7 +87,7 @@ def split_commands(text: str) -> tuple[Piece, ...]:
                 pieces.append(Piece(kind="command", text=argument, name=name, has_plus=found[1].endswith("+")))
                 start = at = found.end()
                 break
-            if found is not None:  # the rest of its line, which may contain quotes
+            if found is not None:  # the rest of the command's line, which may contain quotes
                 at = found.end()
                 break
             if is_end:

@@ -94,14 +94,14 @@ class Offer:
 
 
 def _object(name: str, kind: str, objects: Mapping[str, str], write: Callable[[str], str]) -> Offer:
-    """An object's name as a user would type it; ``write`` writes each of its parts."""
+    """An object's name as a user would type it. ``write`` converts each part of the name to the text to type."""
     schema, dot, last = name.partition(".")
     parts = (schema, last) if dot and objects.get(schema) == "schema" else (name,)
     return Offer(".".join(map(write, parts)), kind.replace("_", " "), name)
 
 
 class StatementCompleter(Completer):
-    """Completes the word before the cursor with the possible continuations of its statement."""
+    """Completes the word before the cursor with the possible continuations of the statement."""
 
     def __init__(
         self, names: Names, *, seconds_to_keep: float = 3.0, clock: Callable[[], float] = time.monotonic
@@ -327,8 +327,8 @@ class Place:
 
     @staticmethod
     def _begun_keywords(text: str, tokens: list[Token]) -> tuple[str, ...]:
-        """If the last tokens begin a keyword of several words, the words that complete this keyword, such as NOT EXISTS
-        after IF."""
+        """The words that complete a keyword of several words, such as NOT EXISTS after IF. Returns no words if the last
+        tokens do not begin such a keyword."""
         for size in (1, 2):
             begun = " ".join(token.upper for token in tokens[-size:]) + " "
             if len(tokens) <= size or not any(spelling.startswith(begun) for spelling in _spellings().values()):

@@ -82,7 +82,7 @@ def answer_for_new(statement: Statement) -> Table | None:
 
 
 class _NewWarehouse(OfflineInspector):
-    """The Inspector of a warehouse that does not exist yet: it has no jobs."""
+    """The Inspector of a warehouse that does not exist yet. Such a warehouse has no jobs."""
 
     @property
     def jobs(self) -> _NoJobs:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.variables.source_map import Expanded
 
 _LONG_SECONDS = 10.0
-"""From this duration on, a statement's duration is also printed in minutes and seconds."""
+"""If a statement takes at least this long, its duration is also printed in minutes and seconds."""
 
 _WATCH_SECONDS, _MOST_WATCH_SECONDS = 2.0, 86_400.0
 logger = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Shell:
             self._console.print(Text(_duration(time.monotonic() - started), style="dim"))
 
     def _run_statements(self, text: str, layout: Layout) -> bool:
-        """Runs statements; returns False if the text contains none."""
+        """Runs statements; returns False if the text contains no statement."""
         expanded = expand(text, self._variables, read_text)
         self._variables = expanded.variables_after(self._variables)
         echoes = list(expanded.echoes)
@@ -191,7 +191,8 @@ class Shell:
         if layout == "auto" and rows.columns == JOBS and not fits(rows, console.width):
             rows, left_out = jobs_in_short(rows)
         if definition is not None:
-            # The definition is printed unwrapped, because the user can still copy it if the terminal breaks a line.
+            # The definition is printed without additional line breaks. If the terminal wraps a long line, the user can
+            # still copy the definition unchanged.
             console.print(Text(definition), soft_wrap=True)
             return
         if self._out is not None or not self._is_paged or not console.is_terminal or console.is_dumb_terminal:
@@ -250,7 +251,8 @@ class Shell:
                 raise unknown(name)
 
     def _list(self, text: str) -> None:
-        """Runs, as an rw_sql statement, a statement that Spark could also parse, such as SHOW TABLES."""
+        """Runs a statement as an rw_sql statement, even if Spark could also parse the statement, such as SHOW
+        TABLES."""
         from rw_sql.session.results import read_rows, rows_of
 
         with self._status.running():
@@ -269,7 +271,7 @@ class Shell:
             self._show(Rows(columns=("name", "kind"), rows=objects), "", self._layout)
             return
         kinds = dict(() if snapshot is None else listed(snapshot))
-        # The whole text may be a name that would need quotes.
+        # The text may be a name that needs quotes, but was typed without quotes.
         wanted = next((each for each in (_name_in(name), name) if each in kinds), None)
         if wanted is None:
             self._run_statements(f"DESCRIBE {name}", self._layout)
@@ -439,8 +441,8 @@ def _read_and_run(shell: Shell, backend: Backend) -> None:
         StatementCompleter(CatalogNames(backend)), history_file(), starting=lambda: backend.phase
     )
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A program that a script starts in the background ignores Ctrl-C. All programs that it starts ignore Ctrl-C
-        # too.
+        # A program that a script starts in the background ignores Ctrl-C. All programs that such a program starts
+        # ignore Ctrl-C too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     backend.start()
     while True:

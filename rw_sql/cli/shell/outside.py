@@ -25,8 +25,8 @@ leave the text on the screen."""
 
 @contextmanager
 def quiet_interrupts() -> Iterator[None]:
-    """A context manager for running an external program: Ctrl-C stops the program, in which the default handler is
-    active. Ctrl-C does not stop the shell."""
+    """A context manager for running an external program. Ctrl-C stops the program, because the program has the default
+    handler for Ctrl-C. Ctrl-C does not stop the shell."""
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield
@@ -37,7 +37,7 @@ def quiet_interrupts() -> Iterator[None]:
 def pager() -> list[str] | None:
     """The pager's command: ``$RW_SQL_PAGER``, otherwise ``$PAGER``, otherwise less.
 
-    None if the command is empty or the pager is not installed.
+    Returns None if the command is empty or the pager is not installed.
     """
     named = os.environ.get("RW_SQL_PAGER", os.environ.get("PAGER"))
     if named is not None:

@@ -81,14 +81,14 @@ class StatementHistory(FileHistory):
         with contextlib.suppress(OSError):
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(file, os.O_CREAT | os.O_APPEND, 0o600))
-            with contextlib.suppress(OSError):  # the file of another user
+            with contextlib.suppress(OSError):  # the file may belong to another user
                 file.chmod(0o600)  # older versions made the file readable by others
             super().store_string(string)
 
 
 def history_file() -> Path | None:
-    """The file of the shell's history: ``$XDG_STATE_HOME/rw-sql/history``, or the same below ``~/.local/state``. None
-    for a user without a home folder."""
+    """The file of the shell's history: ``$XDG_STATE_HOME/rw-sql/history``, or the same below ``~/.local/state``.
+    Returns None for a user without a home folder."""
     state = os.environ.get("XDG_STATE_HOME")
     try:
         return (Path(state) if state else Path.home() / ".local" / "state") / "rw-sql" / "history"
@@ -131,13 +131,13 @@ def make_prompt(
 def prompt_for(session: PromptSession[str], message: str, *, default: str = "", is_starting: bool = False) -> str:
     """Reads one input. While Spark is starting, the prompt shows the current phase of the start.
 
-    Raises EOFError at the end of input, and KeyboardInterrupt at a Ctrl-C at any moment.
+    Raises EOFError at the end of input, and KeyboardInterrupt if Ctrl-C arrives at any moment of the call.
     """
     session.refresh_interval = _STARTING_SECONDS if is_starting else 0
     interrupts: list[int] = []
-    # prompt_toolkit handles Ctrl-C only while it waits for keys. Before and after that, KeyboardInterrupt could
-    # interrupt asyncio at any line and leave its loop, the terminal or the standard output in an undefined state. The
-    # signal is therefore only recorded.
+    # prompt_toolkit handles Ctrl-C only while it waits for keys. Before and after this time, KeyboardInterrupt could
+    # interrupt asyncio at any line, and leave asyncio's loop, the terminal or the standard output in an undefined
+    # state. The signal is therefore only recorded.
     before = signal.signal(signal.SIGINT, lambda number, _frame: interrupts.append(number))
     try:
         with patch_stdout(raw=True):

@@ -34,7 +34,7 @@ class PromptStatus(StatusLine):
     def running(self, *, line_after: float = SHOWN_AFTER) -> Iterator[None]:
         """A context manager that shows the status of its block, unless Python is running a script
         or its startup file."""
-        # Python sets sys.ps1 only after the startup file, which may have imported rw_sql.
+        # Python sets sys.ps1 only after the startup file has run. The startup file may have imported rw_sql.
         with super().running(line_after=line_after) if hasattr(sys, "ps1") else nullcontext():
             yield
 

@@ -101,7 +101,7 @@ def _is_secret(kind: str, key: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetWords:
-    """The options for targets. Exactly one of them must be given."""
+    """The options that set the target of INJECT. Exactly one of these options must be given."""
 
     settings: Sequence[str] = ()
     file: str | None = None

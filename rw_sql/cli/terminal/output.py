@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rw_sql.session.results import Rows
 
-# In a pipe, a table is as wide as its content; the program that reads the pipe can scroll or cut it.
+# In a pipe, a table is as wide as its content. The program that reads the pipe can scroll or cut the table.
 _NO_WIDTH = 100_000
 
 _MOST_LINES = 6
@@ -76,7 +76,8 @@ def console_for(stream: TextIO | None = None) -> Console:
         if console.is_dumb_terminal:  # rich assumes a terminal of 80 columns unless both sizes are set
             console.size = shutil.get_terminal_size()
         return console
-    # Otherwise rich would take any stream for a terminal if FORCE_COLOR or TTY_COMPATIBLE is set.
+    # Without ``force_terminal=False``, rich would treat any stream as a terminal if FORCE_COLOR or TTY_COMPATIBLE is
+    # set.
     return _VisibleConsole(file=stream, force_terminal=False, highlight=False, width=_NO_WIDTH, color_system=None)
 
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from rw_sql.session.attach import Question
 
 Answer = Callable[["Question"], bool]
-"""The type of a function that answers the question before an unsafe statement. The answer confirms only that
+"""The type of a function that answers the question before an unsafe statement. A positive answer confirms only this
 statement."""
 
 
 def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str]) -> Answer | None:
     """The function that decides whether an unsafe statement of a script is carried out: by ``--yes``, by a token, or by
-    the user's answer at the terminal. None if none of these is possible.
+    the user's answer at the terminal. Returns None if a statement can be confirmed in none of these ways.
 
     The function always prints the preview before the answer. The user writes ``--yes`` before the preview is known, so
     ``--yes`` suffices only if the statement's ALLOW names the predicted gaps and duplicates.
@@ -47,7 +47,7 @@ def first_unconfirmed(
     console: Console, questions: Iterable[Question], *, is_confirmed: bool, tokens: frozenset[str]
 ) -> Question | None:
     """The first question that the function of :func:`choose_answer` cannot confirm: neither by ``--yes``, nor by a
-    token, nor by asking the user. None if there is no such question.
+    token, nor by asking the user. Returns None if there is no such question.
 
     For a question that is not final, any token counts, because the question's own token is not known yet.
     """

@@ -1,8 +1,8 @@
 """A status line for commands that run longer than a second: the time that has passed, and the jobs that the command
 waits for.
 
-At a terminal, the line is redrawn in place, and removed when the statement has ended. Elsewhere, lines are printed to
-standard error, at intervals that increase with the duration of the statement.
+At a terminal, the line is redrawn in place, and is removed when the statement has ended. Elsewhere, lines are printed
+to standard error, at intervals that increase with the duration of the statement.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ status would stay on the screen.
 
 
 class Progress(Protocol):
-    """A running activity, and the jobs for which it waits."""
+    """A running activity, and the jobs for which the activity waits."""
 
     @property
     def what(self) -> str:
@@ -129,7 +129,7 @@ class StatusLine:
                     self._resume(self._clock())
 
     def _begin(self) -> None:
-        """Prepares the status line. Must be called in the thread of the statement."""
+        """Prepares the status line. The caller must call this method in the thread of the statement."""
 
     def _wait(self, seconds: float) -> None:
         """Delays the next status by this many seconds."""

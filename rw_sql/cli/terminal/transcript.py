@@ -43,9 +43,9 @@ class Transcript:
         self._is_told = False
 
     def begin(self) -> None:
-        """Begins the next statement: records that the text of this statement has not been printed yet. The previous
-        statement may have left another record, because it may have ended with an error after its text was printed with
-        its question."""
+        """Begins the next statement: records that the text of this statement has not been printed yet. The record may
+        still be about the previous statement, if an error ended that statement after its text was printed with its
+        question."""
         self._is_told = False
 
     @property
@@ -55,11 +55,13 @@ class Transcript:
         return None if self._answer is None else self._ask
 
     def show(self, statement: StatementText, result: DataFrame | None) -> None:
-        """Prints a statement, unless it was already printed with its question, and its rows."""
+        """Prints a statement and its rows. If the statement was already printed with its question, prints only the
+        rows."""
         self.show_outcome(statement.text, None if result is None else read_values(result))
 
     def show_outcome(self, text: str, result: Values | None, plan: tuple[str, ...] | None = None) -> None:
-        """Prints a statement, unless it was already printed with its question, and its rows or predicted effect."""
+        """Prints a statement, and its rows or predicted effect. If the statement was already printed with its question,
+        does not print the statement again."""
         if not self._is_told:
             self._tell(text)
         self._is_told = False
@@ -70,7 +72,7 @@ class Transcript:
         self._console.print()
 
     def say(self, text: str) -> None:
-        """Prints ``text`` unchanged."""
+        """Prints ``text``, in which asterisks replace the secrets."""
         self._console.print(Text(self._hide(text)))
 
     def _ask(self, question: Question) -> bool:

@@ -1,4 +1,5 @@
-"""Reads the pipeline under test: the CREATE statements in its files, and which objects the views read."""
+"""Reads the pipeline under test: the CREATE statements in its files, and the names of the objects that the views
+read."""
 
 from __future__ import annotations
 
@@ -99,8 +100,9 @@ def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: st
 
 
 def input_columns(statement: Input) -> tuple[tuple[str, str], ...]:
-    """The columns that a test can give the rows of an input, with their Spark types: the columns of the definition and
-    of INCLUDE, without generated columns and without the columns that the definition takes from the upstream."""
+    """The columns for which a test can give values in the rows of an input, with the columns' Spark types: the columns
+    of the definition and of INCLUDE, without generated columns and without the columns that the definition takes from
+    the upstream."""
     if isinstance(statement, ast.CreateSource) and is_cdc(statement):
         return CDC_COLUMNS
     name = _including(statement)
@@ -121,10 +123,11 @@ def has_hidden_columns(statement: Input) -> bool:
 
 
 def fed_from_delta(statement: Input, path: str, taken: Iterable[tuple[str, str]] = ()) -> str:
-    """The statement with the same columns, changed to read a Delta table, which has the names of the columns.
+    """The statement with the same columns, changed to read a Delta table. The columns of the Delta table have the same
+    names.
 
-    ``taken`` are the columns in place of those that the definition takes from the upstream, in rw_sql's types. If they
-    lack the key, because the upstream determines it too, the table has no key.
+    ``taken`` are columns with rw_sql's types. They replace the columns that the definition takes from the upstream. If
+    the definition also takes the table's key from the upstream, the changed statement has no key.
     """
     if isinstance(statement, ast.CreateSource) and is_cdc(statement):
         of_changes = ((name, "TIMESTAMPTZ" if kind == "TIMESTAMP" else "VARCHAR") for name, kind in CDC_COLUMNS)
@@ -164,8 +167,8 @@ def _plain_column(connector_name: str, column: ast.IncludeColumn) -> ast.ColumnD
 
 
 def _including(statement: Input) -> str:
-    """The connector that fills the INCLUDE columns of an input. For a captured table this is PostgreSQL's, which has
-    the columns of all connectors that capture changes."""
+    """The connector that fills the INCLUDE columns of an input. For a captured table, this is PostgreSQL's connector,
+    because it has the INCLUDE columns of all connectors that capture changes."""
     return connector_of(statement) or ("postgres-cdc" if statement.cdc_table is not None else "")
 
 

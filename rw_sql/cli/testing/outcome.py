@@ -9,7 +9,7 @@ from typing import Literal
 class MismatchError(Exception):
     """The result of a statement differs from what a test expects.
 
-    Has a one-line message and details; ``line`` is the line number in the test's file.
+    The error has a one-line message and details. ``line`` is the line number in the test's file.
     """
 
     def __init__(self, message: str, detail: str = "", *, line: int | None = None) -> None:
@@ -64,5 +64,5 @@ class TestOutcome:
 
     @property
     def id(self) -> str:
-        """The test's id, which also selects it on the command line: ``file`` or ``file::name``."""
+        """The test's id, which also selects the test on the command line: ``file`` or ``file::name``."""
         return f"{self.file}::{self.name}" if self.name else self.file

@@ -48,7 +48,8 @@ TEST_SETTINGS = {
     # else for a few rows.
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
-    # Without adaptive execution, the stages of a query form one job instead of one job each.
+    # Without adaptive execution, all stages of a query form one job. With adaptive execution, each stage would be a
+    # separate job.
     "spark.sql.adaptive.enabled": "false",
     # A JVM that runs for a minute spends half of its CPU time on compiling. The tests use only the quick compiler,
     # which suffices for few rows. The settings also reserve enough space for compiled code, classes and young objects
@@ -92,8 +93,8 @@ Test = SltTest | ViewTest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestOptions:
-    """The options for running tests. ``labels`` are the labels for skipif and onlyif; ``is_recording`` rewrites
-    expected rows."""
+    """The options for running tests. ``labels`` are the labels for skipif and onlyif. If ``is_recording`` is set, the
+    run rewrites expected rows."""
 
     __test__ = False
 

@@ -198,7 +198,8 @@ class SltRun:
                 run_part(self.attached, part, text, None, keep)
         except SqlError as error:
             if error.span is not None and error.text == text:
-                # the text as executed, moved to its line in the file
+                # The error gets the text that was executed. Empty lines before this text move it to its line in the
+                # file.
                 error.text = "\n" * record.line + text
                 error.span = type(error.span)(
                     error.span.start + record.line,
@@ -310,8 +311,8 @@ class SltRun:
 
 
 def passed_over(rows: Sequence[Sequence[Any]]) -> str | None:
-    """The objects that a FLUSH skipped because their jobs fail, according to the FLUSH's result ``rows``. None if FLUSH
-    skipped no such object.
+    """The objects that a FLUSH skipped because their jobs fail, according to the FLUSH's result ``rows``. Returns None
+    if FLUSH skipped no such object.
 
     Paused objects are not included, because pausing is intended.
     """

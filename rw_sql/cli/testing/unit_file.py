@@ -81,7 +81,7 @@ class UnitFile:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def definition_files(self) -> list[str]:
-        """The files of definitions, sorted. Raises WrongTestError if a pattern matches none."""
+        """The files of definitions, sorted. Raises WrongTestError if a pattern matches no file."""
         folder = Path(self.file).parent
         if self.definitions is None:
             folders = [folder, folder.parent] if _is_above(folder) else [folder]
@@ -100,8 +100,8 @@ class UnitFile:
 
     @property
     def with_subfolders(self) -> str:
-        """The line to add to the test's file so that definitions in subfolders are read too. Empty if there are no
-        subfolders with definitions, or if the file already names its definitions."""
+        """The line to add to the test's file so that definitions in subfolders are read too. The result is empty if
+        there are no subfolders with definitions, or if the file already names its definitions."""
         folder = Path(self.file).parent
         is_above = _is_above(folder)
         inner = (folder.parent if is_above else folder).glob("*/**/*.sql")

@@ -103,8 +103,8 @@ class UnitRun:
     _topics: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Runs the test. Raises MismatchError if the view's rows differ from the expected rows, WrongTestError if the
-        test is wrong."""
+        """Runs the test. Raises MismatchError if the view's rows differ from the expected rows, and WrongTestError if
+        the test is wrong."""
         order = self._needed()
         # A statement may wait this long without any progress, because CI machines are slow.
         self._sql(_TIMEOUT)
@@ -163,7 +163,8 @@ class UnitRun:
         return order
 
     def _settings(self, defined: Defined | None) -> tuple[str, ...]:
-        """The statements that set the session's parameters for an object: only the SETs of its own file apply to it."""
+        """The statements that set the session's parameters for an object. Only the SET statements in the object's own
+        file apply to the object."""
         names = {name for each in self.definitions.values() for name, _ in each.settings} & SESSION_PARAMETERS.keys()
         resets = (_TIMEOUT if name == "statement_timeout" else f"SET {name} = DEFAULT" for name in sorted(names))
         return (*resets, *(text for _, text in (defined.settings if defined is not None else ())))
@@ -206,7 +207,8 @@ class UnitRun:
         return self._given_columns(given, name, f'nothing defines "{name}"', ())
 
     def _taken_columns(self, name: str, given: RowsGiven, statement: Input) -> StructType:
-        """The columns of the test in place of those that the definition of an input takes from its upstream."""
+        """The columns that the test gives for an input. These columns replace the columns that the input's definition
+        takes from its upstream; the result is empty if the definition takes no columns from its upstream."""
         if not takes_columns(statement):
             return StructType()
         own = {column.lower() for column, _ in input_columns(statement)}
@@ -264,7 +266,7 @@ class UnitRun:
             raise self._wrong(told) from None
 
     def _rows(self, name: str, given: RowsGiven, schema: StructType) -> list[dict[str, Any]]:
-        """The given rows, each completed to a value for every column."""
+        """The given rows. Each returned row has a value for every column."""
         what = f"given {name}"
         if given.sql is not None:
             _, taken = self._taken(given.sql, what)
@@ -273,7 +275,7 @@ class UnitRun:
         return self._fitted(taken, schema, what)
 
     def _taken(self, sql: str, what: str) -> tuple[list[str], list[dict[str, Any]]]:
-        """The columns of a test's query, and its rows as dicts by column."""
+        """The columns of a test's query, and the rows of the query as dicts by column."""
         schema, rows = self._query(sql, what, lambda frame: (frame.schema, frame.collect()))
         twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
         if twice is not None:
@@ -411,8 +413,8 @@ class UnitRun:
     def _view_rows(self) -> DataFrame:
         """The rows of the tested view, read from the files of its table.
 
-        For a few rows, a SELECT takes several times as long, because Delta Lake first computes the state of the table
-        in Spark jobs.
+        If there are few rows, a SELECT takes several times as long as reading the files, because Delta Lake first
+        computes the state of the table in Spark jobs.
         """
         view = catalog_of(self.attached).find("materialized_view", self.test.view)
         assert isinstance(view, MaterializedViewRecord)
@@ -447,7 +449,7 @@ class UnitRun:
 
 
 def type_of_ours(kind: DataType) -> str:
-    """The type that a source's column has for a Spark type. Raises KeyError if there is none."""
+    """The type that a source's column has for a Spark type. Raises KeyError if there is no such type."""
     match kind:
         case DecimalType():
             return f"NUMERIC({kind.precision}, {kind.scale})"

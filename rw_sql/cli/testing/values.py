@@ -139,7 +139,7 @@ def _fitted(value: Any, kind: DataType) -> Any:
 
 
 def _single(value: float) -> float:
-    """The nearest number of single precision, with the fewest digits that still identify it."""
+    """The nearest number of single precision, with the fewest digits that still identify this number."""
     if not math.isfinite(value):
         return value
     packed = struct.pack("f", value)
@@ -165,7 +165,8 @@ _NUMBER = re.compile(
 
 
 def _number(value: Any) -> Any:
-    """Converts a string to a number. Unlike Python, refuses digits of other scripts and underscores."""
+    """Checks that a value is a number, or a string with a number. In a string, the function refuses underscores and
+    non-ASCII digits, although Python accepts them."""
     if isinstance(value, str):
         return _require(value, _NUMBER.fullmatch(value) is not None)
     return _require(value, isinstance(value, int | float | Decimal | str) and not isinstance(value, bool))

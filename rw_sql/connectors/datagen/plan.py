@@ -59,9 +59,9 @@ def plan_rows(spec: ConnectorSpec, options: Mapping[str, str], columns: Mapping[
 
 
 def check_total(spec: ConnectorSpec, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
-    """Raises OptionError if a column's type ends a sequence before ``datagen.rows.total``.
+    """Raises OptionError if the type of a sequence's column has too few values for ``datagen.rows.total`` rows.
 
-    Without the columns, the options then name more rows than the source can generate.
+    The options alone do not show this error, because only a column's type limits the values of its sequence.
     """
     key = "datagen.rows.total"
     named, made = plan_rows(spec, options, None).total, plan_rows(spec, options, columns).total
@@ -220,7 +220,7 @@ def _limit(bare: str, arguments: tuple[int, ...], scale: int) -> Decimal | None:
     if bare in INTEGER_LIMITS:
         return Decimal(INTEGER_LIMITS[bare])
     if bare == "NUMERIC":
-        # At most 18 digits, because a value is generated as a number of units of the last digit in 64 bits.
+        # A value has at most 18 digits, because it is generated as a 64-bit number of units of the last digit.
         digits = min(arguments[0] if arguments else 18, 18)
         return (Decimal(10) ** digits - 1) / Decimal(10) ** scale
     return None

@@ -71,7 +71,8 @@ def split_index(split: str) -> int:
 class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Generates the rows of a plan.
 
-    With a rate, rows become available over time, counted from the first request for the latest offset.
+    If the source has a rate, rows become available over time. This time is measured from the first request for the
+    latest offset.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -123,7 +124,8 @@ class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         rows = sum(given.end - given.start for given in ranges)
         tasks = min(self._tasks, -(-rows // _ROWS_PER_TASK))
-        # Plain tuples, because a worker that lacks this package cannot unpickle its classes.
+        # The ranges are passed as plain tuples, because a worker without this package cannot unpickle the package's
+        # classes.
         return [InputPartition([astuple(given) for given in part]) for part in _dealt(ranges, rows, tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -131,8 +133,8 @@ class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class UnaskedStreamReader(DatagenStreamReader):
-    """The reader for Spark 4.0 and 4.1, where ``latestOffset`` has no arguments: a batch starts at the end of the last
-    batch that Spark planned.
+    """The reader for Spark 4.0 and 4.1, where ``latestOffset`` has no arguments. A batch of this reader starts at the
+    end of the last batch that Spark planned.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -173,7 +175,7 @@ class DatagenReader(DataSourceReader):
 
 
 class DatagenDataSource(DataSource):
-    """``format("rw_sql_datagen")`` for ``spark.readStream`` and ``spark.read``."""
+    """The data source ``format("rw_sql_datagen")`` for ``spark.readStream`` and ``spark.read``."""
 
     @classmethod
     def name(cls) -> str:

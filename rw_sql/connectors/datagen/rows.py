@@ -1,7 +1,7 @@
 """Generates rows. Each row depends only on the seed, the split and the offset.
 
-Imports no other module of the package, because Spark's workers receive this module by value and may not have the
-package installed.
+This module imports no other module of the package, because Spark's workers receive this module by value and may not
+have the package installed.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ class FieldPlan:
     """The plan for one field.
 
     ``kind`` is INTEGER, REAL, DOUBLE, NUMERIC, TEXT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ, STRUCT or ARRAY. ``low``
-    and ``high`` are the bounds of values: for NUMERIC in units of the last digit, for dates and times in
-    microseconds. ``path`` is the field's full name, from which the random seed is computed unless ``seed`` is set.
+    and ``high`` are the bounds of values. The bounds of NUMERIC are in units of the last digit, and the bounds of dates
+    and times are in microseconds. ``path`` is the field's full name, from which the random seed is computed unless
+    ``seed`` is set.
     """
 
     name: str
@@ -70,7 +71,7 @@ class RowPlan:
     total: int | None = None
 
     def to_json(self) -> str:
-        """The plan as JSON, for :func:`row_plan`."""
+        """Returns the plan as JSON, which :func:`row_plan` parses."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def split_total(self, index: int) -> int | None:
@@ -95,7 +96,8 @@ class SplitRange:
 
 
 def make_batches(plan: RowPlan, ranges: Iterable[SplitRange]) -> Iterator[pa.RecordBatch]:
-    """The rows of the ranges, in the order of the ranges, as record batches with a limited number of rows and bytes."""
+    """Generates the rows of the ranges, in the order of the ranges. Each record batch has a limited number of rows and
+    bytes."""
     size = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, sum(map(_width, plan.fields)))))
     waiting: list[SplitRange] = []
     room = size
@@ -207,7 +209,7 @@ def _list(field: FieldPlan, rows: NDArray[np.int64], times: NDArray[np.int64], s
         return pa.array(["[]"] * len(rows), type=pa.string())
     items = []
     for position in range(field.length):
-        # Each element has its own seed, because with one seed all elements would be equal.
+        # Each element of an array has its own seed, because with the same seed all elements would be equal.
         items.append(_values(element, rows, times, seed + 0x51ED27 * (position + 1)))
     return _between("[", pc.binary_join_element_wise(*items, ","), "]")
 

@@ -48,8 +48,8 @@ class DatagenConnector(PlainConnector):
             datagen_plan.check_total(self.spec, options, columns)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """All splits, each from 0 to its end; ENDLESS if it has none. If the source has a rate, its splits are endless
-        (see :class:`~rw_sql.connectors.base.UpstreamSplit`)."""
+        """Returns all splits. Each split begins at 0. A split without an end has the end ENDLESS. If the source has a
+        rate, its splits are endless (see :class:`~rw_sql.connectors.base.UpstreamSplit`)."""
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         count = datagen_plan.split_count(self.spec, options)
@@ -129,7 +129,8 @@ class DatagenConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Rows as JSON in ``value``; ``columns`` and the options determine their fields."""
+        """Returns a stream of rows, each as JSON in the column ``value``. ``columns`` and the options determine the
+        fields of the rows."""
         from rw_sql.connectors.datagen import plan as datagen_plan
         from rw_sql.connectors.datagen import reader as datagen_reader
 
@@ -150,14 +151,14 @@ class DatagenConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Generates the rows of these offsets, which are the same rows each time."""
+        """Generates the rows of these offset ranges. The same range always gives the same rows."""
         from rw_sql.connectors.datagen import plan as datagen_plan
         from rw_sql.connectors.datagen import reader as datagen_reader
 
         return datagen_reader.read_batch(spark, datagen_plan.plan_rows(self.spec, options, columns), ranges)
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """The next offset per split from ``{"4-0":5}``."""
+        """The next offset of each split, parsed from JSON such as ``{"4-0":5}``."""
         return {split: int(offset) for split, offset in json.loads(source_offset).items()}
 
     def write_positions(self, positions: Mapping[str, int]) -> str:

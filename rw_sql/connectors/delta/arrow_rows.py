@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _LEGACY, _VERSION = b"org.apache.spark.legacy", b"org.apache.spark.version"
-"""The keys by which Spark recognizes a file whose times it converts from the Julian calendar. ``_LEGACY`` is the
+"""The keys by which Spark recognizes a file whose times Spark converts from the Julian calendar. ``_LEGACY`` is the
 beginning of the keys that mark such a file. ``_VERSION`` is the key for the version of Spark that wrote the file; all
 versions before 3 used the Julian calendar."""
 
@@ -29,13 +29,14 @@ _BATCH_ROWS, _BATCH_BYTES = 65_536, 16 << 20
 """The maximum number of rows that are decoded at once, and their approximate maximum size in bytes."""
 
 _READ_BYTES = 1 << 20
-"""The number of bytes that are read at once to learn what a dictionary contains."""
+"""The number of bytes of a file that are read at once to get a dictionary."""
 
 _FORMS = {
     pa.string(): (pa.large_string(), pa.string_view()),
     pa.binary(): (pa.large_binary(), pa.binary_view()),
 }
-"""Arrow types that differ only in the memory that they need. delta-rs stores the type of its values in the file."""
+"""For each type, the other Arrow types of the same values, which differ only in their layout in memory. A file may have
+any of these types, because delta-rs stores the Arrow type of a column's values in the file."""
 
 
 def is_readable(kind: pa.DataType) -> bool:
@@ -113,15 +114,15 @@ def rows_of_files(
 
 
 def _least_bytes(file: pq.FileMetaData, schema: pa.Schema) -> int:
-    """The approximate minimum size in bytes of a file's rows in memory. Texts need more if the file stores equal texts
-    only once, in a dictionary."""
+    """The approximate minimum size in bytes of a file's rows in memory. Texts need more memory than this minimum if the
+    file stores equal texts only once, in a dictionary."""
     groups = (_texts_of(file, group, schema) for group in range(file.num_row_groups))
     texts = sum(column.total_uncompressed_size for group in groups for column in group)
     return int(file.num_rows * _fixed_bits(schema) // 8 + texts)
 
 
 def _rows_at_once(path: str, file: pq.FileMetaData, group: int, schema: pa.Schema) -> int:
-    """The number of rows of a row group that are decoded at once: so few that they need about _BATCH_BYTES of memory,
+    """The number of rows of a row group that are decoded at once. These rows need at most about _BATCH_BYTES of memory,
     even if each row has the longest text of each dictionary."""
     rows = max(1, file.row_group(group).num_rows)
     texts = _texts_of(file, group, schema)
@@ -133,12 +134,12 @@ def _rows_at_once(path: str, file: pq.FileMetaData, group: int, schema: pa.Schem
         with pq.ParquetFile(path, metadata=file, read_dictionary=names, buffer_size=_READ_BYTES) as opened:
             for first in opened.iter_batches(batch_size=1, row_groups=[group], columns=names):
                 row_bytes += sum(_longest(column) for column in first.columns)
-                break  # The first row comes with the whole dictionary.
+                break  # Arrow returns the whole dictionary together with the first row.
     return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, int(row_bytes))))
 
 
 def _texts_of(file: pq.FileMetaData, group: int, schema: pa.Schema) -> list[pq.ColumnChunkMetaData]:
-    """What the file contains about the columns of a row group whose values differ in length."""
+    """The metadata of those columns of a row group whose values differ in length."""
     names = {field.name for field in schema if field.type in _FORMS}
     found = file.row_group(group)
     columns = (found.column(number) for number in range(found.num_columns))
@@ -146,7 +147,7 @@ def _texts_of(file: pq.FileMetaData, group: int, schema: pa.Schema) -> list[pq.C
 
 
 def _fixed_bits(schema: pa.Schema) -> int:
-    """The size in bits of a row's values in memory, except texts."""
+    """The size in bits of a row's values in memory, without the texts."""
     return sum(field.type.bit_width for field in schema if field.type not in _FORMS)
 
 

@@ -1,7 +1,8 @@
-"""Parses commits of a Delta table: the files that a commit appended, and whether it changed existing rows.
+"""Parses commits of a Delta table. The result contains the files that a commit appended, and shows whether the commit
+changed existing rows.
 
 A commit is a file of JSON lines (Delta protocol, "Actions"). ``add`` and ``remove`` actions with ``dataChange`` false,
-such as the actions of OPTIMIZE, move rows to other files without changing them.
+such as the actions of OPTIMIZE, move rows to other files without changing the rows.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from rw_sql.object_stores import client_errors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendedFile:
-    """A file of rows: its path, absolute or relative to the table, its partition values as text, and its number of rows
-    (None if the commit does not contain it)."""
+    """A file of rows that a commit appended. ``path`` is absolute or relative to the table. ``partition`` has the
+    file's partition values as text. ``rows`` is the number of rows; None if the commit does not contain this number."""
 
     path: str
     partition: tuple[tuple[str, str | None], ...] = ()

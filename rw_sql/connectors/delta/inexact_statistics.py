@@ -1,5 +1,5 @@
 """Keeps wrong minimum and maximum values out of the statistics of Delta tables. Because of wrong values, a reader would
-skip files that contain rows that the reader needs.
+skip files although the reader needs rows of these files.
 
 - *Floating-point columns*: delta-rs computes the minimum and the maximum of a column without its NaN values. For Spark,
   NaN is greater than every number.
@@ -29,10 +29,10 @@ EXACT_DIGITS = 15
 @lru_cache(maxsize=256)
 def without_inexact_min_max(schema: pa.Schema, *, is_compaction: bool = False) -> dict[str, Any]:
     """The arguments that make delta-rs omit the statistics of the columns whose statistics could be wrong; empty if
-    there are no such columns. ``is_compaction``: the arguments are for the files that a compaction writes.
+    there are no such columns. If ``is_compaction`` is set, the arguments are for the files that a compaction writes.
 
-    delta-rs accepts settings only for columns that are not inside a structure. If a structure contains such a column,
-    no structure has statistics.
+    delta-rs accepts settings only for columns that are not inside a structure. If a structure contains a column whose
+    statistics could be wrong, delta-rs therefore writes no statistics for any structure.
     """
     inexact = [field.name for field in schema if has_inexact_min_max(field.type)]
     is_nested = any(map(_contains_inexact, schema.types))
@@ -44,7 +44,7 @@ def without_inexact_min_max(schema: pa.Schema, *, is_compaction: bool = False) -
         columns: dict[str, Any] = {"default_column_properties": none, "column_properties": dict.fromkeys(plain, full)}
     else:
         columns = {"column_properties": dict.fromkeys(inexact, none)}
-    # The codecs are those that delta-rs uses if it gets no settings.
+    # These codecs are the codecs that delta-rs uses by default.
     if is_compaction:
         return {"writer_properties": deltalake.WriterProperties(compression="ZSTD", compression_level=4, **columns)}
     return {"writer_properties": deltalake.WriterProperties(compression="SNAPPY", **columns)}
@@ -56,8 +56,8 @@ def has_inexact_min_max(kind: pa.DataType) -> bool:
 
 
 def _contains_inexact(kind: pa.DataType) -> bool:
-    """True for a structure that contains such a type, at any depth."""
+    """True for a structure that contains, at any depth, a type for which :func:`has_inexact_min_max` returns True."""
     if not pa.types.is_struct(kind):
         return False
-    # Iterated, because PyArrow has the attribute "fields" only since version 18.
+    # The loop iterates over the type itself, because PyArrow has the attribute "fields" only since version 18.
     return any(has_inexact_min_max(field.type) or _contains_inexact(field.type) for field in kind)

@@ -10,7 +10,7 @@ from rw_sql.object_stores import local_location, unfit_local_part, unfit_part
 
 
 def check_path(key: str, path: str) -> None:
-    """Raises OptionError for a path that delta-rs misreads, or reads differently from Spark.
+    """Raises OptionError for a path that delta-rs misreads, or that delta-rs and Spark interpret differently.
 
     ``key`` is the option that contains the path.
     """
@@ -41,8 +41,9 @@ def full_path(table: str, file: str) -> str:
 
 
 def comparable_path(path: str) -> str:
-    """A path or a decoded URI of a file, in the only spelling that equal local paths have: without a scheme, empty
-    names, ``.`` and ``..``. Spark reports the paths of files in this form, apart from the scheme. The URIs of object
-    stores are returned unchanged, because :func:`check_path` refuses other spellings of these."""
+    """Normalizes a file's path or decoded URI, so that all spellings of a local path give the same text. The result has
+    no scheme, no empty names, and no names ``.`` or ``..``. Spark reports the paths of files in this form, but with a
+    scheme. The URIs of object stores are returned unchanged, because :func:`check_path` refuses other spellings of
+    these URIs."""
     local = local_location(path)
     return f"/{posixpath.normpath(local).lstrip('/')}" if local.startswith("/") else path

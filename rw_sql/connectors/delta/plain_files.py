@@ -1,7 +1,7 @@
 """Reads the rows of a small Delta table directly from its Parquet files.
 
-Delta's Spark reader reconstructs the table's state for each version with two or three Spark jobs, which take longer
-than reading a small table's rows. delta-rs lists the files of a version in milliseconds.
+Delta's Spark reader reconstructs the table's state for each version with two or three Spark jobs. These jobs take
+longer than reading the rows of a small table. delta-rs lists the files of a version in milliseconds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_PARTS = 4
 """The maximum number of partitions of a table that is read directly. Each partition is a branch of the query's plan."""
 
 _HARMLESS = frozenset({"timestampNtz"})
-"""The reader features that do not prevent reading a table's files without Delta."""
+"""The reader features with which a table's files can still be read without Delta."""
 
 AS_WRITTEN = {"__globPaths__": "false"}
 """The option with which Spark's readers take characters such as ``*`` and ``{`` in a path literally."""
@@ -92,7 +92,7 @@ def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | N
 def _parts(table: DeltaTable, schema: StructType) -> list[tuple[dict[str, int | None], list[str]]] | None:
     """The files of a table, grouped by the values of its partition columns.
 
-    None if there are too many combinations of values, or if a partition column is not an integer.
+    Returns None if there are too many combinations of values, or if a partition column is not an integer.
     """
     columns = table.metadata().partition_columns
     files = table.file_uris()

@@ -5,8 +5,8 @@ commits with these versions, the handle silently becomes a mixture of the old an
 sink therefore checks that the file of a known commit still has the same size and modification time. The check takes a
 tenth of a millisecond on a local path, and one request in an object store.
 
-``CREATE OR REPLACE TABLE`` keeps the log and gives the table another id, with which the sink compares after each
-update.
+``CREATE OR REPLACE TABLE`` keeps the log and gives the table another id. After each update, the sink therefore compares
+the table's id with the id that the table had when the sink opened it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _Stamp = tuple[int | None, int | None]
 
 
 class SeenLog:
-    """Recognizes the log of an open table by the size and the modification time of one commit's file. Not
-    thread-safe."""
+    """Recognizes whether the log of an open table is still the same log, by the size and the modification time of one
+    commit's file. Not thread-safe."""
 
     def __init__(self, table: deltalake.DeltaTable, storage: dict[str, str]) -> None:
         from deltalake.fs import DeltaStorageHandler

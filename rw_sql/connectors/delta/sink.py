@@ -1,14 +1,15 @@
 """The Delta sink: writes to a user's table, each batch exactly once.
 
-A batch's commit carries two application transactions (Delta protocol, "Transaction Identifiers"). The first, named by
-the sink's identity, has the value ``run × 2³² + batch + 1`` and fences earlier runs. The second, named by the sink's
-identity and the generation, has the batch's number. Delta keeps both transactions for the lifetime of the table,
-regardless of log cleanup and other writers, unless a table property limits the retention of transactions. The sink
-refuses tables with that property.
+A batch's commit carries two application transactions (Delta protocol, "Transaction Identifiers"). The first transaction
+is named by the sink's identity, has the value ``run × 2³² + batch + 1``, and fences earlier runs. The second
+transaction is named by the sink's identity and the generation, and has the batch's number as its value. Delta keeps
+both transactions for the lifetime of the table, regardless of log cleanup and other writers, unless a table property
+limits the retention of transactions. The sink refuses tables with that property.
 
-``CREATE OR REPLACE TABLE`` keeps all transactions, but not the rows. A fence therefore has two more transactions: one
-is named by the sink's identity and the table's id, and the other shows that fences have the first. In the table of an
-older version of rw_sql, both are missing.
+``CREATE OR REPLACE TABLE`` keeps all transactions, but not the rows. A fence therefore carries two more transactions.
+One of these transactions is named by the sink's identity and the table's id. The other transaction shows that the
+sink's fences carry a transaction with the table's id. If an older version of rw_sql wrote to the table, both
+transactions are missing.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ _UNWRITABLE = frozenset(
 _APPEND_ONLY = "delta.appendOnly"
 _INDEX = "_rw_index"
 _RETENTION = "delta.setTransactionRetentionDuration"
-"""The table property that limits how long Delta keeps application transactions. Without this property, Delta keeps them
-forever."""
+"""The table property that limits how long Delta keeps application transactions. Without this property, Delta keeps the
+transactions forever."""
 
 
 class DeltaSink:
@@ -189,7 +190,7 @@ class DeltaSink:
         return made
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> DeltaWriter:
-        """Opens the table, creating it if it does not exist."""
+        """Opens the table. Creates the table if the table does not exist."""
         uri, storage = _uri(options["location"]), self.storage(options)
         try:
             table = _made(uri, deltalake.Schema.from_json(nullable_schema(shape.schema)), storage)
@@ -230,14 +231,15 @@ def _with_ids(identity: str) -> str:
 
 
 def _was_replaced(table: deltalake.DeltaTable, identity: str) -> bool:
-    """True if the sink has written to another table, which this table replaces."""
+    """True if this table has replaced another table, to which the sink had written."""
     has_ids = table.transaction_version(_with_ids(identity)) is not None
     return has_ids and table.transaction_version(_named_by_id(identity, table)) is None
 
 
 def _made(uri: str, schema: deltalake.Schema, storage: dict[str, str]) -> deltalake.DeltaTable:
     try:
-        # With retries, if two sinks create the table at the same time, the second would give it another id.
+        # Retries are off: if two sinks create the table at the same time, a retry of the second sink would give the
+        # table another id.
         once = deltalake.CommitProperties(max_commit_retries=0)
         return deltalake.DeltaTable.create(uri, schema, mode="ignore", storage_options=storage, commit_properties=once)
     except exceptions.CommitFailedError:
@@ -434,7 +436,8 @@ def _in_sql(location: str) -> str:
 
 
 def _property(properties: Mapping[str, str | None], name: str) -> str | None:
-    """The value of a table property, whose name may have any case; None if the property is not set."""
+    """The value of a table property; None if the property is not set. Upper and lower case in the name count as
+    equal."""
     return next((value for key, value in properties.items() if key.casefold() == name.casefold()), None)
 
 

@@ -137,12 +137,13 @@ class DeltaConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns the only topic, because an offset is a version and does not count records."""
+        """Returns the source's only topic, because an offset of this topic is a version and does not count records."""
         return {"": "offsets are versions of the table"}
 
     def logged_records(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int | None:
-        """The number of rows that the commits in the range appended, according to the table's log. None if a commit
-        does not contain it, and for a range that begins at 0, because then the whole table is read."""
+        """The number of rows that the commits in the range appended, according to the table's log. Returns None if a
+        commit in the range does not contain its number of rows. Also returns None for a range that begins at 0, because
+        the whole table is read for such a range."""
         (start, end) = next(iter(ranges.values()), (0, 0))
         if start == 0:
             return None
@@ -190,7 +191,7 @@ class DeltaConnector(RangedConnector):
         encode: str = "NATIVE",
         encode_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """The current table. See :class:`rw_sql.connectors.snapshots.SnapshotReader`."""
+        """The rows of the current table. See :class:`rw_sql.connectors.snapshots.SnapshotReader`."""
         from rw_sql.connectors.delta import reader as delta_reader
 
         path = _path(options)

@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BY_AGE = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-"""A setting of Delta, on by default. If the setting is on, Delta reads no version that is older than the table's
-``delta.deletedFileRetentionDuration`` (except for the newest version), even if the version's files exist.
+"""A setting of Delta, which is on by default. If the setting is on, Delta refuses to read a version that is older than
+the table's ``delta.deletedFileRetentionDuration``, even if the version's files exist. The newest version is an
+exception.
 
-A batch reads its inputs at the versions that were planned for it, and table upkeep keeps the files of these versions.
-The age of these versions therefore does not matter (decision 32).
+A batch reads its inputs at the versions that were planned for the batch, and table upkeep keeps the files of these
+versions. The age of these versions therefore does not matter (decision 32).
 """
 
 

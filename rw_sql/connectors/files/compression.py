@@ -2,7 +2,7 @@
 
 A file may consist of several frames, streams or members, as pigz, pzstd and ``cat`` write them; all of them are read. A
 file that ends early raises an error. This module imports no other module of the package, because Spark's workers
-receive it by value.
+receive this module by value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ENDINGS: Mapping[str, str] = {
     ".snappy": "snappy",
     ".sz": "snappy",
 }
-"""The endings of file names, in lower case, each with its compression."""
+"""Maps the endings of file names, in lower case, to the names of compressions."""
 
 _CHUNK = 1024 * 1024
 _SNAPPY_CHUNK = 65_536
@@ -51,7 +51,7 @@ def compression_of(path: str) -> str | None:
 def decompressed(file: Any, name: str) -> io.BufferedReader:
     """The whole decompressed content of an open compressed file.
 
-    Closing the result leaves ``file`` open. Raises CompressedError, also while reading.
+    Closing the result leaves ``file`` open. Both this function and later reads of the result may raise CompressedError.
     """
     file.seek(0)
     shared = _Shared(file)
@@ -59,7 +59,8 @@ def decompressed(file: Any, name: str) -> io.BufferedReader:
 
 
 class _Shared(io.RawIOBase):
-    """A wrapper around an open file that does not close it. ``fault`` is the error that a read of the file raised."""
+    """A wrapper around an open file. Closing the wrapper leaves the file open. ``fault`` is the error that a read of
+    the file raised."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -100,7 +101,7 @@ class _Guarded(io.RawIOBase):
     def _checked(self, act: Callable[[], Any]) -> Any:
         try:
             return act()
-        except Exception as error:  # zlib.error, LZMAError, EOFError, BadZipFile have no other base in common.
+        except Exception as error:  # zlib.error, LZMAError, EOFError and BadZipFile have no other base class in common.
             if self._file.fault is not None:
                 raise self._file.fault from error
             if isinstance(error, CompressedError):
@@ -181,7 +182,7 @@ def _snappy_parts(file: Any) -> Iterator[bytes]:
 
 
 def _snappy_length(block: bytes) -> int:
-    """The length of a block's content, which is stored at the block's beginning."""
+    """The length of a block's decompressed content. The block begins with this length."""
     length = 0
     for at, byte in enumerate(block[:5]):
         length |= (byte & 0x7F) << (7 * at)

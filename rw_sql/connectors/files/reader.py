@@ -47,7 +47,7 @@ _AHEAD = 16
 _FEW_BYTES = 512 * 1024
 _FEW_FILES = 100
 _MOST_HELD_BYTES = 32 * 1024 * 1024
-"""The maximum number of bytes of records that the driver reads itself. The size of a file does not limit the size of
+"""The maximum number of bytes of records that the driver itself reads. The size of a file does not limit the size of
 its records, because a small compressed file may contain any number of equal records."""
 _RECORDS = f"{RECORDS}, _rw_index bigint"
 
@@ -97,7 +97,7 @@ class FileReader(DataSourceReader):
             except ValueError as error:
                 raise OSError(f"{path}: {error}") from error
             if self._store.is_local or found.size > file_rows.CHUNK:
-                # If the file changed while it was read, the data may mix two versions.
+                # If the file changed while it was read, the data may be a mixture of two versions.
                 _require_same(path, self._store.find(path).incarnation, life or found.incarnation)
 
     def _opened(self, filesystem: Any, pieces: list[Piece]) -> Iterator[tuple[Piece, FoundFile, Any]]:
@@ -126,7 +126,8 @@ class FileReader(DataSourceReader):
                 return found, filesystem.open(full, "rb")
             life = found.incarnation
         size = file_store.incarnation_size(life)
-        # One byte more than the known size shows that the file was replaced, without reading all of a large file.
+        # One byte more than the known size is requested. If this byte exists, the file was replaced, and the rest of a
+        # large file need not be read.
         data = filesystem.cat_file(full, start=0, end=size + 1) if size else filesystem.cat_file(full)
         # The version is requested after the data, because the file may have been replaced since its version was
         # determined.
@@ -211,7 +212,7 @@ class FileReader(DataSourceReader):
 
 
 class FileDataSource(DataSource):
-    """``spark.read.format("rw_sql_files")``."""
+    """The data source of ``spark.read.format("rw_sql_files")``."""
 
     @classmethod
     def name(cls) -> str:
@@ -270,8 +271,8 @@ def read_batch(
 ) -> DataFrame:
     """Reads the records of pieces of files.
 
-    ``compression`` is a name of :mod:`rw_sql.connectors.files.compression`, or empty for no compression; if it is
-    None, the compression of each file follows from its name. ``is_strict``: a column that is missing in a file's
+    ``compression`` is a name of :mod:`rw_sql.connectors.files.compression`, or empty for no compression; if it is None,
+    the compression of each file follows from its name. If ``is_strict`` is set, a column that is missing in a file's
     header or schema is an error.
     """
     given = encoding.options
@@ -291,8 +292,8 @@ def read_batch(
         "tasks": str(spark.sparkContext.defaultParallelism),
     }
     if sum(end - start for _, start, end, _ in pieces) <= _FEW_BYTES and len(pieces) <= _FEW_FILES:
-        # Spark would start two processes for the plan and a third for the rows. That takes a second; reading the rows
-        # here takes a hundredth of that time.
+        # Spark would start two processes for the plan and a third for the rows. The start of these processes takes a
+        # second. Reading the rows in this process takes a hundredth of this time.
         found = _read_here(spark, options, pieces)
         return found if found is not None else noted_as_large(_read_by_tasks(spark, options))
     return _read_by_tasks(spark, options)

@@ -1,12 +1,12 @@
 """Reads the records of a range of a file as Arrow arrays. A record belongs to the range that contains its offset.
 
 Offsets count bytes of the stored file. A line has the offset of its first byte. In a compressed file, the offsets of
-lines are scaled to the stored size, because the decompressed length is unknown in advance. A row of a Parquet file has
-the offset of its row group plus its index in the group, which is scaled down if the group has more rows than bytes.
-Offsets therefore increase in record order and stay below the file's size, and reading adjacent ranges returns each
-record once.
+lines are scaled to the stored size, because the decompressed length is unknown in advance. The offset of a row of a
+Parquet file is the offset of the row group plus the index of the row in the group. This index is scaled down if the
+group has more rows than bytes. Offsets therefore increase in record order and stay below the file's size, and reading
+adjacent ranges returns each record once.
 
-Spark's workers receive this module, and the module of the package that it imports, by value.
+Spark's workers receive this module by value, and also the module of the package that this module imports.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
 _SPARK_VERSION = b"org.apache.spark.version"
 _LEGACY_TIMES, _LEGACY_INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
-"""The keys by which Spark recognizes a file whose times it converts from the Julian calendar: the key for the version
-of Spark that wrote the file, the mark for times of all types except INT96, and the mark for times of type INT96."""
+"""The keys by which Spark recognizes a file whose times Spark converts from the Julian calendar: the key for the
+version of Spark that wrote the file, the mark for times of all types except INT96, and the mark for times of type
+INT96."""
 
 _QUOTED = re.compile(rb'"[^"]*+(?:""[^"]*+)*+"')
 """A quoted field of a CSV line."""
@@ -163,7 +164,7 @@ def ranks(places: NDArray[np.int64], before: tuple[int, int] = (-1, 0)) -> tuple
 
 
 def header_of(file: Any) -> bytes:
-    """The first line of a file that is open at its beginning, without its line end."""
+    """Reads the first line of an open file, without the line end. The file must be at its beginning."""
     first: bytes = file.readline(MOST_LINE_BYTES + 1)
     _require_short(first)
     return first.removeprefix(_BOM).rstrip(b"\r\n")
@@ -200,10 +201,10 @@ def _unquoted(field: bytes) -> bytes:
 def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter: str) -> list[bytes]:
     """Lines with their fields reordered. Fields keep their text and their quotes.
 
-    ``order`` and ``count`` are from :func:`column_order` and :func:`width_of`. If a line has another number of fields
-    than the header, or if :func:`fields_of` finds no fields in it, the line is returned malformed, so that decoding the
-    line fails. If the header has none of the columns, all lines are returned malformed, because the file has other
-    columns or no header.
+    ``order`` and ``count`` are the results of :func:`column_order` and :func:`width_of`. If a line has another number
+    of fields than the header, or if :func:`fields_of` returns None for the line, the line is returned in a malformed
+    form, so that decoding the line fails. If the header has none of the columns, all lines are returned in a malformed
+    form, because the file has other columns or no header.
     """
     made = []
     separator = delimiter.encode()
@@ -221,8 +222,8 @@ def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter
 
 
 def fields_of(line: bytes, separator: bytes) -> list[bytes] | None:
-    """The fields of a CSV line as written, with their quotes. None if decoding the line would fail, because a quote is
-    not closed, text follows a closing quote, or a carriage return is outside quotes."""
+    """The fields of a CSV line as written, with their quotes. Returns None if decoding the line would fail, because a
+    quote is not closed, text follows a closing quote, or a carriage return is outside quotes."""
     if b'"' not in line:
         return None if b"\r" in line else line.split(separator)
     found: list[bytes] = []
@@ -245,7 +246,7 @@ def fields_of(line: bytes, separator: bytes) -> list[bytes] | None:
 def parquet_rows(
     file: Any, size: int, start: int, end: int, row: pa.StructType, *, is_strict: bool = False
 ) -> Iterator[tuple[NDArray[np.int64], pa.StructArray, pa.StringArray]]:
-    """The rows of a Parquet file whose offsets are in ``[start, end)``, as structs, and the error of each row that
+    """Those rows of a Parquet file that have offsets in ``[start, end)``, as structs, and the error of each row that
     could not be read.
 
     Columns are matched by exact name, otherwise case-insensitively. A missing column is NULL, or an error if
@@ -264,8 +265,8 @@ def parquet_rows(
         if begin >= end or begin + length <= start or rows == 0:
             continue
         at = 0
-        # If the file has none of the requested columns, reads another column, because there are no batches without
-        # columns.
+        # If the file has none of the requested columns, another column is read, because PyArrow returns no batches
+        # without columns.
         decoded = parquet.iter_batches(batch_size=_PARQUET_ROWS, row_groups=[number], columns=wanted or names[:1])
         for batch in _joined(decoded):
             of_group = np.arange(at, at + batch.num_rows, dtype=np.int64)
@@ -277,7 +278,8 @@ def parquet_rows(
 
 
 def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at most BATCH_ROWS rows, and of about _BATCH_BYTES."""
+    """Combines batches of rows into larger batches. A larger batch has at most BATCH_ROWS rows, and at most about
+    _BATCH_BYTES bytes."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -291,7 +293,8 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _row_groups(metadata: pq.FileMetaData, size: int) -> list[tuple[int, int, int]]:
-    """The row groups in file order: offset, bytes to the next row group, number of rows."""
+    """The row groups in the order of the file. For each group, the result has the group's offset, the number of bytes
+    up to the next group, and the number of rows."""
     begins = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -311,7 +314,7 @@ def _julian_columns(parquet: pq.ParquetFile) -> frozenset[str]:
     """The columns whose dates and times before 15 October 1582 are counted by the Julian calendar.
 
     Spark marks the files that it writes with Julian dates and times. The first versions of Spark always wrote such
-    dates and times; their files have no mark except the version's number.
+    dates and times; their files have no mark except the number of Spark's version.
     """
     marks = parquet.metadata.metadata or {}
     version = marks.get(_SPARK_VERSION, b"")

@@ -65,11 +65,11 @@ class FileSink:
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks that the folder can be written, or created."""
+        """Checks that files can be written to the folder, or that the folder can be created."""
         return SinkLook() if shape is None else look_at_folder(options["fs.path"])
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> FileWriter:
-        """Opens the folder, creating it if it does not exist."""
+        """Opens the folder. Creates the folder if the folder does not exist."""
         folder = Path(options["fs.path"])
         try:
             _make_folder(folder)
@@ -117,7 +117,7 @@ class FileWriter:
             raise (RefusedRowsError(found) if found else SinkError(f"{path}: {error}")) from error
 
     def _attempt(self, rows: pa.Table) -> Refusal | None:
-        """Writes rows to memory; returns the refusal if the format cannot represent one of them."""
+        """Writes rows to memory. Returns a refusal if the format cannot represent one of the rows."""
         try:
             self._put(rows, io.BytesIO())
         except pa.ArrowException as error:
@@ -140,11 +140,11 @@ class FileWriter:
                 for row in json_rows(rows, rows.column_names):
                     file.write(to_json(row) + b"\n")
             case _:
-                # Spark does not read nanoseconds; the rows have microseconds.
+                # Spark does not read times in nanoseconds. The rows have times in microseconds, so no digits are lost.
                 pyarrow.parquet.write_table(rows, file, coerce_timestamps="us")
 
     def cancel(self) -> None:
-        """Aborts a write in progress; its file does not appear."""
+        """Aborts a write in progress. The file of this write does not appear."""
         self._is_cancelled = True
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the names in a folder permanent.
+    """Writes the names of a folder's files and folders to the disk.
 
     Otherwise the file system may lose a new name when the machine crashes, although the file's content is on the disk.
     """

@@ -56,7 +56,7 @@ class FileConnector(RangedConnector):
         """The store of the files. Does not contact the store."""
 
     def faults(self) -> tuple[type[Exception], ...]:
-        """The exceptions that the store's client raises if it cannot list files."""
+        """The exceptions that the store's client raises if the client cannot list files."""
         return (OSError,)
 
     def check_options(self, options: Mapping[str, str]) -> None:
@@ -130,7 +130,8 @@ class FileConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The offset 0 for files written at or after ``milliseconds``, and the end for older files."""
+        """The offset 0 for files that were written at or after ``milliseconds``, and the end of the file for older
+        files."""
         wanted = set(splits)
         return {
             found.path: found.size if found.modified_ms is not None and found.modified_ms < milliseconds else 0
@@ -141,11 +142,11 @@ class FileConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns the only topic, because offsets count bytes, not records."""
+        """Returns the source's only topic, because the offsets of this topic count bytes, not records."""
         return {"": "offsets of files count bytes"}
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The time when each file was written; only for a local folder."""
+        """The time when each file was written; empty if the files are not in a local folder."""
         store = self.store(options)
         times = {}
         for split in offsets if store.is_local else ():
@@ -190,7 +191,7 @@ class FileConnector(RangedConnector):
         encode: str = "NATIVE",
         encode_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """All rows of all current Parquet files. See :class:`rw_sql.connectors.snapshots.SnapshotReader`."""
+        """Returns all rows of all current Parquet files. See :class:`rw_sql.connectors.snapshots.SnapshotReader`."""
         from pyspark.sql import functions as f
 
         from rw_sql.connectors.support.typed_records import quoted
@@ -282,7 +283,7 @@ class S3Connector(FileConnector):
         return FileStore(protocol="s3", root=options["s3.bucket_name"].strip().strip("/"), arguments=arguments)
 
     def cluster(self, options: Mapping[str, str]) -> str:
-        """The bucket, and the endpoint if it is not Amazon's."""
+        """The bucket, and the endpoint if the endpoint is not Amazon's."""
         endpoint = options.get("s3.endpoint_url", "")
         return super().cluster(options) + (f"@{endpoint.rstrip('/')}" if endpoint else "")
 
@@ -306,7 +307,7 @@ class GcsConnector(FileConnector):
             try:
                 arguments["token"] = json.loads(base64.b64decode(credential, validate=True))
             except (binascii.Error, ValueError) as error:
-                # Without `from error`, because the original error would show the secret text.
+                # The new error is raised without `from error`, because the original error would show the secret text.
                 del error
                 raise OptionError(
                     INVALID_PROPERTY,
@@ -352,7 +353,8 @@ class AzblobConnector(FileConnector):
 
 
 def _compression(options: Mapping[str, str]) -> str | None:
-    """The compression of all files; empty for no compression; None if it follows from each file's name."""
+    """The compression of all files; empty for no compression; None if each file's name determines the file's
+    compression."""
     given = options.get(COMPRESSION)
     if given is None:
         return None

@@ -1,6 +1,6 @@
 """Lists and opens the files of a local folder or a bucket through fsspec.
 
-Spark's workers receive this module by value, and likewise the module of the package that it imports.
+Spark's workers receive this module by value, and also the module of the package that this module imports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _LITERAL = re.compile(r"[^*?\[]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFile:
-    """A file, by its path below the root. ``incarnation`` identifies its version and begins with its size.
+    """A file. ``path`` is the file's path below the root. ``incarnation`` identifies the file's version and begins with
+    the file's size.
 
     ``modified_ms`` is the time when the file was written, in milliseconds since 1970; None if the store does not report
     the time.
@@ -123,7 +124,7 @@ class FileStore:
         for folder, folders, files in filesystem.walk(top, detail=True, on_error=on_error):
             below = folder.strip("/")[length:]
             for name in [name for name in folders if not name or name[0] in "._"]:
-                del folders[name]  # so that walk does not enter it
+                del folders[name]  # so that walk does not enter this folder
             for name, info in files.items():
                 if name and name[0] not in "._":
                     yield _remote_file(f"{below}/{name}" if below else name, info)
@@ -134,7 +135,7 @@ class FileStore:
 
 
 def is_storable(path: str) -> bool:
-    """False for a name that is not UTF-8, because no catalog or table can store it."""
+    """False for a name that is not UTF-8, because no catalog or table can store such a name."""
     try:
         path.encode()
     except UnicodeEncodeError:  # Python represents bytes of a name that are not UTF-8 as surrogates.
@@ -167,8 +168,9 @@ def _remote_file(path: str, info: Mapping[str, Any]) -> FoundFile:
     times = ("LastModified", "last_modified", "mtime", "updated")
     generation = str(info.get("generation"))
     if generation.isdecimal():
-        # In Google Cloud Storage, a change of an object's metadata, such as its storage class, changes its ETag and the
-        # time "updated", but neither the generation nor the time when the generation was written.
+        # If the metadata of an object in Google Cloud Storage changes, for example the storage class, the object's ETag
+        # and the time "updated" change too. The generation, and the time when the generation was written, do not
+        # change.
         modified = _first(info, ("ctime", *times))
         tag = gcs_tag(int(generation))
     else:
@@ -183,5 +185,6 @@ def _remote_file(path: str, info: Mapping[str, Any]) -> FoundFile:
 
 
 def _first(info: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
-    """The first of these values of a file that the store reports."""
+    """The value of the first of these keys for which the store reports a value; None if the store reports no such
+    value."""
     return next((info[key] for key in keys if info.get(key)), None)

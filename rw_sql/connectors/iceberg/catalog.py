@@ -111,7 +111,7 @@ def load_table(spec: ConnectorSpec, options: Mapping[str, str], *, timeout: floa
     """Loads the table as it is now. Raises TableMissingError or CatalogError.
 
     ``timeout`` limits the wait for each connection to a REST catalog, and for the next bytes of each response, in
-    seconds; None for the longest wait that the catalog's class allows.
+    seconds; if ``timeout`` is None, the time limits of the catalog's class apply.
     """
     from pyiceberg import exceptions
 

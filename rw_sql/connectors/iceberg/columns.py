@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-"""The integer types, with the number of NUMERIC digits that each requires."""
+"""The integer types, with the number of NUMERIC digits that each type requires."""
 
 _DOUBLES = ("float", "int", "smallint", "tinyint")
 """The types whose values DOUBLE PRECISION represents exactly."""
@@ -84,7 +84,7 @@ _SQL = {
     "timestamp": "TIMESTAMP WITH TIME ZONE",
     "timestamp_ntz": "TIMESTAMP",
 }
-"""The SQL names of types whose Spark name differs."""
+"""The SQL names of the types whose SQL name differs from Spark's name."""
 
 
 def _name(field: str) -> str:
@@ -131,7 +131,8 @@ _NAMES = {
     "int64": "bigint",
     "date32[day]": "date",
 }
-"""Spark's names of types whose Arrow name differs; float, double, string and binary have the same name."""
+"""Spark's names of the types whose Spark name differs from the Arrow name. The types float, double, string and binary
+have the same name in Spark and Arrow."""
 
 
 def _plain(text: str) -> str:

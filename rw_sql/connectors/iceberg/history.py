@@ -16,7 +16,8 @@ APPEND, REPLACE = "append", "replace"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSnapshot:
-    """One snapshot. ``sequence`` is its sequence number, ``operation`` Iceberg's name for its effect on the table."""
+    """One snapshot. ``sequence`` is the snapshot's sequence number. ``operation`` is Iceberg's name for the snapshot's
+    effect on the table."""
 
     sequence: int
     id: int
@@ -68,8 +69,8 @@ def snapshots(table: Table, start: int, end: int) -> tuple[TableSnapshot, ...]:
 
 
 def rolled_back(table: Table, position: int) -> int | None:
-    """The sequence number of the last snapshot that was read, if a rollback of the table has removed it from the
-    main branch; otherwise None.
+    """The sequence number of the last snapshot that was read, if a rollback of the table has removed this snapshot from
+    the main branch; otherwise None.
 
     Snapshots of other branches and tags do not count, because they were never read.
     """
@@ -86,7 +87,8 @@ def rolled_back(table: Table, position: int) -> int | None:
 
 
 def snapshot_before(table: Table, end: int) -> TableSnapshot | None:
-    """The newest snapshot of the main branch with a sequence number below ``end``; None if there is none."""
+    """The newest snapshot of the main branch with a sequence number below ``end``; None if there is no such
+    snapshot."""
     return next((_made(found) for found in _ancestors(table) if _sequence(found) < end), None)
 
 

@@ -1,5 +1,5 @@
-"""Deletes the rows of an Iceberg table that have given keys, by writing the data files with such rows again without
-these rows (copy on write).
+"""Deletes the rows with given keys from an Iceberg table. Each data file that contains such rows is replaced by new
+data files without these rows (copy on write).
 
 pyiceberg's ``Transaction.delete`` evaluates a condition for each row. The condition for keys of several columns has a
 part for each key, so the time would grow with the number of rows multiplied by the number of keys.
@@ -33,7 +33,7 @@ _GREATEST = 3.4028234663852886e38
 
 
 def delete_keys(transaction: Transaction, table: Table, keys: pa.Table, summary: dict[str, str]) -> None:
-    """Deletes the rows whose values in the columns of ``keys`` are those of a row of ``keys``. Null equals null.
+    """Deletes each row of the table that equals a row of ``keys`` in all columns of ``keys``. Null equals null.
 
     If the table has such rows, the transaction gets one snapshot, whose summary has the properties ``summary``.
     ``keys`` has the table's types.
@@ -63,7 +63,7 @@ def delete_keys(transaction: Transaction, table: Table, keys: pa.Table, summary:
 def _without_keys(
     transaction: Transaction, table: Table, task: FileScanTask, keys: pa.Table, *, commit: uuid.UUID, numbers: Any
 ) -> list[DataFile]:
-    """Writes the rows of a file that have none of the keys to new files."""
+    """Finds the rows of a file that have none of the keys, and writes these rows to new files."""
     from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
     rows = _read(transaction, table, task)
@@ -76,7 +76,7 @@ def _without_keys(
 
 
 def _read(transaction: Transaction, table: Table, task: FileScanTask, columns: list[str] | None = None) -> pa.Table:
-    """The rows of a file, without those that the table's delete files delete."""
+    """The rows of a file, without the rows that the table's delete files delete."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
@@ -86,9 +86,9 @@ def _read(transaction: Transaction, table: Table, task: FileScanTask, columns: l
 
 
 def _is_among(rows: pa.Table, keys: pa.Table) -> pa.Array:
-    """For each row, whether ``keys`` contains its key."""
+    """Returns for each row whether ``keys`` contains the row's key."""
     at = pa.array(range(rows.num_rows), pa.int64())
-    # Columns are named by position, because a key may have the name of another column that is used here.
+    # The columns are named by their position, because a key column may have the name of the additional column "at".
     names = [str(number) for number in range(keys.num_columns)]
     columns = [
         comparable(pa.chunked_array([*key.chunks, *rows.column(name).cast(key.type).chunks], key.type))
@@ -102,7 +102,8 @@ def _is_among(rows: pa.Table, keys: pa.Table) -> pa.Array:
 
 
 def _may_have(keys: pa.Table) -> BooleanExpression:
-    """A condition that is true for every row with one of these keys, and by which pyiceberg leaves out files."""
+    """A condition that is true for every row with one of these keys. pyiceberg skips a file if the condition is true
+    for none of the file's rows."""
     from pyiceberg.expressions import AlwaysTrue, And
 
     plain = [name for name in keys.column_names if not pa.types.is_nested(keys.schema.field(name).type)]
@@ -116,7 +117,9 @@ def _may_have_value(name: str, values: pa.ChunkedArray) -> BooleanExpression:
     from pyiceberg import expressions
     from pyiceberg.expressions import And, Or
 
-    make: Any = expressions  # Typed as Any: names are documented as arguments, but not declared as such.
+    # The type is Any, because pyiceberg's documentation allows column names as arguments, but its type annotations do
+    # not.
+    make: Any = expressions
     given = set(values.unique().to_pylist())
     is_single = values.type == pa.float32()
     others = {value for value in given if value is None or value != value or (is_single and abs(value) == inf)}
@@ -132,6 +135,6 @@ def _may_have_value(name: str, values: pa.ChunkedArray) -> BooleanExpression:
         elif value != value:
             parts.append(make.IsNaN(name))
         else:
-            # pyiceberg does not accept an infinity as a value to compare with.
+            # pyiceberg does not accept an infinite number in a comparison.
             parts.append(make.GreaterThan(name, _GREATEST) if value > 0 else make.LessThan(name, -_GREATEST))
     return reduce(Or, parts)

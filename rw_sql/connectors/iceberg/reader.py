@@ -27,10 +27,10 @@ _PART_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """The files that a range needs from one snapshot.
+    """The files of one snapshot that are read for a range of offsets.
 
-    ``files`` has (path, size in bytes, number of rows) of each file: all files of the snapshot if ``is_whole``,
-    otherwise only those that the snapshot added to its parent.
+    ``files`` has (path, size in bytes, number of rows) of each file: all files of the snapshot if ``is_whole`` is set,
+    otherwise only the files that the snapshot added to the files of its parent snapshot.
     """
 
     offset: int
@@ -41,8 +41,8 @@ class _Planned:
 
 
 def projected(table: Table, columns: Sequence[str]) -> Schema:
-    """The table's schema reduced to these columns, matched by name ignoring case. Raises KeyError for a missing
-    column."""
+    """The table's schema reduced to these columns. Upper and lower case in the names count as equal. Raises KeyError
+    for a missing column."""
     known = {field.name.lower(): field.name for field in table.schema().fields}
     return table.schema().select(*dict.fromkeys(known[column.lower()] for column in columns))
 
@@ -154,7 +154,8 @@ def read_files(table: Table, part: Mapping[str, Any]) -> Iterator[pa.Table]:
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema of the columns with types that Spark supports, preceded by the column :data:`OFFSET`."""
+    """The Arrow schema of the columns, with :data:`OFFSET` as the first column. All types are types that Spark
+    supports."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     fields = schema_to_pyarrow(schema, include_field_ids=False)

@@ -30,8 +30,9 @@ _LIMIT = ContextVar("limit", default=math.inf)
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """A context manager inside which the requests of this thread wait at most this number of seconds for a connection,
-    and again for the next bytes of a response, if that is shorter than CONNECT_SECONDS and ANSWER_SECONDS."""
+    """A context manager that limits how long the requests of this thread wait. Each request waits at most ``seconds``
+    seconds for a connection, and at most ``seconds`` seconds for the next bytes of a response. The limits
+    CONNECT_SECONDS and ANSWER_SECONDS still apply if they are shorter."""
     before = _LIMIT.set(seconds)
     try:
         yield
@@ -40,7 +41,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 class _Limited(HTTPAdapter):
-    """Sets a time limit for requests that have none."""
+    """Sets a time limit for requests that have no time limit."""
 
     def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("timeout") is None:
@@ -63,5 +64,5 @@ class PatientRestCatalog(RestCatalog):
         return _limit(super()._create_session())
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
-        # With credentials, this method sends the first request of the session.
+        # If the catalog has credentials, this method sends the first request of the session.
         return super()._create_legacy_oauth2_auth_manager(keep_at_origin(_limit(session)))

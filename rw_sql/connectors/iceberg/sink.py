@@ -1,9 +1,9 @@
 """The Iceberg sink: writes to a user's table, each batch exactly once.
 
-One commit contains a batch's rows and its number. The number is stored in the snapshot's summary and in a table
-property, which remains when the snapshot expires. A run begins by committing an empty snapshot. A concurrent commit of
-an earlier run then fails, because this commit is based on an older snapshot (Iceberg's REST specification,
-"assert-ref-snapshot-id").
+One commit contains the rows and the number of a batch. The batch's number is stored in the snapshot's summary and in a
+table property. The table property remains when the snapshot expires. A run begins by committing an empty snapshot. A
+concurrent commit of an earlier run then fails, because this commit is based on an older snapshot (Iceberg's REST
+specification, "assert-ref-snapshot-id").
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ class IcebergSink:
                 raise
         try:
             opened = catalog.open_catalog(self.spec, options)
-            if make := getattr(opened, "create_tables", None):  # creates the tables of a new catalog in a database
+            # A catalog in a database needs tables of its own. A new catalog does not have these tables yet.
+            if make := getattr(opened, "create_tables", None):
                 make()
             name = catalog.table_name(options)
             opened.create_namespace_if_not_exists(name.rpartition(".")[0])
@@ -233,7 +234,7 @@ class IcebergWriter:
             except (OverflowError, UnicodeDecodeError) as error:
                 if self._omits_all_bounds or attempt == _ATTEMPTS:
                     raise SinkError(self._told(error)) from error
-                # A delete rewrites a file of the table, and the file has values that Python cannot represent.
+                # This error occurs if a delete rewrites a file with values that Python cannot represent.
                 self._omits_all_bounds = True
             except (exceptions.CommitFailedException, exceptions.ValidationException) as error:
                 if attempt == _ATTEMPTS:
@@ -357,8 +358,8 @@ class IcebergWriter:
 
 
 def _done(marks: Mapping[str, int], generation: int) -> int:
-    """The last batch of a generation, from the table property with a sink's runs and batches; -1 if there is no
-    batch."""
+    """The number of a generation's last batch, according to the table property with a sink's runs and batches; -1 if
+    the property is of another generation."""
     return marks["batch"] if marks["generation"] == generation else -1
 
 

@@ -177,12 +177,13 @@ class IcebergConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Returns the only topic, because an offset is a snapshot and does not count records."""
+        """Returns the source's only topic, because an offset of this topic identifies a snapshot and does not count
+        records."""
         return {"": "offsets are snapshots of the table"}
 
     def logged_records(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> int | None:
         """The number of rows that the snapshots in the range appended, according to their manifests; for a range that
-        begins at 0, the number of rows of the table. None if delete files remove some of these rows."""
+        begins at 0, the number of rows of the table. Returns None if delete files remove some of these rows."""
         from rw_sql.connectors.iceberg import reader
 
         if not ranges:
@@ -237,7 +238,7 @@ class IcebergConnector(RangedConnector):
         encode: str = "NATIVE",
         encode_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """The current table. See :class:`rw_sql.connectors.snapshots.SnapshotReader`."""
+        """The rows of the current table. See :class:`rw_sql.connectors.snapshots.SnapshotReader`."""
         from rw_sql.connectors.iceberg import reader
         from rw_sql.connectors.support.typed_records import cast_columns
 

@@ -20,7 +20,8 @@ _SUM_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserRecord:
-    """One of the packed records. ``hash_key`` determines the shard to which the record belongs."""
+    """One of the user records that are packed in a record. ``hash_key`` determines the shard to which the record
+    belongs."""
 
     key: str
     data: bytes
@@ -98,5 +99,5 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
             return value, at
         shift += 7
         if shift > 63:
-            # Without this limit, a long run of such bytes would take hours.
+            # Without this limit, decoding a number of very many bytes would take hours.
             raise ValueError("a number has more than 64 bits")

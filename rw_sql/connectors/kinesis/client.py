@@ -72,8 +72,8 @@ class StreamMissingError(KinesisError):
 
 
 class IteratorExpiredError(KinesisError):
-    """The shard iterator has expired, because it is older than five minutes. The caller makes a new iterator for the
-    same record."""
+    """The shard iterator has expired, because it is older than five minutes. The caller must then get a new iterator
+    for the same record."""
 
 
 class NotANumberError(KinesisError):
@@ -89,8 +89,8 @@ def address_of(options: Mapping[str, str]) -> Address:
 class Shard:
     """A shard as the stream lists it. No record of the shard has a sequence number below ``start``.
 
-    ``is_open``: the shard may get further records. ``parents`` are the shards that were split or merged into this
-    shard. Records with hash keys from ``low`` to ``high``, both included, belong to the shard.
+    ``is_open`` is True if the shard may get further records. ``parents`` are the shards that were split or merged into
+    this shard. Records with hash keys from ``low`` to ``high``, both included, belong to the shard.
     """
 
     id: str
@@ -103,7 +103,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A stream. ``shards`` has its shards by their ids; ``created`` is the time of the stream's creation."""
+    """A stream. ``shards`` maps the id of each shard to the shard. ``created`` is the time of the stream's creation."""
 
     arn: str
     created: str
@@ -215,7 +215,8 @@ def _with_role(session: Any, role: str, options: Mapping[str, str]) -> Any:
 
 
 def request(address: Address, name: str, timeout: float, **given: Any) -> dict[str, Any]:
-    """Makes a request, and repeats it until it succeeds or ``timeout`` seconds have passed. Raises KinesisError."""
+    """Makes a request, and repeats the request until the request succeeds or ``timeout`` seconds have passed. Raises
+    KinesisError."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     options = dict(address)
@@ -313,7 +314,7 @@ def iterator_at(address: Address, stream: str, shard: Shard, offset: int, timeou
     removed.
 
     ``offset`` must be the sequence number of a record, or one more than such a number. Kinesis accepts only sequence
-    numbers of records; if it refuses ``offset``, the iterator begins after the record ``offset - 1``.
+    numbers of records. If Kinesis refuses ``offset``, the iterator begins after the record ``offset - 1``.
     """
     if offset <= shard.start:
         return iterator(address, stream, shard.id, "TRIM_HORIZON", timeout)

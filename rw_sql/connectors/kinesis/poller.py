@@ -1,7 +1,7 @@
 """Finds the next ranges of a run by reading their records, because Kinesis does not list sequence numbers.
 
-This process keeps the records until a batch with their range reads them. If the process has dropped the records before
-this batch, the batch reads them from Kinesis again.
+This process keeps the records until the batch with the range of these records reads them. If the process has dropped
+the records before this batch, the batch reads them from Kinesis again.
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ class Poller:
         return tuple(found)
 
     def _listed(self, address: Address, name: str, positions: Mapping[str, SplitState]) -> Stream:
-        """The stream with its shards. Both are requested from Kinesis again at intervals, because shards end and the
-        stream may be deleted and created again. Raises OSError if a position no longer applies to the stream."""
+        """The stream with its shards. The stream and the shards are requested from Kinesis again at intervals, because
+        shards end and the stream may be deleted and created again. Raises OSError if a position no longer applies to
+        the stream."""
         now = time.monotonic()
         is_old = now - self.listed_at > _LIST_SECONDS
         if self.stream is None or is_old or not positions.keys() <= self.stream.shards.keys():
@@ -138,7 +139,7 @@ class Poller:
             at = iterator_at(address, name, shard, offset, ANSWER_SECONDS)
             page, is_new = next_page(address, at, limit, ANSWER_SECONDS), True
         if is_new:
-            # The check follows the read, because records that exist now existed during the read too.
+            # The check follows the read, because records that exist after the read also existed during the read.
             require_whole(address, name, stream, shard, offset)
         if not page.behind_ms and len(page.records) < limit:
             end = page.records[-1].number + 1 if page.records else offset
@@ -146,8 +147,8 @@ class Poller:
         return page
 
     def _kept(self, address: Address, name: str, stream: Stream, shard: Shard, start: int, page: Page) -> list[Stretch]:
-        """Keeps a page's new records for the batch with their range. Returns this range; returns an empty list if the
-        page has no new record and the shard has not ended."""
+        """Keeps a page's new records until a batch reads them. Returns a list with the range of these records; the list
+        is empty if the page has no new record and the shard has not ended."""
         records = [record for record in page.records if record.number >= start]
         has_ended = page.next is None or (not shard.is_open and not page.records and page.behind_ms == 0)
         end = ENDED if has_ended else records[-1].number + 1 if records else start

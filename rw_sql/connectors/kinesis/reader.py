@@ -95,7 +95,7 @@ def require_whole(address: Address, name: str, stream: Stream, shard: Shard, off
 
 
 def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> Iterator[Page]:
-    """The pages of a range, up to the page with its last record."""
+    """The pages of a range, up to the page with the range's last record."""
     at = iterator_at(address, name, shard, start, ANSWER_SECONDS)
     position = start
     while True:
@@ -116,8 +116,8 @@ def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> I
 def table_of(shard: Shard, records: Sequence[RawRecord]) -> pa.Table:
     """The records as a table; a record that packs several user records is replaced by these user records.
 
-    A packed user record whose hash key belongs to another shard is ignored, because its producer sends it to that
-    shard again.
+    A packed user record whose hash key belongs to another shard is ignored, because the producer sends such a user
+    record to that shard again.
     """
     offsets: list[str] = []
     keys: list[bytes] = []

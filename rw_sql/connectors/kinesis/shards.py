@@ -1,8 +1,8 @@
-"""Finds the first and the last record of shards, which Kinesis does not list.
+"""Finds the first and the last record of each shard, because Kinesis does not list these records.
 
-To find the newest record of a shard, the module first searches the last seconds, then the last minutes, and so on.
-The next search for that shard continues from the record found. The first record is searched only in a shard that is
-older than the stream's retention, because a younger shard has lost no records.
+To find the newest record of a shard, the module first searches the last seconds, then the last minutes, and so on. The
+next search for that shard continues from the record found. The module searches for the first record only in a shard
+that is older than the stream's retention, because a younger shard has lost no records.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ if TYPE_CHECKING:
     from rw_sql.connectors.kinesis.client import Address, RawRecord, Shard, Stream
 
 ENDED = MOST
-"""The end of a closed shard, and the position of a shard that was read completely. All sequence numbers are smaller."""
+"""The end of a closed shard, and the position of a shard that was read completely. All sequence numbers are smaller
+than this number."""
 
 AT_ONCE = 10_000
-"""The maximum number of records in one request, which Kinesis limits to 10 MiB too."""
+"""The maximum number of records that one request returns. Kinesis also limits the size of a response to 10 MiB."""
 
 THREADS = 8
 _WINDOWS_SECONDS = (10, 120, 1_800, 21_600, 86_400, 8_784 * 3_600)
 _NARROW_SECONDS = 10.0
-"""The bisection of the newest record's age ends when its bounds differ by at most this number of seconds."""
+"""The bisection of the newest record's age ends when the bounds of the age differ by at most this number of seconds."""
 
 _KEPT = 10_000
 _APART_SECONDS, _MOST_ENDS = 900.0, 100
@@ -245,7 +246,7 @@ def _at_time(address: Address, name: str, shard: Shard, seconds: float, deadline
 
 
 def _read_to_the_end(address: Address, at: str, deadline: float) -> int | None:
-    """Reads until no record is left; returns the number of the last one."""
+    """Reads until no record is left; returns the number of the last record."""
     last = None
     for record in _records(address, at, deadline):
         last = record.number
@@ -253,10 +254,10 @@ def _read_to_the_end(address: Address, at: str, deadline: float) -> int | None:
 
 
 def _records(address: Address, at: str, deadline: float) -> Iterator[RawRecord]:
-    """The records from an iterator up to the newest one.
+    """The records from an iterator up to the newest record.
 
-    Ends after the page that reaches the newest record: in a shard that is written to all the time, every further page
-    would have records.
+    The function ends after the page that reaches the newest record. In a shard that gets records all the time, every
+    further page would have records.
     """
     next_at: str | None = at
     while next_at is not None:

@@ -52,7 +52,8 @@ class KinesisConnector(RangedConnector):
 
     other_targets = "TO EARLIEST, TO LATEST or TO TIMESTAMP"
     has_wide_offsets = True
-    # The difference of two sequence numbers does not count records. With this value, every range counts as one record.
+    # The difference of two sequence numbers is not a number of records. With this value, every range counts as one
+    # record.
     offsets_per_record = MOST
 
     @property
@@ -90,7 +91,7 @@ class KinesisConnector(RangedConnector):
         address, name = kinesis_client.address_of(options), options.get("stream", "")
         deadline = time.monotonic() + timeout
         try:
-            if not name or name == "unset":  # A connection names no stream.
+            if not name or name == "unset":  # The options of a connection name no stream.
                 kinesis_client.stream_names(address, timeout)
                 return Upstream()
             try:
@@ -106,7 +107,7 @@ class KinesisConnector(RangedConnector):
     def range_feed(
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
-        """The ranges of a run, found by reading records."""
+        """The ranges of offsets that a run reads. The feed finds these ranges by reading records."""
         from rw_sql.connectors.kinesis.poller import Poller
         from rw_sql.connectors.support.records.range_stream import RangeFeed
 
@@ -258,7 +259,7 @@ class KinesisConnector(RangedConnector):
 
 @dataclass(frozen=True, slots=True)
 class KinesisPartReader:
-    """Reads parts ``(shard, start, end, created)``, the numbers as strings. See
+    """Reads parts of the form ``(shard, start, end, created)``. The numbers in a part are strings. See
     :class:`rw_sql.connectors.support.table_reader.PartReader`."""
 
     def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:

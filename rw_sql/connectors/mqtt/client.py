@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 def client_class() -> type[Client]:
     """A subclass of paho's client that does not read the properties of messages.
 
-    Brokers forward a message's properties without a complete check, for example texts with U+FEFF. For such a message,
-    paho's own client raises an error in its thread. The thread ends, the connection stays open, and no callback is
-    called. The broker sends the message again to each later connection.
+    Brokers forward a message's properties without a complete check. A property may be invalid, for example because it
+    contains the character U+FEFF. For a message with an invalid property, paho's own client raises an error in its
+    thread. The thread ends, the connection stays open, and no callback is called. The broker sends the message again to
+    each later connection.
 
     If an error ends the thread, the subclass calls ``on_failed``.
     """

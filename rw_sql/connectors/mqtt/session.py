@@ -49,7 +49,7 @@ class MqttError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A message, and the number by which it is acknowledged; 0 for a message that needs no acknowledgement."""
+    """A message, and the number for acknowledging the message; 0 for a message that needs no acknowledgement."""
 
     topic: str
     payload: bytes
@@ -160,10 +160,10 @@ class Session:
     def _confirm(self) -> None:
         """Waits until the broker has read all acknowledgements.
 
-        When the connection ends, the broker may discard acknowledgements that it has not read, and would send these
-        messages again. The broker does not respond to acknowledgements. But the broker reads the packets of a
-        connection in the order in which they were sent. The broker's response to a later request therefore shows that
-        the broker has read all acknowledgements.
+        When the connection ends, the broker may discard acknowledgements that it has not read, and would then send the
+        acknowledged messages again. The broker does not respond to acknowledgements. But the broker reads the packets
+        of a connection in the order in which they were sent. The broker's response to a later request therefore shows
+        that the broker has read all acknowledgements.
         """
         if not self._has_acknowledged or self.error is not None or not self._client.is_connected():
             return
@@ -201,7 +201,8 @@ class Session:
     def _subscribe(self, client: Any) -> None:
         from paho.mqtt.subscribeoptions import SubscribeOptions
 
-        # With this option, the broker sends a retained message only when a session begins, not at each reconnect.
+        # With this ``retainHandling``, the broker sends a retained message only when a session begins, not at each
+        # reconnect.
         how = SubscribeOptions(qos=self._qos, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
         client.subscribe([(topic, how) for topic in topics_of(self.options)])
 
@@ -219,7 +220,8 @@ class Session:
             self._answered.set()
 
     def _on_failed(self, error: Exception) -> None:
-        """Called if an error ends the client's thread. The connection is still open, but nothing reads from it."""
+        """The client calls this method if an error ends the client's thread. The connection is still open, but no
+        thread reads from it."""
         if not self._is_closed:
             self.error = self.error or f"the MQTT client failed: {_why(error)}"
             self._answered.set()
@@ -305,12 +307,13 @@ def address_of(options: Mapping[str, str]) -> tuple[str, str, int]:
 
 
 def topics_of(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The topics that a source's options name, each once, in the order written."""
+    """The topics that a source's options name, each once, in the order in which the options name them."""
     return tuple(dict.fromkeys(part.strip() for part in options.get("topic", "").split(",") if part.strip()))
 
 
 def _filter_of(topic: str) -> str:
-    """The topic filter of a subscription. For a shared subscription ``$share/group/filter``, this is the last part."""
+    """The topic filter of a subscription. The filter of a shared subscription ``$share/group/filter`` is the last
+    part."""
     return topic.split("/", 2)[2] if topic.startswith("$share/") and topic.count("/") > 1 else topic
 
 

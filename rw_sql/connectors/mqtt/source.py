@@ -63,7 +63,8 @@ class MqttConnector(RangedConnector):
         return {**options, "client_id": options.get("client_id") or f"{prefix}_{unique}"}
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The only split, without a known end; an error if the broker accepts no connection."""
+        """Returns the only split, whose end is not known. If the broker accepts no connection, the result contains the
+        error."""
         from rw_sql.connectors.mqtt.session import SESSIONS, MqttError, Session
 
         running = SESSIONS.get(_client_id(options))

@@ -1,6 +1,6 @@
 """A synchronous client of NATS servers, and the pool of its connections.
 
-nats-py is asynchronous. One thread of this process runs its event loop for all clients.
+nats-py is asynchronous. One thread of this process runs the event loop of all clients.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def servers_of(address: Address) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class NatsClient:
-    """One connection. One thread at a time uses it."""
+    """One connection. One thread at a time uses a connection."""
 
-    address: Address = field(repr=False)  # It may contain a password.
+    address: Address = field(repr=False)  # The address may contain a password.
     _connection: Client | None = None
 
     def run(self, ask: Callable[[Client], Awaitable[T]], timeout: float) -> T:
@@ -183,8 +183,8 @@ def _client_class() -> type[Client]:
     from nats.aio.client import Client
     from nats.protocol import parser
 
-    # nats-py's expressions are global names of its module. Other clients in this process use them too, so they are
-    # replaced only in a copy of the parser's function.
+    # nats-py's expressions are global names of its module. Other clients in this process use these expressions too. The
+    # expressions are therefore replaced only in a copy of the parser's function.
     words = {
         "MSG_RE": re.compile(_MESSAGE % (b"", b"")),
         "HMSG_RE": re.compile(_MESSAGE % (b"H", rb"(\d+)[ \t]+")),
@@ -260,9 +260,9 @@ class StreamInfo:
     that have no message.
 
     ``created`` is the time of the stream's creation, as the server writes it. ``most_per_subject`` is the maximum
-    number of messages kept per subject; 0 means no limit. ``is_copy``: the stream copies messages from other streams,
-    so it may contain subjects that it does not list. ``retention`` is ``limits`` unless the stream removes messages
-    after consumers have acknowledged them.
+    number of messages kept per subject; 0 means no limit. ``is_copy`` is True if the stream copies messages from other
+    streams. Such a stream may contain messages with subjects that the stream does not list. ``retention`` is ``limits``
+    unless the stream removes messages after consumers have acknowledged them.
     """
 
     name: str
@@ -278,7 +278,7 @@ class StreamInfo:
 
     @property
     def deleted(self) -> int:
-        """The number of deleted messages between the first and the last."""
+        """The number of deleted messages between the first and the last message."""
         return max(0, self.end - self.first - self.messages)
 
 

@@ -1,11 +1,11 @@
 """Reads ranges of a stream's sequence numbers, in batches of messages.
 
-An ephemeral pull consumer begins at the first sequence number and acknowledges nothing. A range can therefore be
-read any number of times, and the server keeps no state afterwards. If the first messages of a range were removed,
-JetStream silently begins at a later message; each read therefore compares the range with the stream's first message.
+An ephemeral pull consumer begins at the first sequence number and acknowledges nothing. A range can therefore be read
+any number of times, and the server keeps no state afterwards. If the first messages of a range were removed, JetStream
+silently begins at a later message. Each read therefore compares the range with the stream's first message.
 
-In a cluster, the consumer may run on a server whose copy of the stream lags behind the leader's, for example after a
-restart. The consumer then ends before the last message, without an error; each read therefore asks the leader whether
+In a cluster, the consumer may run on a server whose copy of the stream lags behind the leader's copy, for example after
+a restart. The consumer then ends before the last message, without an error. Each read therefore asks the leader whether
 messages are missing at the end.
 """
 
@@ -44,8 +44,8 @@ _ANSWER_SECONDS = 10.0
 _READ_SECONDS = 600.0
 _IDLE_NANOSECONDS = 60_000_000_000
 _LAG_SECONDS = 0.25
-"""The pause in seconds before a read is repeated, if the consumer's server had a copy of the stream that lags behind
-the leader's. The consumer of the next attempt may run on another server.
+"""The pause in seconds before a read is repeated because the copy of the stream on the consumer's server lags behind
+the leader's copy. The consumer of the next attempt may run on another server.
 """
 
 SCHEMA = record_schema(more=(("subject", pa.string()),))
@@ -88,7 +88,8 @@ def read_range(
     """Reads the messages in a range that have one of the ``subjects``, in the order of their sequence numbers.
 
     Raises RangeLostError if messages were removed before they were read, TooLargeError if the messages exceed
-    ``most_bytes``, and NatsError if the server does not respond or its copy of the stream keeps lagging.
+    ``most_bytes``, and NatsError if the server does not respond, or if the server's copy of the stream keeps lagging
+    behind the leader's copy.
     """
     if wanted.end <= wanted.start:
         return SCHEMA.empty_table()
@@ -102,7 +103,8 @@ def read_range(
 
 
 def _of_whole_copy(read: Callable[[], T], seconds: float) -> T:
-    """Calls ``read`` again while it raises CopyBehindError, for at most ``seconds``; then raises the error."""
+    """Calls ``read`` and returns its result. If ``read`` raises CopyBehindError, repeats the call for at most
+    ``seconds`` seconds, and then raises the error."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -114,7 +116,8 @@ def _of_whole_copy(read: Callable[[], T], seconds: float) -> T:
 
 
 def first_at(address: Address, stream: str, milliseconds: int, timeout: float) -> int:
-    """The sequence number of the first message at or after ``milliseconds``; the stream's end if there is none."""
+    """The sequence number of the first message at or after ``milliseconds``; the stream's end if no such message
+    exists."""
 
     async def ask(nc: Client) -> int:
         info = await info_of(nc, stream, timeout)
@@ -165,8 +168,9 @@ def _behind(stream: str) -> str:
 
 
 def _milliseconds(text: str) -> int:
-    """The milliseconds since 1970 of a time as the server writes it."""
-    # Python's parser takes six digits of a second's fraction; the server writes up to nine.
+    """Converts a time in the server's format to milliseconds since 1970."""
+    # Python's parser accepts at most six digits after the decimal point of the seconds. The server writes up to nine
+    # digits.
     whole, _, fraction = text.removesuffix("Z").partition(".")
     moment = datetime.fromisoformat(f"{whole}+00:00")
     return int(moment.timestamp()) * 1000 + int((fraction + "000")[:3])
@@ -190,8 +194,8 @@ class _Found:
         wanted = self.wanted
         info = await info_of(nc, wanted.stream, _ANSWER_SECONDS)
         self._require_there(info)
-        # The subjects of a stream may change while it still has messages with earlier subjects. The stream is therefore
-        # filtered by the source's subjects, even if the stream no longer lists them.
+        # The subjects of a stream may change while the stream still has messages with earlier subjects. The stream is
+        # therefore filtered by the source's subjects, even if the stream no longer lists them.
         is_all = info.is_copy or all(any(is_covered(each, mine) for mine in self.subjects) for each in info.subjects)
         chosen = (">",) if is_all else least(self.subjects)
         pulls: list[_Pull] = []
@@ -256,7 +260,7 @@ class _Found:
         first = min(info.first, wanted.end)
         if first <= wanted.start:
             return
-        # If all messages before the first existing one were read, no message was missed.
+        # If all messages before the first existing message were read, no message was missed.
         if is_read and len({row[0] for row in self.rows if row[0] < first}) == first - wanted.start:
             return
         raise RangeLostError(
@@ -294,7 +298,8 @@ class _Pull:
 
     async def open(self, config: Mapping[str, Any]) -> None:
         """Creates the consumer. Raises StreamMissingError or NatsError."""
-        # The server removes a consumer that gets no request for this time, even if this process is killed.
+        # The server removes a consumer that gets no request for ``inactive_threshold``. A consumer is thus removed even
+        # if this process is killed.
         request = {
             "stream_name": self._stream,
             "config": {
@@ -317,8 +322,8 @@ class _Pull:
         )
 
     async def next(self, count: int, most_bytes: int | None) -> int:
-        """Requests the next messages and waits for them. Returns the number of messages; 0 if the first of them has
-        more than ``most_bytes``."""
+        """Requests the next messages and waits for them. Returns the number of messages; 0 if the first of these
+        messages is larger than ``most_bytes`` bytes."""
         self._done.clear()
         self._asked, self._taken = count, 0
         request: dict[str, Any] = {"batch": count, "no_wait": True}
@@ -342,7 +347,7 @@ class _Pull:
         """Checks that the leader has no message in ``[start, end)`` for this consumer. Raises CopyBehindError."""
         wanted = {"seq": start, "next_by_subj": self._subject}
         found = await _message_at_leader(self._nc, self._stream, wanted, _ANSWER_SECONDS)
-        # A server before 2.9 ignores the subject and returns the message with this number.
+        # A server of a version before 2.9 ignores the subject and returns the message with this number.
         if found is not None and int(found["seq"]) < end and matcher(self._subject)(str(found["subject"])):
             raise CopyBehindError(_behind(self._stream))
 
@@ -378,7 +383,8 @@ class _Pull:
         """Handles a status message, which reports that the request has ended or failed."""
         headers = message.headers or {}
         status, told = headers.get("Status", ""), headers.get("Description", "")
-        # 404: no more messages. 408: fewer than requested. 409 with "MaxBytes": the next message is too large.
+        # Status 404 means that there are no more messages, and status 408 that there are fewer messages than requested.
+        # Status 409 with "MaxBytes" means that the next message is too large.
         if status not in ("404", "408") and "maxbytes" not in told.lower().replace(" ", ""):
             self._error = NatsError(f"the consumer of stream {self._stream} has ended: {told or status}")
         if status == "404" and not self._taken:

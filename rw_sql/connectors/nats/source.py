@@ -46,8 +46,8 @@ SMALL_OFFSETS = 10_000
 Spark's processes."""
 
 SMALL_BYTES = 32 * 1024 * 1024
-"""The maximum size in bytes of the messages of a read that runs in this process, which holds them in memory. Larger
-reads run in Spark's processes."""
+"""The maximum size in bytes of the messages of a read that runs in this process. This process holds the messages in
+memory. Larger reads run in Spark's processes."""
 
 _PART_OFFSETS = 50_000
 _PART_BYTES = 32 * 1024 * 1024
@@ -211,7 +211,7 @@ class NatsConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """The first message of each stream that a durable consumer has not acknowledged.
+        """For each stream, the first message that a durable consumer has not acknowledged.
 
         Raises SqlError UPSTREAM_UNREACHABLE.
         """
@@ -246,7 +246,7 @@ class NatsConnector(RangedConnector):
         return startup_time(self.spec, options)
 
     def split_topic(self, split: str) -> str:
-        """The stream itself."""
+        """Returns ``split``, because a split is a stream, and the stream is its own topic."""
         return split
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
@@ -254,7 +254,7 @@ class NatsConnector(RangedConnector):
         return streams_of(options)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The stream's name; ``'0'`` is the only stream of a source. Raises SqlError UNKNOWN_SPLIT."""
+        """The stream's name; ``'0'`` stands for the only stream of a source. Raises SqlError UNKNOWN_SPLIT."""
         streams, text = streams_of(options), written.strip()
         if text in ("", "0") and len(streams) == 1:
             return streams[0]
@@ -304,7 +304,8 @@ class NatsConnector(RangedConnector):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsPartReader:
-    """Reads parts ``(stream, start, end, created)``. See :class:`rw_sql.connectors.support.table_reader.PartReader`."""
+    """Reads parts of the form ``(stream, start, end, created)``. See
+    :class:`rw_sql.connectors.support.table_reader.PartReader`."""
 
     with_headers: bool = False
 
@@ -381,12 +382,12 @@ def check_names(options: Mapping[str, str]) -> None:
 
 
 def streams_of(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The streams that a source's options name, each once, in the order written."""
+    """The streams that a source's options name, each once, in the order in which the options name them."""
     return _listed(options.get("stream", ""))
 
 
 def subjects_of(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The subjects that a source's options name, each once, in the order written."""
+    """The subjects that a source's options name, each once, in the order in which the options name them."""
     return _listed(options.get("subject", ""))
 
 

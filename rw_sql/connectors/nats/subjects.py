@@ -32,8 +32,8 @@ def is_covered(subject: str, other: str) -> bool:
 
 
 def common(one: str, other: str) -> str | None:
-    """The intersection of two subjects: it matches the names that both subjects match. None if no name matches both
-    subjects."""
+    """The intersection of two subjects: it matches the names that both subjects match. Returns None if no name matches
+    both subjects."""
     ours, theirs = one.split("."), other.split(".")
     found: list[str] = []
     for at, our in enumerate(ours):

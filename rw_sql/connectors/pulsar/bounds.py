@@ -1,5 +1,5 @@
-"""Finds the first and the last message of a partition. The broker does not list message ids, so each of the two is
-found by reading messages."""
+"""Finds the first and the last message of a partition. The broker does not list message ids. The first and the last
+message are therefore found by reading messages."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _bounds(address: Address, split: str) -> UpstreamSplit:
 
 @repeated
 def first_message(address: Address, split: str) -> int | None:
-    """The offset of the oldest existing message; None if there is none."""
+    """The offset of the oldest existing message; None if the partition has no message."""
     import pulsar
 
     with reader_at(address, full_name(split), pulsar.MessageId.earliest, queue=10) as reader:
@@ -122,7 +122,8 @@ def last_message(address: Address, split: str, first: int) -> int:
 
 @repeated
 def first_at(address: Address, split: str, milliseconds: int) -> int | None:
-    """The offset of the first message that was published at or after ``milliseconds``; None if there is none."""
+    """The offset of the first message that was published at or after ``milliseconds``; None if no such message
+    exists."""
     import pulsar
 
     with reader_at(address, full_name(split), pulsar.MessageId.latest, queue=100) as reader:

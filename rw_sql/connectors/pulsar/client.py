@@ -22,14 +22,15 @@ LIFE_SECONDS = 300.0
 """The maximum age of a client in seconds; the limit exists because host names may change."""
 
 OPERATION_SECONDS = 30
-"""The time limit of a request in seconds, the client's own default. The client retries the request within this time. A
-refused connection fails earlier."""
+"""The time limit of a request in seconds, which is also the client's default. The client retries the request within
+this time. A refused connection fails earlier."""
 
 MESSAGE_FACTOR = 20
-"""A message may take this many times as long as the broker's last response. A busy broker or machine delays both."""
+"""A message may take this many times as long as the broker's last response, because a busy broker or machine delays
+both the response and the message."""
 
 MESSAGE_SECONDS = 30.0
-"""The maximum time in seconds for a message of a broker that responds slowly."""
+"""The maximum time in seconds that a message of a slow broker may take."""
 
 _CONNECTION_KEYS = ("service.url", "auth.token")
 _PROBE_SECONDS = 1.0
@@ -60,7 +61,7 @@ class TopicMissingError(PulsarError):
 
 
 class BusyError(PulsarError):
-    """A topic cannot be used now, because it is being unloaded or moves to another broker."""
+    """A topic cannot be used now, because the topic is being unloaded or moves to another broker."""
 
 
 class NothingError(PulsarError):
@@ -96,7 +97,8 @@ def _opened(address: Address) -> Any:
 
 
 CLIENTS: SharedClients[Address, Any] = SharedClients(_opened, life_seconds=LIFE_SECONDS)
-"""Readers of a client that is replaced continue. The old client is closed when its last reader is closed."""
+"""If a client is replaced, the readers of the old client continue to work. The old client is closed when its last
+reader is closed."""
 
 
 @contextmanager
@@ -223,9 +225,9 @@ def next_message(address: Address, reader: Any, seconds: float) -> Any:
     :func:`fetched_message`.
 
     Raises NothingError if the broker reports a further message but does not send it in time. The last entries are then
-    parts of an incomplete message, or were removed. The time limit is the longer of two times: ``seconds``, and
-    MESSAGE_FACTOR times the duration of the broker's report, which counts as at most MESSAGE_SECONDS. Raises
-    PulsarError for other errors.
+    parts of an incomplete message, or were removed. The time limit is ``seconds``, or a longer time if the broker's
+    report took long. This longer time is MESSAGE_FACTOR times the duration of the report, but at most MESSAGE_SECONDS.
+    Raises PulsarError for other errors.
     """
     import pulsar
 

@@ -1,7 +1,7 @@
 """Finds the next ranges of a run by reading their messages, because a broker does not list message ids.
 
-This process keeps the messages until a batch with their range reads them. If the process has dropped the messages
-before this batch, the batch reads them from the broker again.
+This process keeps the messages until the batch with the range of these messages reads them. If the process has dropped
+the messages before this batch, the batch reads them from the broker again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Poller:
         return reader.page(positions[split].offset, most)
 
     def _kept(self, address: Address, split: str, start: int, messages: Sequence[RawMessage]) -> Stretch:
-        """Keeps the messages of a page for the batch with their range, and returns this range."""
+        """Keeps the messages of a page until a batch reads them, and returns the range of these messages."""
         last = messages[-1].offset
         TAILS.note(address, split, last)
         FETCHED.put((address, split), start, last + 1, table_of(split, messages))
@@ -92,7 +92,7 @@ def _all(read: partial[list[RawMessage]], splits: Sequence[str]) -> list[list[Ra
 
 
 class PulsarFeed(RangeFeed):
-    """The ranges of a run, found by reading messages. Committed messages are acknowledged."""
+    """Finds the ranges of offsets that a run reads, by reading messages. Acknowledges committed messages."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class PulsarFeed(RangeFeed):
         self._subscriptions.acknowledge({split: end for split, (_, end) in ranges.items()})
 
     def close(self) -> None:
-        """Ends the thread, and the connections."""
+        """Ends the thread and the connections."""
         super().close()
         self._subscriptions.close()
         if self._add is None:  # The thread, which closes the readers when it ends, was never started.

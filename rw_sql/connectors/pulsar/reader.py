@@ -1,4 +1,5 @@
-"""Reads messages of a partition as Arrow tables. A range can be read again while the broker has its messages."""
+"""Reads messages of a partition as Arrow tables. A range can be read again as long as the broker has the messages of
+the range."""
 
 from __future__ import annotations
 
@@ -61,9 +62,10 @@ class RangeLostError(PulsarError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawMessage:
-    """One message as pulsar-client returns it. ``first`` is the entry with the message's first part, ``entry`` the
-    entry with its last part; they differ if the message was sent in chunks. ``key`` is empty if the message has no key,
-    or if the key is not UTF-8. ``properties`` is None if one of the properties is not UTF-8."""
+    """One message as pulsar-client returns it. ``first`` is the entry with the message's first part, and ``entry`` is
+    the entry with the message's last part. The two entries differ if the message was sent in chunks. ``key`` is empty
+    if the message has no key, or if the key is not UTF-8. ``properties`` is None if one of the properties is not
+    UTF-8."""
 
     offset: int
     first: EntryId

@@ -47,7 +47,7 @@ class PulsarConnector(RangedConnector):
     other_targets = "TO EARLIEST, TO LATEST or TO TIMESTAMP"
     has_wide_offsets = True
     included_offset = "message_id"
-    # The difference of two message ids does not count messages. With this value, every range counts as one message.
+    # The difference of two message ids is not a number of messages. With this value, every range counts as one message.
     offsets_per_record = MOST
     poll_seconds = 0.1
 
@@ -119,7 +119,7 @@ class PulsarConnector(RangedConnector):
         """The partitions, from their first to their last message."""
         address, topic = pulsar_client.address_of(options), options.get("topic", "")
         try:
-            if not topic or topic == "unset":  # A connection names no topic.
+            if not topic or topic == "unset":  # The options of a connection name no topic.
                 pulsar_client.partitions_of(address, full_name("connection-check"))
                 return Upstream()
             try:
@@ -134,7 +134,7 @@ class PulsarConnector(RangedConnector):
     def range_feed(
         self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
     ) -> RangeFeed:
-        """The ranges of a run, found by reading messages. Raises OSError."""
+        """The ranges of offsets that a run reads. The feed finds these ranges by reading messages. Raises OSError."""
         from rw_sql.connectors.pulsar.poller import PulsarFeed
 
         return PulsarFeed(
@@ -285,7 +285,7 @@ class PulsarConnector(RangedConnector):
 
 @dataclass(frozen=True, slots=True)
 class PulsarPartReader:
-    """Reads parts ``(partition, start, end)``, the numbers as strings. See
+    """Reads parts of the form ``(partition, start, end)``. The numbers in a part are strings. See
     :class:`rw_sql.connectors.support.table_reader.PartReader`."""
 
     def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:

@@ -2,7 +2,7 @@
 
 Without a subscription, a broker whose retention is 0 removes a ledger as soon as the broker begins the next ledger. The
 source acknowledges all entries before the entry of the last committed message. The broker therefore keeps this message.
-If the message still exists when the source starts again, no message after it was removed.
+If this message still exists when the source starts again, no later message was removed.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _subscribed(address: Address, split: str, name: str) -> Any:
         return CLIENTS.of(address).subscribe(
             topic,
             name,
-            # With this type, a run can subscribe before the broker has noticed the end of a killed run.
+            # With this type of subscription, a run can subscribe before the broker has noticed the end of a killed run.
             consumer_type=pulsar.ConsumerType.Failover,
             consumer_name="rw_sql",
             receiver_queue_size=1,

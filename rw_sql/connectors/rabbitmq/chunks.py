@@ -29,8 +29,8 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk with the offsets ``[first, end)``. ``milliseconds`` is its time, ``epoch`` the epoch of the leader that
-    wrote it.
+    """A chunk with the offsets ``[first, end)``. ``milliseconds`` is the chunk's time, and ``epoch`` is the epoch of
+    the leader that wrote the chunk.
 
     ``is_user`` is true if the chunk contains messages; otherwise, the server wrote the chunk for itself.
     """
@@ -44,8 +44,8 @@ class Chunk:
     data: memoryview
 
     def messages(self) -> Iterator[memoryview]:
-        """The messages in the order of their offsets: as many as the chunk has offsets. Raises RabbitError for a broken
-        chunk."""
+        """The messages in the order of their offsets. The number of messages is the number of the chunk's offsets.
+        Raises RabbitError for a broken chunk."""
         data, at = self.data, 0
         unpack = _SIZE.unpack_from
         for _ in range(self.entries):
@@ -110,7 +110,7 @@ def _uncompressed(data: memoryview, codec: int, plain: int) -> bytes | memoryvie
 
 
 def _unframed_snappy(data: memoryview) -> bytes:
-    """The content of Snappy's framing format, which clients write.
+    """Decompresses data in Snappy's framing format, in which clients write batches.
 
     Source: framing_format.txt of Snappy. A piece consists of a type (one byte), a size (three bytes), a checksum (four
     bytes), and the data.

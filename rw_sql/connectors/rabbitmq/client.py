@@ -1,7 +1,7 @@
 """A client of RabbitMQ's stream protocol, over a blocking socket, and the pool of its connections.
 
-A stream is always read from its leader, because only the leader knows the last offset up to which the servers have
-agreed. All requests about a stream therefore use a connection to its leader.
+A stream is always read from its leader, because only the leader knows the last offset that the servers have confirmed.
+All requests about a stream therefore use a connection to the stream's leader.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def servers_of(url: str) -> tuple[tuple[str, str, int], ...]:
 
 @dataclass(slots=True)
 class Delivery:
-    """A chunk that a subscription received: the bytes of its header and content."""
+    """A chunk that a subscription received. ``chunk`` contains the bytes of the chunk's header and content."""
 
     subscription: int
     chunk: memoryview
@@ -109,9 +109,10 @@ class Delivery:
 
 @dataclass(slots=True)
 class RabbitClient:
-    """One connection: to ``node`` if it is not None, otherwise to the first server of the address that responds."""
+    """One connection. If ``node`` is None, the connection is to the first server of the address that responds;
+    otherwise to the server ``node``."""
 
-    address: Address = field(repr=False)  # It may contain a password.
+    address: Address = field(repr=False)  # The address may contain a password.
     node: Node | None = None
     advertised: Node | None = None
     _socket: socket.socket | None = None
@@ -139,7 +140,8 @@ class RabbitClient:
                     each.close()
 
     def connect(self, timeout: float) -> None:
-        """Opens the connection, if it is not open. ``timeout`` limits each later wait for a response, in seconds.
+        """Opens the connection, unless the connection is already open. ``timeout`` limits each later wait for a
+        response, in seconds.
 
         Raises RabbitError.
         """
@@ -149,7 +151,7 @@ class RabbitClient:
         self._socket.settimeout(timeout)
 
     def ask(self, *requests: Request) -> list[Reply]:
-        """Sends requests together and waits for all responses. Chunks that arrive meanwhile are kept for
+        """Sends requests together and waits for all responses. Chunks that arrive in the meantime are kept for
         :meth:`deliveries`.
 
         Raises RabbitError.
@@ -188,7 +190,7 @@ class RabbitClient:
         return found
 
     def next_delivery(self) -> Delivery:
-        """The next chunk. Raises RabbitError if none arrives in time."""
+        """The next chunk. Raises RabbitError if no chunk arrives in time."""
         while not self._delivered:
             self._receive()
         return self._delivered.pop(0)
@@ -202,7 +204,7 @@ class RabbitClient:
             command = int.from_bytes(data[:2], "big")
             match command:
                 case Command.DELIVER:
-                    # In version 2 of the frame, the offset up to which the servers agree precedes the chunk.
+                    # In version 2 of the frame, the last offset that the servers have confirmed precedes the chunk.
                     begin = 5 if data[2:4] == b"\x00\x01" else 13
                     self._delivered.append(Delivery(data[4], memoryview(data)[begin:]))
                     return command, Fields(b"")
@@ -341,7 +343,7 @@ class RabbitClient:
 
 
 def _reply(command: int, found: Fields) -> Reply:
-    """The response after its correlation id. The response to METADATA has no code."""
+    """Reads a response, beginning after the correlation id. The response to METADATA has no code."""
     code = 0 if command == RESPONSE | Command.METADATA else found.number(2)
     return Reply(code, found)
 

@@ -1,8 +1,8 @@
 """The frames of RabbitMQ's stream protocol that a reader needs.
 
 A frame is a length, a command, a version, a correlation id for requests and responses, and the command's fields. All
-numbers are big-endian. A string begins with its length as a number of two bytes, and a list or map with its length as a
-number of four bytes.
+numbers are big-endian. A string begins with its length, which is a number of two bytes. A list or map begins with its
+length, which is a number of four bytes.
 
 Source: PROTOCOL.adoc of the plugin rabbitmq_stream.
 """
@@ -156,8 +156,8 @@ def frame(command: int, body: bytes, correlation: int | None = None) -> bytes:
 def subscribe(subscription: int, stream: str, place: Place, credit: int, *, is_raw: bool) -> bytes:
     """The fields of a request to subscribe, after which the server may deliver ``credit`` chunks.
 
-    ``is_raw``: the server also delivers the chunks that it writes for itself, so that the delivered chunks leave no
-    offset out.
+    If ``is_raw`` is set, the server also delivers the chunks that the server writes for itself, so that the delivered
+    chunks leave no offset out.
     """
     asked = struct.pack(">B", subscription) + text(stream) + place.encoded() + struct.pack(">H", credit)
     return asked + mapping({"chunk_selector": "all"}) if is_raw else asked
@@ -165,8 +165,8 @@ def subscribe(subscription: int, stream: str, place: Place, credit: int, *, is_r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamNodes:
-    """The location of a stream. ``code`` is a response code, ``leader`` the host and port of its leader if there is
-    one."""
+    """The location of a stream. ``code`` is a response code. ``leader`` is the host and port of the stream's leader;
+    None if the stream has no known leader."""
 
     code: int
     leader: tuple[str, int] | None = None

@@ -1,4 +1,4 @@
-"""Messages: the sections of AMQP 1.0 in which clients encode a message.
+"""Decodes messages. Clients encode a message in sections of AMQP 1.0.
 
 A message whose bytes are not such sections counts as content without properties, because the servers accept any bytes.
 
@@ -25,7 +25,7 @@ Headers = list[dict[str, Any]]
 
 def content_of(message: memoryview) -> bytes:
     """The content of a message."""
-    # Nearly every message has one content, which consists of bytes and is the end of the message.
+    # Nearly every message consists of a single section whose content is bytes.
     if message[:3].tobytes() == DATA_SECTION:
         kind = message[3] if len(message) > 3 else 0
         if kind == 0xA0 and len(message) > 4 and len(message) == 5 + message[4]:
@@ -38,7 +38,7 @@ def content_of(message: memoryview) -> bytes:
 def parts_of(message: memoryview, *, with_headers: bool) -> tuple[bytes, bytes | None, Headers | None]:
     """The content, the message-id as bytes, and the application properties and annotations of a message.
 
-    Raises nothing, whatever bytes the message has.
+    Raises nothing, even if the bytes of the message are not valid.
     """
     try:
         return _parts(message, with_headers=with_headers)
@@ -101,7 +101,7 @@ def _section(data: memoryview, at: int) -> tuple[int, int]:
     return section, after
 
 
-# The types with a fixed size: maps each type's code to its format for struct.
+# Maps the code of each type with a fixed size to the type's format for struct.
 _FIXED = {
     0x50: ">B",
     0x51: ">b",
@@ -205,11 +205,12 @@ def _items(data: memoryview, at: int, wide: int) -> tuple[list[Any], int]:
 
 
 def _array(data: memoryview, at: int, wide: int) -> tuple[list[Any], int]:
-    """Decodes an array. All its items have the same type, which is written once."""
+    """Decodes an array. All items of the array have the same type, which the array contains once."""
     end = _within(data, at + wide + int.from_bytes(data[at : at + wide], "big"))
     count = int.from_bytes(data[at + wide : at + 2 * wide], "big")
     if count > end - at:
-        # Items of some types, such as null, have no bytes, so that the message would not limit their number.
+        # Items of some types, such as null, take no bytes. The size of the message therefore does not limit the number
+        # of such items.
         raise ValueError("an array has more items than bytes")
     kind, place = data[at + 2 * wide], at + 2 * wide + 1
     found = []

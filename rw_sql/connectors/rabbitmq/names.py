@@ -32,8 +32,8 @@ def stream_of(split: str) -> str:
 
 
 def part_of(split: str) -> str:
-    """The part of the upstream to which a split belongs: for a partition of a super stream, the super stream; for any
-    other stream, the stream itself. The name is quoted as by :func:`split_of`."""
+    """The part of the upstream to which a split belongs. For a partition of a super stream, this part is the super
+    stream. For any other stream, this part is the stream itself. The name is quoted as by :func:`split_of`."""
     return split.partition(":")[0]
 
 
@@ -43,5 +43,5 @@ def is_split(text: str) -> bool:
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The names in an option, each once, in the order written."""
+    """The names in an option, each once, in the order in which the option lists them."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

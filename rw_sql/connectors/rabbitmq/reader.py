@@ -4,9 +4,9 @@ A subscription begins with the chunk that contains the requested offset. If this
 begins with a later chunk. The reader therefore also requests the chunks that the server writes for itself. With these
 chunks, the chunks of a stream leave no offset out. A gap between two chunks therefore shows that messages were removed.
 
-A server responds to the requests of a connection one after the other. Before it responds to the request that follows a
-subscription, it delivers the chunks that the subscription can get. If no chunk has arrived before that response, the
-subscription can get no chunk.
+A server responds to the requests of a connection one after the other. Before the server responds to the request that
+follows a subscription, the server delivers the chunks that the subscription can get. If no chunk has arrived before
+that response, the subscription can get no chunk.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RangeLostError(RabbitError):
 
 def term_of(chunk: Chunk) -> int:
     """The term of a stream whose last chunk is ``chunk``: the time of the chunk, and the epoch of the leader that wrote
-    it.
+    the chunk.
 
     A stream that was deleted and created again has chunks of later times only. A log that has lost records continues
     in a greater epoch.
@@ -72,8 +72,9 @@ class StreamBounds:
     which distinguishes the stream from an earlier stream of the same name; None if that chunk does not exist yet or has
     been removed.
 
-    ``is_empty``: nothing can be read. Either the stream or its leader may be new: until the stream's other servers have
-    contacted a new leader, this leader does not know which messages are confirmed, and delivers no messages.
+    ``is_empty`` is True if no message can be read. The stream may be new, or its leader may be new. Until the stream's
+    other servers have contacted a new leader, this leader does not know which messages are confirmed, and delivers no
+    messages.
     """
 
     start: int
@@ -105,7 +106,7 @@ def bounds_of(address: Address, stream: str, timeout: float) -> StreamBounds:
 
 
 def birth_of(address: Address, stream: str, timeout: float) -> str | None:
-    """``StreamBounds.birth`` of a stream. Raises StreamMissingError or RabbitError."""
+    """The value of ``StreamBounds.birth`` for a stream. Raises StreamMissingError or RabbitError."""
     (first,) = at_leader(address, stream, timeout, lambda client: _peek(client, stream, (frames.FIRST, True)))
     return _time_text(first.milliseconds) if first is not None and first.first == 0 else None
 
@@ -115,7 +116,7 @@ def _time_text(milliseconds: int) -> str:
 
 
 def last_of(address: Address, stream: str, timeout: float) -> Chunk | None:
-    """The last chunk with messages; None if there is none. Raises StreamMissingError or RabbitError."""
+    """The last chunk with messages; None if there is no such chunk. Raises StreamMissingError or RabbitError."""
     return at_leader(address, stream, timeout, lambda client: _peek(client, stream, (frames.LAST, False))[0])
 
 
@@ -127,7 +128,7 @@ def has_any_from(address: Address, stream: str, offset: int, timeout: float) -> 
 
 
 def first_at(address: Address, stream: str, milliseconds: int, timeout: float) -> int:
-    """The offset of the first message at or after ``milliseconds``; the stream's end if there is none."""
+    """The offset of the first message at or after ``milliseconds``; the stream's end if no such message exists."""
 
     def ask(client: RabbitClient) -> int | None:
         # Requests the last chunk first: a message that arrives between the two requests is then not missed.
@@ -148,8 +149,8 @@ def time_of(address: Address, stream: str, offset: int, timeout: float) -> int |
 
 
 def diverged_at(address: Address, stream: str, offset: int, term: int, timeout: float) -> int | None:
-    """The first offset from which the stream no longer has the records that it had in ``term``; None if the records
-    before ``offset`` are still the same, as far as they exist.
+    """The first offset from which the stream no longer has the records that it had in ``term``; None if all existing
+    records before ``offset`` are still the same.
 
     Raises StreamMissingError or RabbitError.
     """
@@ -171,7 +172,7 @@ def diverged_at(address: Address, stream: str, offset: int, term: int, timeout: 
 
 
 def stored_offset(address: Address, stream: str, name: str, timeout: float) -> int | None:
-    """The offset that a consumer has stored in the stream under a name; None if there is none."""
+    """The offset that a consumer has stored in the stream under a name; None if no offset is stored under this name."""
 
     def ask(client: RabbitClient) -> int | None:
         (reply,) = client.ask(Request(Command.QUERY_OFFSET, frames.text(name) + frames.text(stream)))
@@ -222,9 +223,9 @@ def read_range(
     """Reads the messages ``[start, end)`` of a stream, in the order of their offsets. Also returns the offset after the
     last message that was read.
 
-    That offset is ``end``, unless the messages exceed ``most_bytes``; at least one chunk is read. ``split`` is the name
-    of the split; the stream's name by default. Raises RangeLostError if messages were removed before they were read,
-    StreamMissingError, or RabbitError if the server does not respond.
+    The returned offset is ``end``, unless the messages exceed ``most_bytes``. At least one chunk is read. ``split`` is
+    the name of the split; by default, it is the stream's name. Raises RangeLostError if messages were removed before
+    they were read, StreamMissingError, or RabbitError if the server does not respond.
     """
     found = _Range(
         stream=stream, split=split or stream, start=start, end=end, with_headers=with_headers, most_bytes=most_bytes
@@ -313,7 +314,7 @@ class _Range:
                 break
             self.size += len(message)
             if message[:3].tobytes() == DATA_SECTION:
-                # The message has no properties: they would precede the content.
+                # The message has no properties, because properties would precede the content.
                 values.append(content_of(message))
                 keys.append(None)
                 if self.with_headers:

@@ -125,7 +125,7 @@ class RabbitConnector(RangedConnector):
         except rabbit_client.RabbitError as error:
             return Upstream(error=str(error))
         if missing and is_super:
-            # A missing partition is an error, because it cannot be reset like a missing stream.
+            # A missing partition is an error, because a partition cannot be reset like a missing stream.
             return Upstream(error=f"the super stream {options[_SUPER]} lacks the streams {', '.join(missing)}")
         return Upstream(splits=splits, missing=tuple(missing), part=part, remedy=remedy)
 
@@ -241,7 +241,7 @@ class RabbitConnector(RangedConnector):
         return {split: at for split, at in found.items() if at is not None}
 
     def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
-        """A watch over pooled connections."""
+        """A watch that sends its requests over pooled connections."""
         return RabbitWatch(options=options)
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
@@ -253,7 +253,7 @@ class RabbitConnector(RangedConnector):
         return startup_time(self.spec, options)
 
     def split_topic(self, split: str) -> str:
-        """For a partition of a super stream, the super stream; for any other stream, the stream itself."""
+        """Returns the super stream for a partition of a super stream, and the stream itself for any other stream."""
         return part_of(split)
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
@@ -345,7 +345,8 @@ class RabbitWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RabbitPartReader:
-    """Reads parts ``(split, start, end)``. See :class:`rw_sql.connectors.support.table_reader.PartReader`."""
+    """Reads parts of the form ``(split, start, end)``. See
+    :class:`rw_sql.connectors.support.table_reader.PartReader`."""
 
     with_headers: bool = False
 
