@@ -127,7 +127,7 @@ class OptionSpec:
         if self.choices:
             return "one of " + ", ".join(self.choices)
         words = {
-            "text": "a text that is not empty",
+            "text": "a string that is not empty",
             "integer": "a whole number",
             "number": "a number",
             "boolean": "true or false",

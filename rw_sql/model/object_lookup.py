@@ -86,9 +86,9 @@ def undefined_schema(snapshot: Snapshot, schema: str, span: Span | None) -> SqlE
     """The error for a schema that does not exist."""
     near = near_names(schema, [PUBLIC, *(record.name for record in snapshot.all("schema"))])
     hint = (
-        f'did you mean "{near[0]}"? SHOW SCHEMAS lists all'
+        f'did you mean "{near[0]}"? SHOW SCHEMAS lists all schemas'
         if near
-        else "SHOW SCHEMAS lists all; CREATE SCHEMA creates one"
+        else "SHOW SCHEMAS lists all schemas; CREATE SCHEMA creates one"
     )
     return SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist', span=span, hint=hint)
 
@@ -237,7 +237,7 @@ def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
         return undefined_schema(snapshot, name.schema, name.span)
     known = [record.name for record in snapshot.all(kind)]
     near = near_names(name.key, known)
-    listing = f"{_LISTED_BY[kind]} lists all"
+    listing = f"{_LISTED_BY[kind]} lists all {spoken(kind)}s"
     other = find_of_any_kind(snapshot, name.key)
     hint = f'did you mean "{near[0]}"? {listing}' if near else listing
     if other is not None:
@@ -254,7 +254,7 @@ def undefined_object(snapshot: Snapshot, name: Name) -> SqlError:
     """The error for a name that is not a table, source, view or sink."""
     if find_of_any_kind(snapshot, name.key) is not None:
         return undefined(snapshot, "source", name)
-    return undefined_relation(snapshot, name, "SHOW SOURCES and SHOW MATERIALIZED VIEWS list all")
+    return undefined_relation(snapshot, name, "SHOW SOURCES and SHOW MATERIALIZED VIEWS list all sources and views")
 
 
 def undefined_relation(snapshot: Snapshot, name: Name, listing: str) -> SqlError:
@@ -313,7 +313,7 @@ def connections_of(snapshot: Snapshot, kind: str) -> str:
     shown = (
         f"the connections of type '{kind}' are {', '.join(names)}" if names else f"no connection is of type '{kind}'"
     )
-    return f"{shown}; SHOW CONNECTIONS lists all with their types"
+    return f"{shown}; SHOW CONNECTIONS lists all connections with their types"
 
 
 def objects_in(snapshot: Snapshot, schema: str) -> tuple[ObjectRecord, ...]:

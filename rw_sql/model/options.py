@@ -127,6 +127,13 @@ def connection_options(snapshot: Snapshot, connection: ConnectionRecord) -> Plan
     return tuple(_planned(snapshot, connection_definition(connection.definition).options))
 
 
+def shared_definition(snapshot: Snapshot, options: Iterable[Option]) -> tuple[Option, ...]:
+    """The WITH list in the definition of the connection that ``options`` reference; empty without a connection. Raises
+    SqlError if this connection does not exist."""
+    connection = connection_of(snapshot, options)
+    return () if connection is None else connection_definition(connection.definition).options
+
+
 def names_in_connection(statement: CreateSource | CreateSink) -> Mapping[str, str]:
     """The options whose name in a connection differs from their name in the source's connector: connection name →
     source name."""

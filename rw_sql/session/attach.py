@@ -30,7 +30,6 @@ from rw_sql.session.attached import (
     WarehouseRuntime,
     catalog_of,
     end_servers,
-    other_kinds,
     statement_progress,
 )
 from rw_sql.session.connect_session import ConnectAttached, ConnectRuntime, is_connect_session, wrap_connect
@@ -72,7 +71,6 @@ __all__ = [
     "connect",
     "delta_options",
     "detach",
-    "other_kinds",
     "statement_progress",
 ]
 

@@ -425,7 +425,7 @@ class Attached:
             with (
                 self._store_errors(),
                 interruptible(),
-                readable_errors(self.spark, text, self.object_names, partial(other_kinds, self)),
+                readable_errors(self.spark, text, partial(catalog_of, self)),
             ):
                 if sources:
                     read = partial(scanned, self._runtime.context, self.spark, sources, read, parsed)
@@ -474,12 +474,6 @@ def asked_by(attached: Attached, answer: Callable[[Question], bool] | None) -> I
 def statement_progress(attached: Attached) -> StatementProgress:
     """The activity of a session's running statement, for a status line. May be called from another thread."""
     return progress_of(attached._runtime.context, attached._state.waiting)
-
-
-def other_kinds(attached: Attached) -> dict[str, str]:
-    """The names and kinds of objects that queries cannot read: sinks and connections."""
-    snapshot = catalog_of(attached)
-    return {record.name: kind for kind in ("connection", "sink") for record in snapshot.all(kind)}
 
 
 def _default_ask() -> Callable[[Question], bool] | None:

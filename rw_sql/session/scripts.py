@@ -15,7 +15,7 @@ from rw_sql.errors import NO_SESSION, SPARK_ERROR, SqlError
 from rw_sql.runtime.spark.interrupts import interruptible
 from rw_sql.runtime.spark.spark_errors import as_sql_error, known_names
 from rw_sql.runtime.support.failures import cause_line
-from rw_sql.session.attach import attached_to, other_kinds, status_shown
+from rw_sql.session.attach import attached_to, catalog_of, status_shown
 from rw_sql.session.attached import asked_by
 from rw_sql.syntax import parse_statement, split_script
 
@@ -88,9 +88,7 @@ def run_part(
     except SqlError as error:
         raise error.moved_into(script, part.start, part.line, part.column, file) from error.__cause__
     except PySparkException as error:
-        told = as_sql_error(
-            error, part.text, known_names(attached.spark, attached.object_names, partial(other_kinds, attached))
-        )
+        told = as_sql_error(error, part.text, known_names(attached.spark, partial(catalog_of, attached)))
         raise told.moved_into(script, part.start, part.line, part.column, file) from error
     except (Py4JError, ValueError, ArithmeticError) as error:
         # Some of Spark's values have no counterpart in Python, such as a time after the year 9999.

@@ -102,7 +102,7 @@ def test_missing_property_says_how_to_give_it() -> None:
         ("properties.fetch.wait.max.ms", "300001", "must be a whole number from 0 to 300000, not '300001'"),
         ("properties.sync.call.timeout", "soon", "must be a duration such as 10s or 500ms from 0.1 to 600, not 'soon'"),
         ("properties.enable.auto.commit", "yes", "must be true or false, not 'yes'"),
-        ("topic", " ", "must be a text that is not empty, not ' '"),
+        ("topic", " ", "must be a string that is not empty, not ' '"),
     ],
 )
 def test_invalid_value_names_the_key_and_what_is_wanted(key: str, value: str, message: str) -> None:
@@ -125,7 +125,7 @@ def test_all_faults_are_found_in_order() -> None:
 def test_a_secret_s_value_is_never_shown() -> None:
     spec = load_spec("kafka")
     error = find_option_errors(spec, {**KAFKA, "properties.ssl.key.password": ""})[0]
-    assert error.message == 'property "properties.ssl.key.password" must be a text that is not empty'
+    assert error.message == 'property "properties.ssl.key.password" must be a string that is not empty'
     secrets = {key for key, option in spec.options.items() if option.is_secret}
     assert secrets == {"properties.ssl.key.pem", "properties.ssl.key.password", "properties.sasl.password"}
 

@@ -159,5 +159,5 @@ def switched(argument: str, before: bool, usage: str) -> bool:
 def unknown(name: str) -> SqlError:
     """The error of a command that does not exist."""
     near = near_names(name, NAMES, most=1)
-    hint = rf"did you mean \{near[0]}? \? lists all" if near else r"\? lists all commands"
+    hint = rf"did you mean \{near[0]}? \? lists all commands" if near else r"\? lists all commands"
     return SqlError(INVALID_COMMAND, rf"there is no command \{name}", hint=hint)

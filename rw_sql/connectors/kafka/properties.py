@@ -162,15 +162,15 @@ def check_security(options: Mapping[str, str]) -> None:
 
 
 def login_misfit(options: Mapping[str, str]) -> OptionError | None:
-    """The error if the user or password contains a line end; None if neither of them contains a line end.
+    """The error if the user or password contains a line break; None if neither of them contains a line break.
 
-    The JAAS line of the Java client cannot contain a line end. Almost always, the line end comes from the text from
+    The JAAS line of the Java client cannot contain a line break. Almost always, the line break belongs to the text from
     which the value was copied.
     """
     for key in (_USER, _PASSWORD):
         if "\n" in options.get(key, "") or "\r" in options.get(key, ""):
             hint = "ALTER SECRET a_secret AS '…', on one line" if key == _PASSWORD else f"write {key} on one line"
-            return OptionError(INVALID_PROPERTY, f'property "{key}" contains a line end', key=key, hint=hint)
+            return OptionError(INVALID_PROPERTY, f'property "{key}" contains a line break', key=key, hint=hint)
     return None
 
 

@@ -107,7 +107,7 @@ def _offset(split: str, value: Any, most: int) -> int:
 def _text(split: str, fields: dict[str, Any], name: str) -> str | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise _invalid(split, f'the field "{name}" is not a text')
+        raise _invalid(split, f'the field "{name}" is not a string')
     return value
 
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_OBJECT, WRONG_KIND, SqlError
-from rw_sql.model.object_lookup import spoken
+from rw_sql.model.object_lookup import ERRORS, REJECTED, spoken
 from rw_sql.syntax.lexing.identifiers import spark_name, sql_name
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ _TO_CHANGE = {
 }
 _TO_EMPTY = {
     **_TO_CHANGE,
-    "source": (
-        "ALTER SOURCE {0} CONNECTOR WITH (log.retention = '7 days') drops old rows; DROP SOURCE {0} drops all rows"
-    ),
+    "source": ("ALTER SOURCE {0} CONNECTOR WITH (log.retention = '…') drops old rows; DROP SOURCE {0} drops all rows"),
 }
 """For each kind of object: how a user can change the rows at the path of the object. The path of a source contains the
 log of the source, so a change at this path does not change the source's upstream."""
@@ -93,6 +91,9 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
                 f"{change.verb} would disturb the job that maintains its files",
                 f"do not run {change.verb}: the job does this itself",
             )
+        case "DELETE" if record.kind == "materialized_view":
+            message = f"{change.verb} {_ROWS[record.kind]}"
+            hint = f"ALTER MATERIALIZED VIEW {name} AS SELECT … WHERE … leaves rows out; DROP {words} {name} drops it"
         case _:
             message, hint = f"{change.verb} {_ROWS[record.kind]}", _TO_CHANGE[record.kind].format(name)
     return SqlError(WRONG_KIND, f'"{record.name}" is a {kind}: {message}', hint=hint, span=change.span)
@@ -102,19 +103,19 @@ def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> Sql
     """The error for a Spark statement that would change a path of the warehouse; ``record`` is the object to which the
     path belongs."""
     if record is None:
-        message = f"{change.verb} cannot change {path}, because it belongs to rw_sql's warehouse"
+        message = f"{change.verb} cannot {_done_by(change)} {path}, because it belongs to rw_sql's warehouse"
         hint = "only rw_sql's statements change the warehouse: DROP SOURCE, DROP MATERIALIZED VIEW, DROP SINK"
         if re.search(r"/rw_catalog/operations(?:/|$)", path):
             hint = (
-                "do not change them: the operations are the warehouse's history; "
-                "SELECT * FROM rw_catalog.rw_operations WHERE is_unsafe filters them"
+                "do not change the operations, which are the warehouse's history; "
+                "SELECT * FROM rw_catalog.rw_operations WHERE is_unsafe shows the unsafe ones"
             )
         return SqlError(WRONG_KIND, message, hint=hint, span=change.span)
     kind, name = spoken(record.kind), sql_name(record.name)
     is_upkeep = change.verb.split()[0] in _UPKEEP
     return SqlError(
         WRONG_KIND,
-        f'{change.verb} cannot change {path}, because it contains the rows of {kind} "{record.name}"',
+        f'{change.verb} cannot {_done_by(change)} {path}, because it contains the rows of {kind} "{record.name}"',
         hint=f"do not run {change.verb}: the job of {name} maintains its files"
         if is_upkeep
         else _TO_EMPTY[record.kind].format(name)
@@ -134,14 +135,49 @@ def schema_refusal(change: Changed, name: str) -> SqlError:
     )
 
 
+def companion_owner(snapshot: Snapshot, name: str) -> ObjectRecord | None:
+    """The table, source or sink whose view of refused records has this name; None if no object has such a view. The
+    case of the name is ignored, as in Spark."""
+    folded = name.lower()
+    for end, kinds in _COMPANIONS.items():
+        owner = folded.removesuffix(end)
+        for record in (record for kind in kinds for record in snapshot.all(kind) if owner != folded):
+            if record.name.lower() == owner:
+                return record
+    return None
+
+
+_COMPANIONS = {ERRORS: ("table", "source"), REJECTED: ("sink",)}
+"""The ends of the names of views of refused records, each with the kinds of objects that have such a view."""
+
+
+def companion_refusal(change: Changed, name: str, owner: ObjectRecord | None) -> SqlError:
+    """The error for a Spark statement that would change ``name``, a view of refused records. ``owner`` is the object to
+    which the view belongs; None if the object no longer exists."""
+    base, _, end = name.rpartition("$")
+    kind = "sink" if f"${end}".lower() == REJECTED else "source"
+    if owner is not None:
+        base, kind = owner.name, spoken(owner.kind)
+    rows = "the rows that its target refused" if kind == "sink" else "its refused records"
+    drop = f"DROP {kind.upper()} {sql_name(base)} drops the view together with the {kind}"
+    return SqlError(
+        WRONG_KIND,
+        f'{change.verb} cannot {_done_by(change)} "{name}": it belongs to {kind} "{base}" and shows {rows}',
+        hint=drop if _done_by(change) == "drop" else f"do not run {change.verb}; {drop}",
+        span=change.span,
+    )
+
+
 def catalog_refusal(change: Changed, name: str) -> SqlError:
-    """The error for a Spark statement that would change a view of the catalog, or a view that shows refused records."""
-    owner, mark, _ = name.partition("$")
-    if mark:
-        message = f'{change.verb} cannot change "{name}", which shows the refused records of "{owner}"'
-        drop = f"DROP {'SINK' if name.endswith('$rejected') else 'SOURCE'} {sql_name(owner)}"
-        hint = f"do not run {change.verb}; only {drop} drops this view"
-    else:
-        message = f"{change.verb} cannot change {name}, which shows rw_sql's catalog"
-        hint = "to change the catalog, use CREATE, ALTER or DROP of the object itself"
-    return SqlError(WRONG_KIND, message, hint=hint, span=change.span)
+    """The error for a Spark statement that would change a view of the catalog."""
+    return SqlError(
+        WRONG_KIND,
+        f"{change.verb} cannot {_done_by(change)} {name}, which shows rw_sql's catalog",
+        hint="to change the catalog, use CREATE, ALTER or DROP of the object itself",
+        span=change.span,
+    )
+
+
+def _done_by(change: Changed) -> str:
+    """What the statement would do to an object, in a word."""
+    return "drop" if change.verb.startswith("DROP ") else "change"

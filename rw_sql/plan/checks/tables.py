@@ -137,7 +137,7 @@ def check_table(statement: CreateTable) -> None:
                 INVALID_DEFINITION,
                 f'column "{column.name}" cannot be a version: values of type {column.data_type.name} have no order',
                 span=column.span,
-                hint="a version column must be a number, a text or a time",
+                hint="a version column must be a number, a string or a time",
             )
     check_watermarks(statement)
 

@@ -6,6 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import missing_hint
+from rw_sql.connectors.connection_types import connection_spec, connection_types
+from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
 from rw_sql.errors import (
     INVALID_PROPERTY,
     TARGET_UNFIT,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import Upstream
     from rw_sql.connectors.sink import SinkLook
+    from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.metastore.records import SinkRecord, SourceRecord
     from rw_sql.syntax.statements import Option
 
@@ -65,7 +68,7 @@ _SILENT = re.compile(r"(?P<address>\S+): no answer within (?P<time>.+)")
 STORED = "WITH (VALIDATE = false) stores the definition without this check"
 """The last part of a hint for a statement that accepts VALIDATE in a separate WITH clause."""
 
-STORED_IN_LIST = "add VALIDATE = false to the WITH list to store it without this check"
+STORED_IN_LIST = "add VALIDATE = false to the WITH list to store the definition without this check"
 """The last part of a hint for a statement that accepts VALIDATE in the WITH list of the definition."""
 
 
@@ -87,10 +90,10 @@ def require_upstream(
     no hint may refer to the object, because the catalog does not contain it.
 
     ``options`` are the options in the statement; the error points at the wrong option. ``stored`` is STORED or
-    STORED_IN_LIST if the statement accepts VALIDATE. ``definition`` are the options in the catalog; these options have
-    no positions in the statement.
+    STORED_IN_LIST if the statement accepts VALIDATE. ``definition`` are the options in the catalog, which have no
+    positions in the statement: those of the stored object or of the statement's connection.
     """
-    require_usable(upstream, f'the upstream of {kind} "{name}"', span, options)
+    require_usable(upstream, f'the upstream of {kind} "{name}"', span, options, definition)
     if upstream.error is not None:
         raise no_answer(
             f'the upstream of {kind} "{name}"', upstream.error, span, options=options, stored=stored,
@@ -111,38 +114,53 @@ def require_upstream_of(
     source: SourceRecord, upstream: Upstream, span: Span, *, options: tuple[Option, ...] = (), stored: str = ""
 ) -> None:
     """Like :func:`require_upstream`, but for a source of the catalog."""
-    definition = definition_of(source).options if upstream.error is not None else ()
+    is_faulty = upstream.error is not None or upstream.refused_key is not None
+    definition = definition_of(source).options if is_faulty else ()
     require_upstream(upstream, source.name, span, options=options, stored=stored, definition=definition)
 
 
 def require_usable(
-    look: Upstream | SinkLook, what: str, span: Span | None = None, options: Iterable[Option] = ()
+    look: Upstream | SinkLook,
+    what: str,
+    span: Span | None = None,
+    options: Iterable[Option] = (),
+    definition: Iterable[Option] = (),
 ) -> None:
     """Raises SqlError INVALID_PROPERTY if the client refused the value of a property and therefore sent no request.
 
-    ``what`` is the upstream or target. ``options`` are the options in the statement.
+    ``what`` is the upstream or target. ``options`` are the options in the statement, and ``definition`` those that the
+    catalog has.
     """
     if look.refused_key is not None:
-        listed = tuple(options)
+        listed, stored = tuple(options), tuple(definition)
         fault, hint = look.error or "", look.hint
         given = next((option for option in listed if option.key == look.refused_key), None)
-        shared = _connection(listed)
+        known = given or next((option for option in stored if option.key == look.refused_key), None)
+        shared = _connection((*listed, *stored))
+        if known is not None and hint is not None and isinstance(known.value, SecretValue):
+            hint = hint.replace(_A_SECRET, f"ALTER SECRET {sql_name(known.value.secret.key)}")
         if given is not None:
             span = given.value_place
-            if hint is not None and isinstance(given.value, SecretValue):
-                hint = hint.replace("ALTER SECRET a_secret", f"ALTER SECRET {sql_name(given.value.secret.key)}")
         elif shared is not None:
-            span, named, name = shared.span, f'property "{look.refused_key}"', shared.connection.key
+            place = _connection(listed)
+            span = span if place is None else place.span
+            named, name = f'property "{look.refused_key}"', shared.connection.key
             fault = fault.replace(named, f'{named} of connection "{name}"')
-            what_is_there = "secret" if hint is not None and "ALTER SECRET" in hint else "property"
-            more = f"; {hint}" if hint else ""
-            hint = f"SHOW CREATE CONNECTION {sql_name(name)} shows the {what_is_there}{more}"
+            if hint is not None and _A_SECRET in hint:
+                shown = f"SHOW CREATE CONNECTION {sql_name(name)} shows the secret's name"
+                hint = f"{shown}; then {hint.replace(_A_SECRET, 'ALTER SECRET that_secret')}"
+            elif known is None or not isinstance(known.value, SecretValue):
+                shown = f"SHOW CREATE CONNECTION {sql_name(name)} shows the property"
+                hint = f"{shown}; {hint}" if hint else shown
         raise SqlError(INVALID_PROPERTY, f"{what} cannot be used: {fault}", span=span, hint=hint)
 
 
+_A_SECRET = "ALTER SECRET a_secret"
+"""The beginning of a client's hint, if the value of a secret is at fault."""
+
+
 def _missing_hint(upstream: Upstream, named: Collection[str]) -> str:
-    """Returns the hint for the first missing name. ``named`` are all names in the statement; the hint does not suggest
-    these names in place of the missing name."""
+    """The hint for the first missing name. The hint does not suggest ``named``, the names in the statement."""
     wanted = upstream.missing[0]
     near = near_names(wanted, upstream.present, most=1)
     if near and near[0] in named:
@@ -195,8 +213,11 @@ def no_answer(
         return _wrong_protocol(what, reason, span, options)
     if _LOGIN.search(reason):
         login = [option for option in options if _is_of_login(option)]
-        hint = _login_hint(login, connection, otherwise)
-        message, place = f"{what} refuses the login: {unreachable(reason)}", next((o.value_place for o in login), None)
+        shared = [] if _connection(definition) else [option for option in definition if _is_of_login(option)]
+        hint = _login_hint(login, connection, otherwise, shared) or _missing_login(options)
+        has_none = not (login or connection or otherwise)
+        refused = "refuses access, and the statement has no login" if has_none else "refuses the login"
+        message, place = f"{what} {refused}: {unreachable(reason)}", next((o.value_place for o in login), None)
     else:
         address = _address(options, reason)
         hint = _address_hint(
@@ -252,10 +273,9 @@ def _advertised(reason: str, options: Iterable[Option]) -> tuple[str, str] | Non
 
 
 def _address(options: Iterable[Option], reason: str) -> Option | None:
-    """Returns the property with the address that does not respond. The result is a property whose host the reason
-    names. If there is no such property, the result is the first property with an address. Properties with servers are
-    preferred to properties with paths. Among several servers, the server with the longest named host is preferred,
-    because a host with a port is more specific than the same host without a port."""
+    """The property with the address that does not respond: a property whose host the reason names, otherwise the first
+    property with an address. Properties with servers are preferred to properties with paths. Among several servers, the
+    server with the longest named host is preferred, because a host with a port is more specific than a host alone."""
     listed = sorted(
         (option for option in options if _ADDRESS.search(option.key)),
         key=lambda option: option.key.endswith(_IN_FILES),
@@ -311,6 +331,8 @@ def _address_hint(
         return f"check that the server runs and its port is open; {_of_connection(connection, 'address', key)}"
     if otherwise:
         return f"start the server at the address that {otherwise} shows, or change the address"
+    if (elsewhere := _other_address(options)) is not None:
+        return f"check that this process can reach the server; for a server elsewhere, add {elsewhere} = '…'"
     return "check that this process can reach the server, and that the properties in the WITH list are right"
 
 
@@ -321,21 +343,79 @@ def _is_of_login(option: Option) -> bool:
     )
 
 
-def _login_hint(login: Sequence[Option], connection: ConnectionValue | None, otherwise: str) -> str:
-    """The hint for a server that refuses the login. ``login`` are the statement's properties that contain the login."""
+def _login_hint(
+    login: Sequence[Option], connection: ConnectionValue | None, otherwise: str, shared: Sequence[Option]
+) -> str | None:
+    """The hint for a server that refuses the login; None if the login is missing. ``login`` are the properties of the
+    login in the statement, and ``shared`` the properties of the connection, if they are known."""
+    if connection is not None and shared and not login:
+        listed = ", ".join(f"{option.key} = '…'" for option in shared if not isinstance(option.value, SecretValue))
+        name = sql_name(connection.connection.key)
+        changes = f": ALTER CONNECTION {name} SET ({listed}) changes it" if listed else ""
+        return f"correct the login of connection {name}{changes}{_secret_hint(shared)}"
     if login:
-        hint = f"correct the login in {' and '.join(option.key for option in login)}"
-        with_secret = [(option.key, option.value.secret) for option in login if isinstance(option.value, SecretValue)]
-        if with_secret:
-            _, secret = min(with_secret, key=lambda found: _IDENTITY.search(found[0]) is not None)
-            hint += f"; ALTER SECRET {sql_name(secret.key)} AS '…' changes the secret"
+        hint = f"correct the login in {' and '.join(option.key for option in login)}{_secret_hint(login)}"
         return hint if connection is None else f"{hint}; {_of_connection(connection, 'rest of it', '…')}"
     if connection is not None:
         return f"correct the login: {_of_connection(connection, 'login', '…')}"
-    return f"correct the login in the properties that {otherwise} shows" if otherwise else _NO_LOGIN
+    return f"correct the login in the properties that {otherwise} shows" if otherwise else None
 
 
-_NO_LOGIN = "add the login to the WITH list"
+def _secret_hint(login: Sequence[Option]) -> str:
+    """The end of a hint, which changes the secret of a login; empty if the login has no secret."""
+    with_secret = [(option.key, option.value.secret) for option in login if isinstance(option.value, SecretValue)]
+    if not with_secret:
+        return ""
+    _, secret = min(with_secret, key=lambda found: _IDENTITY.search(found[0]) is not None)
+    return f"; ALTER SECRET {sql_name(secret.key)} AS '…' changes the secret"
+
+
+def _missing_login(options: Iterable[Option]) -> str:
+    """The hint for a server that requires a login, if the statement has none: the properties of a login."""
+    listed = tuple(options)
+    spec, given = _spec_of(listed), {option.key: option_text(option.value).lower() for option in listed}
+    if spec is None:
+        return "add the login to the WITH list"
+    known = [option for option in spec.options.values() if _USER.search(option.key)]
+    secret = next((option.key for option in known if option.is_secret), None)
+    if secret is None:
+        return f"give this process the rights that it needs: connector '{spec.name}' has no property for a login"
+    before = [option.key for option in known[: [option.key for option in known].index(secret)]]
+    users = [f"{user} = '…'" for user in [key for key in before if _IDENTITY.search(key)][-1:]]
+    modes = {
+        key: f"{key} = '{mode}'"
+        for key, (mode, *without) in _MODES.items()
+        if spec.option(key) is not None and given.get(key, "") in ("", *without)
+    }
+    verb = "write" if modes.keys() & given.keys() else "add"
+    return f"{verb} {', '.join([*modes.values(), *users, f'{secret} = SECRET a_secret'])}"
+
+
+_MODES = {
+    _PROTOCOL_KEY: ("sasl_ssl", "plaintext", "ssl"),
+    "properties.sasl.mechanism": ("PLAIN",),
+    "connect_mode": ("user_and_password", "plain"),
+}
+"""Properties that determine how a client logs in, each with the value for a login by user and password, and the values
+without a login."""
+
+
+def _other_address(options: Iterable[Option]) -> str | None:
+    """The property with the address of a server, if the connector knows a server without it; None otherwise."""
+    spec = _spec_of(options)
+    keys = () if spec is None else (option.key for option in spec.options.values() if not option.is_required)
+    return next((key for key in keys if _ADDRESS.search(key) and not key.endswith(_IN_FILES)), None)
+
+
+def _spec_of(options: Iterable[Option]) -> ConnectorSpec | None:
+    """The spec of the connector or type in a WITH list; None if the list has none that is known."""
+    values = {option.key: option_text(option.value) for option in options if isinstance(option.value, TextValue)}
+    name = values.get("connector", "")
+    if name in connector_names():
+        return connector(name).spec
+    if name in sink_connector_names():
+        return sink_connector(name).spec
+    return connection_spec(values["type"]) if values.get("type") in connection_types() else None
 
 
 def _of_connection(connection: ConnectionValue, part: str, key: str) -> str:
@@ -344,8 +424,7 @@ def _of_connection(connection: ConnectionValue, part: str, key: str) -> str:
 
 
 def address_place(options: Iterable[Option]) -> Span | None:
-    """Returns the position of the address in a statement's properties, or the position of the connection that contains
-    the address."""
+    """The position of the address in a statement's properties, or of the connection that contains the address."""
     listed = tuple(options)
     address = _address(listed, "")
     if address is not None:
@@ -392,11 +471,10 @@ def require_target(
     refuses a property.
 
     If ``is_stored`` is True, the catalog already contains the sink. In this case, even a target that may refuse rows
-    because of their types is accepted, because an existing sink continues to run. ``stored`` is STORED or
-    STORED_IN_LIST if the statement accepts VALIDATE. ``is_new`` and ``definition`` have the same meaning as in
-    :func:`require_upstream`.
+    because of their types is accepted, because an existing sink continues to run. ``stored``, ``is_new`` and
+    ``definition`` have the same meaning as in :func:`require_upstream`.
     """
-    require_usable(target, f'the target of sink "{name}"', span, options)
+    require_usable(target, f'the target of sink "{name}"', span, options, definition)
     if target.error is not None:
         raise no_answer(
             f'the target of sink "{name}"', target.error, span, options=options, stored=stored,
@@ -416,6 +494,7 @@ def require_target(
 
 
 def require_target_of(sink: SinkRecord, target: SinkLook, span: Span, *, is_stored: bool = True) -> None:
-    """Like :func:`require_target`, but for a sink of the catalog."""
-    definition = sink_definition(sink.definition).options if target.error is not None else ()
+    """Like :func:`require_target`, for a sink of the catalog."""
+    is_faulty = target.error is not None or target.refused_key is not None
+    definition = sink_definition(sink.definition).options if is_faulty else ()
     require_target(target, sink.name, span, is_stored=is_stored, definition=definition)

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_IN_A_BLOCK, UNDEFINED_COLUMN, Span, SqlError
 from rw_sql.metastore.location import SCHEMA_NAME
-from rw_sql.model.object_lookup import ERRORS, REJECTED, is_schema
-from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, found_object, schema_refusal
+from rw_sql.model.object_lookup import is_schema
+from rw_sql.plan.checks.spark_changes import (
+    catalog_refusal,
+    change_refusal,
+    companion_owner,
+    companion_refusal,
+    found_object,
+    schema_refusal,
+)
 from rw_sql.plan.offline.queries import read_query
 from rw_sql.syntax.dialect.spark_changes import DROP_DATABASE, changed_names
 from rw_sql.syntax.lexing.first_words import BLANK
@@ -61,9 +68,9 @@ def _refusal(
         record = found_object(snapshot, key)
         if record is not None:
             return change_refusal(change, record)
-        owner = next((key.removesuffix(end) for end in (ERRORS, REJECTED) if key.endswith(end)), None)
-        if owner is not None and found_object(snapshot, owner) is not None:
-            return catalog_refusal(change, key)
+        owner = companion_owner(snapshot, key)
+        if owner is not None:
+            return companion_refusal(change, key, owner)
     return None
 
 

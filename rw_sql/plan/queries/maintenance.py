@@ -163,7 +163,7 @@ def _sampled() -> QueryAnalysis:
     """Refuses a sample of rows: other rows would be drawn whenever rows are recomputed."""
     return QueryAnalysis(
         refusal="the query has TABLESAMPLE, which draws other rows each time the query runs",
-        hint="choose the rows by their values: for one row in ten, replace TABLESAMPLE by "
+        hint="choose the rows by their values: for one row in ten, replace TABLESAMPLE with "
         "WHERE pmod(hash(column), 10) = 0 with a key column",
         word=TABLESAMPLE,
     )

@@ -52,7 +52,8 @@ def query_without_inputs(
         INVALID_QUERY,
         f"the query of {what} reads no source, table or materialized view, and no Delta table",
         span=query.span,
-        hint=f"add FROM and a relation{_such_as(snapshot)}; SHOW SOURCES and SHOW MATERIALIZED VIEWS list all",
+        hint=f"add FROM and a relation{_such_as(snapshot)}; SHOW SOURCES and SHOW MATERIALIZED VIEWS list all sources "
+        "and views",
     )
 
 

@@ -126,7 +126,8 @@ class Context:
             return value
         secret = altered.get(value.id) or snapshot.get(value.id)
         if not isinstance(secret, SecretRecord):
-            raise SqlError(UNDEFINED_OBJECT, f'secret "{value.name}" does not exist', hint="SHOW SECRETS lists all")
+            message = f'secret "{value.name}" does not exist'
+            raise SqlError(UNDEFINED_OBJECT, message, hint="SHOW SECRETS lists all secrets")
         text = read_secret(secret)
         return str(private_file(text)) if value.is_file else SecretText(text)
 

@@ -13,17 +13,23 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import CapturedException
 
 from rw_sql.errors import SPARK_ERROR, Span, SqlError
+from rw_sql.model.object_lookup import RELATION_KINDS
 from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.model.relations import relation_of
 from rw_sql.runtime.spark.jvm import java_session
 from rw_sql.syntax.dialect.spark_faults import KnownNames, SparkFault, spark_error
+from rw_sql.syntax.lexing.identifiers import PUBLIC
 from rw_sql.syntax.lexing.tokens import span_of
 from rw_sql.syntax.parsing.script import refuse_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from pyspark.errors import AnalysisException
     from pyspark.sql import SparkSession
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
 
 # For failures of analysis and parsing, Spark appends the place to its message and counts from 0. For a running query,
 # Spark puts the place in a heading after the message and counts from 1.
@@ -34,24 +40,29 @@ _PART = re.compile(r"`((?:[^`]|``)+)`")
 _WORD = re.compile(r"[\w$]+|`[^`]*`|\S")
 
 
-def known_names(
-    spark: SparkSession, names: Callable[[], Iterable[str]] = tuple, others: Callable[[], Mapping[str, str]] = dict
-) -> KnownNames:
-    """The names that a statement of a session may refer to.
+def known_names(spark: SparkSession, read_catalog: Callable[[], Snapshot] | None = None) -> KnownNames:
+    """The names that a statement of a session may refer to. ``read_catalog`` returns the warehouse's catalog."""
 
-    ``names`` are the catalog's relations; ``others`` maps the catalog's other objects to their kinds.
-    """
+    def catalog() -> Snapshot | None:
+        try:
+            return None if read_catalog is None else read_catalog()
+        except (SqlError, OSError):  # If the catalog cannot be read, the error of the statement matters more.
+            return None
+
+    def records(*kinds: str) -> list[ObjectRecord]:
+        snapshot = catalog()
+        return [] if snapshot is None else [record for kind in kinds for record in snapshot.all(kind)]
 
     def own() -> list[str]:
-        try:
-            return [*names()]
-        except (SqlError, OSError):  # The catalog cannot be read, but the error of the statement is more important.
-            return []
+        return sorted({record.name for record in records(*RELATION_KINDS)})
+
+    def others() -> dict[str, str]:
+        return {record.name: record.kind for record in records("connection", "sink")}
 
     def relations() -> list[str]:
         try:
-            catalog = java_session(spark).sessionState().catalog()
-            return [*own(), *_last_parts(catalog.listTables(catalog.getCurrentDatabase()))]
+            tables = java_session(spark).sessionState().catalog()
+            return [*own(), *_last_parts(tables.listTables(tables.getCurrentDatabase()))]
         except (PySparkException, Py4JError):
             return own()
 
@@ -64,8 +75,10 @@ def known_names(
     def columns(relation: str) -> list[str]:
         try:
             return [str(name) for name in java_session(spark).table(relation).columns()]
-        except (PySparkException, Py4JError):
-            return []
+        except (PySparkException, Py4JError):  # A source is in Spark only while a query reads it.
+            key = relation.replace("`", "").casefold().removeprefix("default.").removeprefix(f"{PUBLIC}.")
+            found = next((record for record in records(*RELATION_KINDS) if record.name.casefold() == key), None)
+            return [] if found is None else [name for name, _ in relation_of(found).columns]
 
     def is_database(name: str) -> bool:
         try:
@@ -183,7 +196,7 @@ def _both(kind: type[PySparkException]) -> type[SqlError]:
 
 @contextmanager
 def readable_errors(
-    spark: SparkSession, text: str, names: Callable[[], Iterable[str]], others: Callable[[], Mapping[str, str]] = dict
+    spark: SparkSession, text: str, read_catalog: Callable[[], Snapshot] | None = None
 ) -> Iterator[None]:
     """A context manager that converts Spark's errors: it raises an instance of the same class with a message in
     rw_sql's form."""
@@ -192,7 +205,7 @@ def readable_errors(
     except CapturedException as error:
         if isinstance(error, SqlError):
             raise
-        raise _readable(error, as_sql_error(error, text, known_names(spark, names, others))) from None
+        raise _readable(error, as_sql_error(error, text, known_names(spark, read_catalog))) from None
 
 
 def _readable(error: CapturedException, told: SqlError) -> SqlError:

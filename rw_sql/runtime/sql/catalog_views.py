@@ -22,6 +22,8 @@ from rw_sql.model.object_lookup import ERRORS, REJECTED, SCHEMA_ALIAS, schema_of
 from rw_sql.plan.checks.spark_changes import (
     catalog_refusal,
     change_refusal,
+    companion_owner,
+    companion_refusal,
     found_object,
     schema_refusal,
 )
@@ -174,7 +176,7 @@ class SparkViews:
             if name.casefold() in {known for known, _ in self._context.metastore.view_definitions()}:
                 raise catalog_refusal(change, f"{CATALOG_DATABASE}.{name.casefold()}")
         elif not front and self._is_companion(name):
-            raise catalog_refusal(change, name)
+            raise companion_refusal(change, name, companion_owner(self._context.metastore.snapshot(), name))
         else:
             record = found_object(self._context.metastore.snapshot(), self._key(front, name))
             refusal = None if record is None else change_refusal(change, record)

@@ -23,6 +23,8 @@ class Equivalent:
     spark: str
 
 
+_EXPLODED = "LATERAL VIEW explode(an_array) exploded AS a_value"
+
 EQUIVALENTS = {
     "ArrayContainsAll": Equivalent("the operator @>", "size(array_except(b, a)) = 0 for a @> b"),
     "ArrayOverlaps": Equivalent("the operator &&", "arrays_overlap(a, b)"),
@@ -32,14 +34,14 @@ EQUIVALENTS = {
     "GenerateSeries": Equivalent("function generate_series", "explode(sequence(first, last))"),
     "JSONBContains": Equivalent("the operator ?", "get_json_object(x, '$.key') IS NOT NULL"),
     "JSONBContainsTopKey": Equivalent("the operator ?", "get_json_object(x, '$.key') IS NOT NULL"),
-    "Lateral": Equivalent("LATERAL", "LATERAL VIEW explode(array), or a join"),
+    "Lateral": Equivalent("LATERAL", f"{_EXPLODED}, or a join"),
     "RegexpILike": Equivalent("the operator ~*", "x RLIKE '(?i)pattern', with Java's regular expressions"),
     "RegexpLike": Equivalent("the operator ~", "x RLIKE 'pattern', with Java's regular expressions"),
     "StrToTime": Equivalent("function to_timestamp", "to_timestamp(x, 'yyyy-MM-dd HH:mm:ss')"),
     "StrToDate": Equivalent("function to_date", "to_date(x, 'yyyy-MM-dd')"),
     "TimeToStr": Equivalent("function to_char", "date_format(x, 'yyyy-MM-dd')"),
     "ToChar": Equivalent("function to_char", "date_format(x, 'yyyy-MM-dd') or format_number(x, 2)"),
-    "Unnest": Equivalent("function unnest", "FROM t LATERAL VIEW explode(array) AS x"),
+    "Unnest": Equivalent("function unnest", f"FROM a_relation {_EXPLODED}"),
 }
 """Maps the names of sqlglot's classes to the equivalents."""
 
@@ -100,9 +102,9 @@ _FUNCTIONS = {
 """Functions of RisingWave and PostgreSQL that Spark does not have, with the text to write instead."""
 
 _TABLE_FUNCTIONS = {
-    "generate_series": "range(first, last + 1)",
-    "jsonb_array_elements": f"FROM t LATERAL VIEW {_JSON_ARRAY} AS x",
-    "unnest": "FROM t LATERAL VIEW explode(array) AS x",
+    "generate_series": "range(first, last + 1) AS numbers(n)",
+    "jsonb_array_elements": f"FROM a_relation LATERAL VIEW {_JSON_ARRAY} exploded AS a_value",
+    "unnest": f"FROM a_relation {_EXPLODED}",
 }
 """Functions whose replacement in FROM differs from their replacement in an expression."""
 

@@ -104,7 +104,8 @@ def _column(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     others = visible_names(name_parts(name)[-1] for name in listed_names(fault.parameters.get("proposal", "")))
     what = "field" if fault.condition.startswith("UNRESOLVED_FIELD") else "column"
     name = parts[-1] if parts else ""
-    owner = f" in {parts[-2]}" if len(parts) > 1 else ""
+    path = (*name_parts(fault.parameters.get("columnPath", "")), *parts[:-1])
+    owner = f" in {path[-1]}" if path else ""
     near = near_names(name, others, most=1) or near_names(name.lower(), others, most=1)
     read = relations_before(text, span.start) if span is not None and what == "column" and len(parts) == 1 else None
     if not near and read is not None:
@@ -149,7 +150,7 @@ def _relation(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     if len(parts) == 2 and (is_elsewhere or not known.is_database(parts[0])):
         fault_of = f'has no relation "{name}"' if known.is_database(parts[0]) else "does not exist"
         message = f'database "{parts[0]}" {fault_of}'
-        hint = f"write {spark_name(near[0])} alone" if is_elsewhere else "SHOW DATABASES lists all"
+        hint = f"write {spark_name(near[0])} alone" if is_elsewhere else "SHOW DATABASES lists all databases"
         return SqlError(UNDEFINED_OBJECT, message, hint=hint, span=_find(text, parts[:-1]) or span)
     if is_elsewhere and len(parts) > 1:
         hint = f"write {spark_name(near[0])} alone"
@@ -214,7 +215,7 @@ def _unlike_queries(fault: SparkFault, text: str, known: KnownNames) -> SqlError
 def _schema(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     parts = name_parts(fault.parameters.get("schemaName") or fault.parameters.get("catalogName", ""))
     what = "catalog" if fault.condition.startswith("CATALOG") else "database"
-    hint = f"SHOW {what.upper()}S lists all"
+    hint = f"SHOW {what.upper()}S lists all {what}s"
     return SqlError(
         UNDEFINED_OBJECT,
         f'{what} "{parts[-1] if parts else ""}" does not exist',

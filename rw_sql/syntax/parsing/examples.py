@@ -3,14 +3,16 @@ statement."""
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
 from rw_sql.assets import list_assets, read_asset
-from rw_sql.syntax.lexing.tokens import PUNCTUATION, WORD, scan
+from rw_sql.syntax.lexing.tokens import NUMBER, PUNCTUATION, WORD, scan
+from rw_sql.syntax.lexing.written_names import spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rw_sql.syntax.lexing.tokens import Token
 
@@ -75,11 +77,52 @@ def example_like(before: Sequence[Token]) -> str | None:
     return min((text for text in found if len(text) <= _LONGEST), key=len, default=None)
 
 
+def completed(before: Sequence[Token], keyword: str, token: Token) -> str | None:
+    """The statement up to ``token``, with a missing keyword before it. None if no example of the grammar has a value of
+    this kind, such as a name, after these words."""
+    if token.kind not in (WORD, NUMBER) or token.text.isupper():
+        return None
+    statement = [other for other in before if not (other.kind == WORD and other.upper == "EXPLAIN")]
+    at = len(statement)
+    for _, tokens in _examples():
+        if (
+            len(tokens) > at + 1
+            and _alike(statement, tokens) == at
+            and tokens[at].text == keyword
+            and tokens[at + 1].kind == token.kind
+            and not _is_fixed(tokens[at + 1])
+        ):
+            return f"{spelled(statement)} {keyword} {token.text}"
+    return None
+
+
 def _with_names(text: str, tokens: Sequence[Token], statement: Sequence[Token]) -> str:
     """The example with the statement's names inserted. Strings are not inserted, because they may be secrets."""
+    if tokens[0].text in _ACTING and len(tokens) > len(statement):
+        start = tokens[len(statement)].start
+        text = text[:start] + _without_values(text[start:])
     for mine, other in reversed(list(zip(statement, tokens, strict=False))):
         if other.kind == mine.kind == WORD and not _is_fixed(other) and not mine.text.isupper():
             text = text[: other.start] + mine.text + text[other.end :]
+    return text
+
+
+_ACTING = frozenset({"ALTER", "CANCEL", "INJECT", "RESET", "REWIND", "SKIP", "UNDO"})
+"""The first words of statements that change existing objects. Their examples have placeholders instead of values, so
+that nobody pastes a value that is not their own."""
+
+_VALUES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"'(?P<split>\w+:\d+)?[^']*'"), lambda value: "'a_split'" if value["split"] else "'…'"),
+    (re.compile(r"(?<![\w'])\d+"), "…"),
+    (re.compile(r"(?<=\bTO )[a-z]\w*"), "a_name"),
+    (re.compile(r", [A-Z]+ \([^()]*\)|, [^()]*(?=\))|(?<=…), …"), ""),  # all but the first item of a list
+)
+
+
+def _without_values(text: str) -> str:
+    """The end of an example with placeholders instead of its values."""
+    for pattern, placeholder in _VALUES:
+        text = pattern.sub(placeholder, text)
     return text
 
 

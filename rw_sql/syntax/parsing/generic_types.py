@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.syntax.lexing.tokens import NUMBER, WORD
+from rw_sql.syntax.lexing.written_names import name_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 def generic_type(tokens: Sequence[Token]) -> str | None:
     """The type that begins with the first token, as rw_sql writes it: ``MAP(VARCHAR, INT[])``.
 
-    None if the type contains other forms than names, names with numbers in round brackets, ARRAY, MAP and ``[]``.
+    None if the type contains other forms than names, names with numbers in round brackets, ARRAY, MAP, STRUCT, ROW and
+    ``[]``.
     """
     found = _read(tokens, 0, 0)
     return None if found is None else found[0]
@@ -29,7 +31,20 @@ def _read(tokens: Sequence[Token], at: int, depth: int) -> tuple[str, int] | Non
     if depth > _DEEPEST:
         return None
     texts = [token.text for token in tokens[at : at + 2]]
-    if len(texts) == 2 and tokens[at].upper in ("ARRAY", "MAP") and texts[1] in ("<", "("):
+    if len(texts) == 2 and tokens[at].upper in ("ROW", "STRUCT") and texts[1] == "<":
+        fields: list[str] = []
+        at += 1
+        while tokens[at].text in ("<", ","):
+            name = name_at(tokens, at + 1, "")
+            found = _read(tokens, at + 2, depth + 1)
+            if not name or found is None or found[1] >= len(tokens):
+                return None
+            fields.append(f"{name} {found[0]}")
+            at = found[1]
+        if tokens[at].text != ">":
+            return None
+        text = f"STRUCT<{', '.join(fields)}>"
+    elif len(texts) == 2 and tokens[at].upper in ("ARRAY", "MAP") and texts[1] in ("<", "("):
         inner: list[str] = []
         close = {"<": ">", "(": ")"}[texts[1]]
         at, word = at + 1, tokens[at].upper

@@ -3,11 +3,13 @@ ENVELOPE."""
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from rw_sql.assets import list_assets
 from rw_sql.syntax.lexing.identifiers import literal
-from rw_sql.syntax.lexing.tokens import QUOTED, WORD
+from rw_sql.syntax.lexing.tokens import QUOTED, STRING, WORD
 from rw_sql.syntax.lexing.written_names import name_at, spelled
 from rw_sql.syntax.parsing.actions.parts import joined
 from rw_sql.syntax.parsing.foreign_place import ForeignForm
@@ -28,9 +30,11 @@ DATABASES = {
 }
 """The connectors of change data capture sources, each with the upstream name of a table."""
 
+_BROKER, _REGISTRY = "host:9092", "http://host:8081"
+
 CONNECTIONS = {
-    "CONFLUENT": "type = 'schema_registry', schema.registry = 'http://host:8081'",
-    "KAFKA": "type = 'kafka', properties.bootstrap.server = 'host:9092'",
+    "CONFLUENT": f"type = 'schema_registry', schema.registry = '{_REGISTRY}'",
+    "KAFKA": f"type = 'kafka', properties.bootstrap.server = '{_BROKER}'",
     "MYSQL": "type = 'mysql', hostname = '…', …",
     "POSTGRES": "type = 'postgres', hostname = '…', …",
     "POSTGRESQL": "type = 'postgres', hostname = '…', …",
@@ -44,6 +48,29 @@ SINKS = {
 }
 """The properties of sinks that have no format."""
 
+_INSTEAD = {
+    **dict.fromkeys(
+        ("DB2", "MONGODB", "ORACLE", "SQL"),
+        "let Debezium write its changes to Kafka: connector = 'kafka' with FORMAT DEBEZIUM ENCODE JSON",
+    ),
+    "WEBHOOK": "let the sender write to a Kafka topic, and create a source that reads this topic",
+}
+"""What to use for systems without a connector, by the first word of the system's name."""
+
+_CONNECTED_OTHERWISE = {
+    "AWS": "write the region and the access key in the WITH list of each source",
+    "SSH": "open the tunnel outside rw_sql, and use its local address",
+}
+"""What to use for connections that rw_sql does not have, by the first word of the connection's type."""
+
+_FILES = "connector = 'fs' writes files of this host, 'deltalake' and 'iceberg' write tables in an object store"
+_STORES = frozenset({"AZBLOB", "AZURE", "GCS", "S3"})
+
+TYPES = (
+    "jdbc", "kafka", "kinesis", "mqtt", "mysql", "nats", "postgres", "pulsar", "rabbitmq", "s3", "schema_registry",
+)  # fmt: skip
+"""The types of connections."""
+
 OF_CONNECTION = "WITH (…) after the connection's name"
 OF_SINK = "WITH (connector = …)"
 
@@ -56,26 +83,28 @@ def materialize_form(place: Place) -> str | ForeignForm | None:
             message = "CREATE SOURCE names its connector in WITH (…), not after FROM"
             span = joined(place.before[-2].span, place.before[-1].span)
             return ForeignForm(hint=_source_from(words[-1], place), message=message, span=span)
-        case ["CREATE", "CONNECTION"], "TO":
-            return ForeignForm(hint=_connection_to(kind, place), expected=OF_CONNECTION)
-        case ["CREATE", "SINK"], "INTO":
-            return ForeignForm(hint=_sink_into(kind, place), expected=OF_SINK)
+        case ["CREATE", "CONNECTION"], "TO" | "FOR":
+            return ForeignForm(hint=_connection_to(place), expected=OF_CONNECTION)
+        case ["CREATE", "SINK"], "INTO" | "TO":
+            return ForeignForm(hint=_sink_into(place), expected=OF_SINK)
         case ["CREATE", *_], "IN" if kind == "CLUSTER":
             group = (
                 place.after[1].value if len(place.after) > 1 and place.after[1].kind in (WORD, QUOTED) else "a_group"
             )
             of = next((word.lower() for word in words[1:4] if word in ("SINK", "SOURCE", "TABLE")), None)
             where = "before AS chooses the view's group" if of is None else f"chooses the {of}'s group"
-            return f"omit IN CLUSTER {place.name(1, 'a_group')}; WITH (resource_group = {literal(group)}) {where}"
+            hint = f"omit IN CLUSTER {place.name(1, 'a_group')}; WITH (resource_group = {literal(group)}) {where}"
+            return ForeignForm(hint=hint, message=f"CREATE {(of or 'materialized view').upper()} has no IN CLUSTER")
         case ["CREATE", "SINK"], "ENVELOPE" if kind in ("UPSERT", "DEBEZIUM"):
-            return f"omit ENVELOPE {kind}, and write {_format(kind, words)}"
+            return f"omit ENVELOPE {kind}, and write {_format(kind, words)}{_other_encoding(kind, words)}"
         case ["CREATE", *_], "ENVELOPE" if kind in ("UPSERT", "DEBEZIUM"):
             format = _format(kind, words)
             has_key_schema = "ENCODE AVRO" in format and "INCLUDE" not in words
             keyed = " KEY ENCODE AVRO" if kind == "UPSERT" and has_key_schema else ""
             table = _keyed_table(place.before, has_key_schema=has_key_schema)
             of_key = ": the key's schema gives the primary key" if has_key_schema and "(*) " in table else ""
-            return f"omit ENVELOPE {kind}, and write {table}{format}{keyed}{of_key}"
+            changed = _other_encoding(kind, words)
+            return f"omit ENVELOPE {kind}, and write {table}{format}{keyed}{of_key}{changed}"
         case _, "ENVELOPE":
             return f"omit ENVELOPE {kind}"
     return None
@@ -84,7 +113,8 @@ def materialize_form(place: Place) -> str | ForeignForm | None:
 def _is_from_system(place: Place) -> bool:
     """True after CREATE SOURCE name FROM KAFKA and the like."""
     from_, named = place.words[-2:-1], place.before[-3:-2]
-    return from_ == ["FROM"] and place.token.kind == WORD and bool(named) and named[0].kind in (WORD, QUOTED)
+    is_system = place.token.kind == WORD or (place.token.text == "(" and place.words[-1] in (*STREAMS, *DATABASES))
+    return from_ == ["FROM"] and is_system and bool(named) and named[0].kind in (WORD, QUOTED)
 
 
 def _source_from(system: str, place: Place) -> str:
@@ -92,27 +122,87 @@ def _source_from(system: str, place: Place) -> str:
     name = place.before[-3].text
     shared = f", connection = {place.name(0)}" if place.token.upper == "CONNECTION" else ""
     if system in STREAMS:
-        return f"CREATE SOURCE {name} (id INT, …) WITH (connector = '{STREAMS[system]}'{shared}, …) …"
+        read = f"connector = '{STREAMS[system]}'{shared}, {_topic(place.after, shared)}"
+        return f"CREATE SOURCE {name} (id INT, …) WITH ({read}) {_format_of_rows(place)}"
     if system in DATABASES:
         connector, table = DATABASES[system]
         return (
             f"CREATE SOURCE {name} WITH (connector = '{connector}'{shared}, …), then CREATE TABLE a_table (*) "
             f"FROM {name} TABLE '{table}'"
         )
-    return _IN_LIST
+    whole = _system([place.before[-1], place.token, *place.after])
+    if system in _INSTEAD:
+        return f"no connector reads {whole}: {_INSTEAD[system]}"
+    return _none_of("connector", f"reads {whole}", system, _names_of_connectors(".toml"), "FROM")
 
 
-_IN_LIST = "name the connector in the list: WITH (connector = '…', …)"
+def _names_of_connectors(suffix: str) -> tuple[str, ...]:
+    """The built-in connectors of sources (suffix ``.toml``) or sinks (suffix ``.sink.toml``)."""
+    names = (name.removesuffix(suffix) for name in list_assets("sources", suffix))
+    return tuple(name for name in names if not name.endswith(".sink") and name != "schema_registry")
 
 
-def _connection_to(system: str, place: Place) -> str:
-    """The hint for CREATE CONNECTION … TO KAFKA and the like; ``system`` is the word after TO."""
-    if system and system not in CONNECTIONS:
-        return "name the type in the list: WITH (type = '…', …)"
-    return f"CREATE CONNECTION {place.before[-1].text} WITH ({CONNECTIONS.get(system, _OF_ANY_TYPE)})"
+def _none_of(key: str, does: str, system: str, known: Sequence[str], word: str) -> str:
+    """The hint for a system whose name may be a known ``connector`` or ``type``, which WITH names. ``word`` precedes
+    the system's name."""
+    near = [name for name in known if name.replace("-", "_").split("_")[0] == system.lower()]
+    if near:
+        return f"write WITH ({key} = '{near[0]}', …) instead of {word} …"
+    return f"no built-in {key} {does}; the built-in {key}s are {', '.join(known)}"
 
 
-_OF_ANY_TYPE = "type = '…', …"
+def _system(tokens: Sequence[Token]) -> str:
+    """The name of a system, which begins with the first token: the words before CONNECTION, a bracket and the like."""
+    words: list[str] = []
+    for token in tokens:
+        if token.kind != WORD or token.upper in ("BODY", "CONNECTION", "FOR", "FORMAT", "USING", "WITH"):
+            break
+        words.append(token.text)
+    return " ".join(words)
+
+
+def _topic(tokens: Sequence[Token], shared: str) -> str:
+    """The properties beside the connector and ``shared``, the connection: that for ``TOPIC '…'`` of Materialize, and
+    ``…`` for those that are not known."""
+    found = next((after for word, after in pairwise(tokens) if word.upper == "TOPIC"), None)
+    is_plain = found is not None and found.kind == STRING and _PLAIN.fullmatch(found.value) is not None
+    if found is None or not is_plain:
+        return "…"
+    return f"topic = {literal(found.value)}{'' if shared else ', …'}"
+
+
+_PLAIN = re.compile(r"[\w.-]{1,100}")
+_ADDRESS = re.compile(r"https?://[\w.-]+(?::\d+)?|[\w.-]+:\d+")
+
+
+def _format_of_rows(place: Place) -> str:
+    """FORMAT … ENCODE … for FORMAT of Materialize without an envelope; ``…`` if it is not known."""
+    words = place.follows(len(place.after))
+    encode = dict(pairwise(words)).get("FORMAT", "")
+    return f"FORMAT PLAIN ENCODE {encode}" if encode in ("CSV", "JSON") and "ENVELOPE" not in words else "…"
+
+
+def _address_after(word: str, tokens: Sequence[Token]) -> str | None:
+    """The address after a word such as BROKER; None if there is no address, or one that may contain a login."""
+    found = next((after for before, after in pairwise(tokens) if before.upper == word), None)
+    is_plain = found is not None and found.kind == STRING and _ADDRESS.fullmatch(found.value) is not None
+    return found.value if found is not None and is_plain else None
+
+
+def _connection_to(place: Place) -> str:
+    """The hint for CREATE CONNECTION … TO KAFKA and the like."""
+    name, system = place.before[-1].text, (place.follows(1) or [""])[0]
+    if not system or system in CONNECTIONS:
+        listed = CONNECTIONS.get(system, "type = '…', …")
+        for placeholder, word in ((_BROKER, "BROKER"), (_REGISTRY, "URL")):
+            written = _address_after(word, place.after)
+            if written is not None and ("://" in written) == ("://" in placeholder):
+                listed = listed.replace(placeholder, written)
+        return f"CREATE CONNECTION {name} WITH ({listed})"
+    whole = _system(place.after)
+    if system in _CONNECTED_OTHERWISE:
+        return f"no connection is of type {whole}: {_CONNECTED_OTHERWISE[system]}; the types are {', '.join(TYPES)}"
+    return _none_of("type", f"is {whole}", system, TYPES, place.token.upper)
 
 
 def _format(envelope: str, words: Sequence[str]) -> str:
@@ -122,31 +212,59 @@ def _format(envelope: str, words: Sequence[str]) -> str:
     is_of_sink = words[:2] == ["CREATE", "SINK"]
     if encode not in (_PAIRS_OF_SINKS if is_of_sink else _PAIRS)[envelope]:
         encode = "JSON"
-    return f"FORMAT {envelope} ENCODE {encode}{_SCHEMAS.get(encode, '')}"
+    return f"FORMAT {envelope} ENCODE {encode}{SCHEMAS.get(encode, '')}"
 
 
 _PAIRS = {"DEBEZIUM": ("AVRO", "JSON"), "UPSERT": ("AVRO", "JSON", "PROTOBUF")}
 _PAIRS_OF_SINKS = {**_PAIRS, "DEBEZIUM": ("JSON",)}
-_SCHEMAS = {"AVRO": " (schema.registry = '…')", "PROTOBUF": " (message = '…', schema.registry = '…')"}
+SCHEMAS = {"AVRO": " (schema.registry = '…')", "PROTOBUF": " (message = '…', schema.registry = '…')"}
 
 
-def _sink_into(system: str, place: Place) -> str:
-    """The hint for CREATE SINK … INTO KAFKA and the like; ``system`` is the word after INTO."""
+def _other_encoding(envelope: str, words: Sequence[str]) -> str:
+    """The end of a hint that writes another encoding than a statement with these words, or an empty text."""
+    encode = next((after for word, after in pairwise(words) if word == "ENCODE"), "JSON")
+    is_of_sink = words[:2] == ["CREATE", "SINK"]
+    known = (_PAIRS_OF_SINKS if is_of_sink else _PAIRS)[envelope]
+    if encode in known:
+        return ""
+    does = "a sink writes" if is_of_sink else "a table reads"
+    told = f"; {does} FORMAT {envelope} only as {_either(known)}"
+    if is_of_sink and encode in _PAIRS_OF_SINKS["UPSERT"]:
+        told += f"; for {encode} write FORMAT UPSERT ENCODE {encode}{SCHEMAS.get(encode, '')}"
+    return told
+
+
+def _either(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _sink_into(place: Place) -> str:
+    """The hint for CREATE SINK … INTO KAFKA and the like."""
+    system = (place.follows(1) or [""])[0]
     if system in SINKS:
-        return f"write WITH ({SINKS[system]}) instead of INTO …"
+        return f"write WITH ({SINKS[system]}) instead of {place.token.upper} …"
+    if system in _STORES:
+        return f"no sink writes files to {_system(place.after)}: {_FILES}"
     if system != "KAFKA":
-        return _IN_LIST
+        does, known = f"writes to {_system(place.after)}", _names_of_connectors(".sink.toml")
+        return _none_of("connector", does, system, known, place.token.upper)
     words = place.follows(len(place.after))
     shared = f", connection = {place.name(words.index('CONNECTION') + 1)}" if "CONNECTION" in words else ""
     pairs = dict(pairwise(words))
-    envelope, encode = pairs.get("ENVELOPE", ""), pairs.get("FORMAT", "")
+    envelope, encode = pairs.get("ENVELOPE", ""), pairs.get("FORMAT", "JSON")
+    told = ""
     if envelope in _PAIRS_OF_SINKS:
         format = _format(envelope, [*place.words[:2], "ENCODE", encode])
+        told = _other_encoding(envelope, [*place.words[:2], "ENCODE", encode])
     elif encode in _PAIRS_OF_SINKS["UPSERT"]:
-        format = f"FORMAT … ENCODE {encode}{_SCHEMAS.get(encode, '')}"
+        format = f"FORMAT PLAIN ENCODE {encode}{SCHEMAS.get(encode, '')}"
     else:
-        format = "FORMAT … ENCODE …"
-    return f"write WITH (connector = 'kafka'{shared}, …) {format} instead of INTO …"
+        format = "FORMAT PLAIN ENCODE JSON"
+        told = f": a Kafka sink writes AVRO, JSON or PROTOBUF, not {encode}"
+    if "PLAIN" in format:
+        told += f"; write UPSERT instead of PLAIN if {place.before[-1].text} replaces rows"
+    listed = f"connector = 'kafka'{shared}, {_topic(place.after, shared)}"
+    return f"write WITH ({listed}) {format} instead of {place.token.upper} …{told}"
 
 
 def _keyed_table(before: Sequence[Token], *, has_key_schema: bool) -> str:

@@ -15,7 +15,7 @@ from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, NUMBER, QUOTED, STRING,
 from rw_sql.syntax.lexing.written_names import name_at, spelled, whole_names
 from rw_sql.syntax.parsing.foreign_place import ForeignForm, Place
 from rw_sql.syntax.parsing.generic_types import generic_type
-from rw_sql.syntax.parsing.materialize_forms import OF_CONNECTION, OF_SINK, materialize_form
+from rw_sql.syntax.parsing.materialize_forms import OF_CONNECTION, OF_SINK, SCHEMAS, materialize_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,7 +71,7 @@ def _quotes(place: Place) -> str | None:
     if token.kind == BACKQUOTED and "NAME" in place.accepted:
         word = quoted(token.value)
         if word != token.value:
-            return f"write {word}: only queries of Spark quote names by backticks"
+            return f"write {word}: only Spark queries quote names with backticks"
         return f'write {word} without backticks, or "{word}"'
     is_key = token.kind == STRING and _KEY.fullmatch(token.value) is not None and place.follows(1) == ["="]
     if not is_key or "OPTION_KEY" not in place.accepted:
@@ -84,7 +84,8 @@ def _quotes(place: Place) -> str | None:
 
 def _types(place: Place) -> str | ForeignForm | None:
     token, words = place.token, place.words
-    if not {"COMMA", "RPAR"} <= place.accepted or words[:1] not in (["CREATE"], ["ALTER"]):
+    is_in_struct = token.upper == "ARRAY" and {"STRUCT", "TIMESTAMP"} <= place.accepted
+    if not (is_in_struct or {"COMMA", "RPAR"} <= place.accepted) or words[:1] not in (["CREATE"], ["ALTER"]):
         return None
     if token.text == "(" and place.after and place.after[0].kind == NUMBER:
         return f"write {words[-1]} without ({place.after[0].text}): its precision cannot be set"
@@ -96,8 +97,9 @@ def _types(place: Place) -> str | ForeignForm | None:
         written = generic_type([place.before[-1], token, *place.after])
         return ForeignForm(hint=f"write {written or 'MAP(…, …)'}", expected='"(" after MAP')
     if token.text == "<" and words[-1] == "ROW":
+        written = generic_type([place.before[-1], token, *place.after])
         return ForeignForm(
-            hint="write STRUCT<…> instead of ROW<…>",
+            hint=f"write {written or 'STRUCT<…> instead of ROW<…>'}",
             message='type "row" does not exist',
             span=place.before[-1].span,
             code=UNSUPPORTED_TYPE,
@@ -121,7 +123,7 @@ def _metadata(place: Place) -> str:
     kind = _METADATA.get(key.lower())
     if kind is None:
         known = ", ".join(dict.fromkeys(_METADATA.values()))
-        return f"omit column {name}: INCLUDE adds {known}, if the connector has them"
+        return f"omit column {name}: INCLUDE has no {key}, only {known}"
     return f"omit the column, and write INCLUDE {kind} AS {name} after the columns"
 
 
@@ -155,9 +157,13 @@ def _clauses(place: Place) -> str | ForeignForm | None:
     if words[-2:-1] != ["FORMAT"] or "ENCODE" not in accepted:
         return None
     if words[-1] in _ENCODINGS:
-        return f"write FORMAT PLAIN ENCODE {words[-1]}"
-    is_joined = words[-1] in _FORMATS and token.text == "-" and place.after
-    return f"write FORMAT {words[-1]} ENCODE {place.after[0].upper}" if is_joined else None
+        more = SCHEMAS.get(words[-1], "") if token.text != "(" else " (…)"
+        message, span = f"{words[-1]} is an encoding, not a format", place.before[-1].span
+        return ForeignForm(hint=f"write FORMAT PLAIN ENCODE {words[-1]}{more}", message=message, span=span)
+    if words[-1] in _FORMATS and token.text == "-" and place.after:
+        encode = place.after[0].upper
+        return f"write FORMAT {words[-1]} ENCODE {encode}{SCHEMAS.get(encode, '')}"
+    return f"write FORMAT {words[-1]} ENCODE JSON" if words[-1] in _FORMATS and token.kind == END else None
 
 
 def _operations(place: Place) -> str | ForeignForm | None:
@@ -187,7 +193,7 @@ def _operations(place: Place) -> str | ForeignForm | None:
         case ["DESCRIBE" | "DESC", "CONNECTION" | "SECRET" | "SINK" as kind], _ if token.kind != END:
             return f"{NEAR}SHOW CREATE {kind} {token.text}?"
         case ["REWIND", "SOURCE", _, "TO"], "EARLIEST" | "LATEST" | "TIMESTAMP" as target:
-            time = place.after[0].text if place.after and place.after[0].kind == STRING else "'2026-01-31 08:00'"
+            time = place.after[0].text if place.after and place.after[0].kind == STRING else "'…'"
             return _to_position(place.before[2].text, f"{target} {time}" if target == "TIMESTAMP" else target)
         case ["REWIND", "SOURCE", _, "TO"], _ if token.kind == STRING:
             return _to_position(place.before[2].text, f"TIMESTAMP {token.text}")
@@ -227,7 +233,7 @@ def _to_wait(tokens: Sequence[Token]) -> str:
 
 
 _AWAITED = ("MATERIALIZED", "SINK", "TABLE", "VIEW")
-_POSITION = "'a_split' = 42"
+_POSITION = "'a_split' = …"
 
 
 def _to_position(source: str, target: str) -> str:
@@ -258,8 +264,9 @@ def _unquoted_split(place: Place) -> ForeignForm | None:
     is_value = [other.kind for other in given if other.text != "-"] in ([NUMBER], [STRING], [WORD]) and len(given) < 3
     value, what = f" = {spelled(given)}" if is_value else "", "the split"
     if [other.text for other in given[:-1]] == ["-"] and words[:3] == ["INJECT", "SOURCE", "OFFSETS"]:
-        back = f"INJECT SOURCE OFFSETS {place.before[3].text} TO SHIFT {spelled(given)} moves back by {given[1].text}"
-        hint = f"write {literal(spelled(parts))} = 42: an offset is 0 or more; {back}"
+        split = literal(spelled(parts))
+        back = f"INJECT SOURCE OFFSETS {place.before[3].text} TO SHIFT {spelled(given)} FOR SPLITS ({split})"
+        hint = f"an offset is 0 or more: {split} = …; to move back by {given[1].text}: {back}"
         return ForeignForm(hint=hint, expected="a split in quotes")
     if len(given) > 1 and not is_value and all(one.end == other.start for one, other in pairwise(given)):
         value, what = f" = {literal(spelled(given))}", "both"
@@ -284,7 +291,7 @@ def _required(place: Place) -> ForeignForm | None:
         if "WITH" in place.accepted and pattern.fullmatch(words):
             is_near = bool(near_names(place.token.upper, ("WITH",)))
             listed = "type = 'kafka', …" if expected == OF_CONNECTION else "connector = '…', …"
-            hint = f"{NEAR}WITH?" if is_near else f"write WITH ({listed}) after {place.before[-1].text}"
+            hint = f"{NEAR}WITH?" if is_near else f"write WITH ({listed}) instead of {place.token.text} …"
             return ForeignForm(hint=hint, expected=expected)
     return None
 

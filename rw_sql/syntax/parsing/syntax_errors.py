@@ -13,7 +13,8 @@ from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.lexing.identifiers import RESERVED
 from rw_sql.syntax.lexing.spark_words import clause_expected, near_clause, words_after
 from rw_sql.syntax.lexing.tokens import END, NUMBER, WORD, found
-from rw_sql.syntax.parsing.examples import example_like
+from rw_sql.syntax.lexing.written_names import whole_names
+from rw_sql.syntax.parsing.examples import completed, example_like
 from rw_sql.syntax.parsing.lalr_tables import SIGNS
 from rw_sql.syntax.parsing.other_dialects import NEAR, OF_OTHERS, foreign_form
 from rw_sql.syntax.sql_reader.words import missing_by
@@ -108,7 +109,7 @@ def syntax_error(
         or other_form
         or hint
         or _misplaced(token, accepted, expected, before, after)
-        or _what_next(token, expected, listed, before)
+        or _what_next(token, expected, listed, before, after)
     )
     return SqlError(SYNTAX_ERROR, f"expected {expected}, found: {found(token)}", hint=hint, span=token.span)
 
@@ -173,7 +174,7 @@ _UNSAID = ('"."', "ALLOW", "CASCADE", "EMIT", "REASON")
 """The keywords that hints leave out: consent and its reason should be the user's own decision, and EMIT is rarely the
 intended word."""
 
-_SPOKEN = (("number", "a number"), ("identifier", "a name"), ("literal string", "a text in quotes: '…'"))
+_SPOKEN = (("number", "a number"), ("identifier", "a name"), ("literal string", "a string in quotes: '…'"))
 _CLAUSES = ("FORMAT", "WITH", "INCLUDE")
 _COLUMN_LIST = "',' or ')' after column definition"
 _COLUMN = "column name or constraint definition"
@@ -211,7 +212,9 @@ def _misplaced(
     return None
 
 
-def _what_next(token: Token, expected: str, listed: Sequence[str], before: Sequence[Token]) -> str | None:
+def _what_next(
+    token: Token, expected: str, listed: Sequence[str], before: Sequence[Token], after: Sequence[Token]
+) -> str | None:
     """The hint that shows a possible continuation, if no similar word is known."""
     if expected == "end of statement":
         more = [_said(other) for other in listed if other not in _UNSAID][:_MOST_LISTED]
@@ -223,8 +226,16 @@ def _what_next(token: Token, expected: str, listed: Sequence[str], before: Seque
         return f"write one of {', '.join([*map(_said, listed[:_MOST_LISTED]), *more])}{shown}"
     if not before:
         return None
-    closing = " and ) after the list" if expected == '"("' and token.kind == WORD else ""
-    return f"write {_said(expected)} {_where(token, before, expected)}{closing}{shown}"
+    if expected == '"("' and token.kind == WORD:
+        begun = 2 if [other.upper for other in before[-2:-1]] == ["UNSAFE"] else 1
+        key, *behind = whole_names([token, *after])
+        shown = ""
+        if [other.text for other in behind[:1]] == ["="]:
+            shown = f": {' '.join(other.text for other in before[-begun:])} ({found(key)} = …)"
+        return f"write ( {_where(token, before)} and ) after the list{shown}"
+    if (whole := completed(before, expected, token)) is not None:
+        return f"write {expected} {_where(token, before, expected)}: {whole}{' …' if after else ''}"
+    return f"write {_said(expected)} {_where(token, before, expected)}{shown}"
 
 
 def _where(token: Token, before: Sequence[Token], expected: str = "") -> str:

@@ -86,7 +86,7 @@ def _by_word(statement: Statement) -> tuple[str, str] | None:
         case ast.ShowColumns() if statement.kind == "INDEXES":
             return "SHOW INDEXES", "Delta tables have no indexes; DESCRIBE shows the columns"
         case ast.ShowCreate() if statement.kind in ("INDEX", "SUBSCRIPTION"):
-            return f"SHOW CREATE {statement.kind}", "SHOW MATERIALIZED VIEWS lists all"
+            return f"SHOW CREATE {statement.kind}", "SHOW MATERIALIZED VIEWS lists all materialized views"
         case ast.Wait() if statement.kind == "INDEX":
             return "WAIT INDEX", "FLUSH waits until every running view and sink has read all existing records"
         case ast.CreateSource() if statement.cdc_table is not None:

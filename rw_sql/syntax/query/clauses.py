@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import SqlError
 from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, QUOTED, WORD, scan
+from rw_sql.syntax.query.tables_read import parse_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,14 +32,58 @@ def having_hint(text: str, at: int, name: str) -> str:
     end = next((place for place, _ in _outside(tokens, where + 1, _AFTER_WHERE)), _closed(tokens, where + 1))
     parts = tokens[where + 1 : end]
     condition = text[parts[0].start : parts[-1].end]
-    if len(condition) > _LONGEST or "\n" in condition or any(part.upper in ("AND", "OR") for part in parts):
-        condition = f"{name}(…) …"
-    if end < len(tokens) and tokens[end].upper == "GROUP":
-        return f"move the condition after GROUP BY: HAVING {condition}"
+    is_grouped = end < len(tokens) and tokens[end].upper == "GROUP"
+    has_having = any(True for _ in _outside(tokens, where + 1, frozenset({"HAVING"})))
     keys = _plain_columns(tokens, where)
-    if condition.endswith("…"):
-        return f"move the condition to HAVING {condition} after GROUP BY {keys or '…'}"
-    return f"replace WHERE by {f'GROUP BY {keys} ' if keys else ''}HAVING {condition}"
+    kept, moved = "", condition
+    if len(condition) > _LONGEST or "\n" in condition or any(part.upper in ("AND", "OR") for part in parts):
+        if (split := _split(text, parts)) is None:
+            place = "GROUP BY" if is_grouped else f"GROUP BY {keys or '…'}"
+            if any(part.upper in ("CASE", "OR") for part in parts):
+                return f"write {name}(…) AS a_name in a subquery with {place}, and the condition outside it"
+            return f"move only the part with {name}(…) to HAVING, after {place}"
+        kept, moved = split
+    having = f"{'' if is_grouped or not keys else f'GROUP BY {keys} '}HAVING {moved}"
+    if has_having or is_grouped:
+        place = f"add {moved} to HAVING" if has_having else f"write {having} after GROUP BY"
+        return f"keep WHERE {kept}, and {place}" if kept else f"omit WHERE, and {place}"
+    return f"keep WHERE {kept}, and write {having} after it" if kept else f"write {having} instead of WHERE {moved}"
+
+
+def _split(text: str, parts: Sequence[Token]) -> tuple[str, str] | None:
+    """The part of a condition without aggregates, which may be empty, and the part with aggregates, if AND joins the
+    two. None if the condition cannot be divided so, or if it is long."""
+    terms: list[list[Token]] = [[]]
+    depth, is_range = 0, False
+    for part in parts:
+        depth += (part.text in ("(", "[")) - (part.text in (")", "]"))
+        if part.upper in ("CASE", "OR") and not depth:
+            return None
+        if part.upper == "AND" and not depth and not is_range:
+            terms.append([])
+            continue
+        if not depth and part.upper in ("AND", "BETWEEN"):
+            is_range = part.upper == "BETWEEN"
+        terms[-1].append(part)
+    if not all(terms):
+        return None
+    written = [text[term[0].start : term[-1].end] for term in terms]
+    moved = [term for term in written if _has_aggregate(term)]
+    kept, having = (" AND ".join(term for term in written if (term in moved) is is_moved) for is_moved in (False, True))
+    is_short = max(len(kept), len(having)) <= _LONGEST and "\n" not in kept + having
+    return (kept, having) if having and is_short else None
+
+
+def _has_aggregate(condition: str) -> bool:
+    """True if a condition calls an aggregate outside subqueries; True if it cannot be parsed."""
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = parse_spark(f"SELECT {condition}")
+    except (RecursionError, SqlglotError):
+        return True
+    return any(found.find_ancestor(exp.Select) is tree for found in tree.find_all(exp.AggFunc))
 
 
 def _general(name: str) -> str:

@@ -13,7 +13,7 @@ _VERB = re.compile(r"\s*(?P<verb>\w+)(?:\s+(?P<kind>TABLE|VIEW)\b)?", re.IGNOREC
 
 def without_from(name: str) -> str:
     """The hint for a column in a query without FROM."""
-    return f"add FROM and a relation, or write a text in quotes: '{name}'"
+    return f"add FROM and a relation, or quote the string: '{name}'"
 
 
 def unnamed(name: str) -> str:
@@ -96,9 +96,9 @@ def no_such_relation(text: str, name: str) -> str:
     words = _VERB.match(text)
     verb, kind = (words["verb"].upper(), (words["kind"] or "TABLE").upper()) if words is not None else ("", "TABLE")
     if verb == "DROP":
-        return f"SHOW {kind}S lists all; {verb} {kind} IF EXISTS {name} succeeds without it"
+        return f"SHOW {kind}S lists all {kind.lower()}s; {verb} {kind} IF EXISTS {name} succeeds if it does not exist"
     if verb == "INSERT":
-        return f"CREATE TABLE {name} AS SELECT … creates it; SHOW TABLES lists all"
+        return f"CREATE TABLE {name} AS SELECT … creates it; SHOW TABLES lists all tables"
     if verb in ("ALTER", "DELETE", "MERGE", "TRUNCATE", "UPDATE"):
-        return f"SHOW {kind}S lists all"
+        return f"SHOW {kind}S lists all {kind.lower()}s"
     return "SHOW SOURCES and SHOW TABLES list the objects that can be read"

@@ -99,7 +99,7 @@ _BEHIND = {"FROM": "the name of a relation", "JOIN": "the name of a relation", "
 _SPOKEN = {
     "identifier": "a name",
     "an identifier or a '*'": "a name or *",
-    "literal string": "a text in quotes: '…'",
+    "literal string": "a string in quotes: '…'",
     "literal number": "a number",
     "join constraint": "ON a_condition or USING (a_column)",
     "joined table": "JOIN and a relation",
@@ -206,7 +206,8 @@ class Cursor:
         if hint is None and message.startswith("syntax error at or near "):
             before = self.tokens[self.at - 1] if self.at > 0 else None
             if token.upper == "TABLE" and before is not None and before.upper in ("FROM", "JOIN", ","):
-                form = table_call(self.tokens[self.tokens.index(token) + 1 :])
+                at = self.tokens.index(token)
+                form = table_call(self.tokens[at + 1 :], self.tokens[:at])
                 if form is not None:
                     raise SqlError(INVALID_EXPRESSION, form[0], hint=form[1], span=token.span)
             if before is not None and before.text == "," and before.start < token.start and not self._is_column():

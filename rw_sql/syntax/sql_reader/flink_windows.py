@@ -14,12 +14,6 @@ if TYPE_CHECKING:
 
     from rw_sql.syntax.lexing.tokens import Token
 
-_IN_FROM = {
-    "GENERATE_SERIES": "write range(first, last + 1)",
-    "UNNEST": "write FROM t LATERAL VIEW explode(array) AS x",
-}
-"""Hints for functions that Spark does not have in FROM."""
-
 _LENGTHS = {
     "CUMULATE": ("STEP", "SIZE", "OFFSET"),
     "HOP": ("SLIDE", "SIZE", "OFFSET"),
@@ -42,18 +36,20 @@ _SIGNS = ("+", "-")
 _UNITS = ("day", "hour", "minute", "second")
 
 
-def table_call(tokens: Sequence[Token]) -> tuple[str, str] | None:
+def table_call(tokens: Sequence[Token], before: Sequence[Token]) -> tuple[str, str] | None:
     """The message and the hint for ``TABLE(function(…))``, whose tokens after TABLE are ``tokens``; None for other
-    tokens."""
+    tokens. ``before`` are the query's tokens before TABLE."""
     if len(tokens) < 3 or tokens[0].text != "(" or tokens[2].text != "(":
         return None
     function = tokens[1].upper
     if function not in _LENGTHS:
         name = tokens[1].text
         message = f"TABLE({name}(…)) is not supported in FROM"
-        if function == "GENERATE_SERIES" and (range_ := _range(tokens[3:])) is not None:
-            return message, f"write {range_} instead of TABLE({name}(…))"
-        return message, _IN_FROM.get(function, f"omit TABLE( … ): FROM {name}(…)")
+        if function == "GENERATE_SERIES":
+            return message, _numbers(tokens, before)
+        if function == "UNNEST":
+            return message, _lateral(spelled(_inside(tokens[3:])), tokens, before)
+        return message, f"omit TABLE( … ): FROM {name}(…)"
     inner = _inside(tokens[3:])
     relation, column, given = _arguments(inner, function)
     message = f"TABLE({function}(…)) is a form of Flink SQL, which is not supported here"
@@ -69,7 +65,7 @@ def table_call(tokens: Sequence[Token]) -> tuple[str, str] | None:
         shown.append(offset)
     window = f"GROUP BY window({', '.join([time, *map(literal, shown)])})"
     if function == "CUMULATE":
-        return message, f"no window is cumulative; {window} makes windows of equal size"
+        return message, f"rw_sql has no cumulative windows; {window} makes windows of equal size"
     if offset is not None or any(_SIMPLE.fullmatch(length) is None for length in shown):
         return message, window
     steps = ", ".join(f"INTERVAL '{length}'" for length in reversed(shown))
@@ -81,11 +77,55 @@ def _in_spark(name: str) -> str:
     return re.sub(r'"((?:[^"]|"")*)"', lambda found: spark_word(found[1].replace('""', '"')), name)
 
 
+def _numbers(tokens: Sequence[Token], before: Sequence[Token]) -> str:
+    """The hint for ``TABLE(generate_series(…))``. The column of ``range`` is called ``id``, unless an alias renames
+    it. The arguments of ``range`` cannot be columns."""
+    name, inner = tokens[1].text, _inside(tokens[3:])
+    range_ = _range(tokens[3:])
+    if range_ is None and inner:
+        return _lateral(f"sequence({spelled(inner)})", tokens, before)
+    range_ = range_ or "range(first, last + 1)"
+    if _alias(tokens)[1]:
+        return f"write {range_} instead of TABLE({name}(…))"
+    return f"write {range_} AS numbers(n) instead of TABLE({name}(…)); n is its column"
+
+
+def _lateral(array: str, tokens: Sequence[Token], before: Sequence[Token]) -> str:
+    """The hint for ``TABLE(unnest(array))`` and for other functions whose rows are the elements of an array."""
+    inner = _inside(tokens[3:])
+    written = spelled(inner)
+    if not written or any(token.kind == STRING for token in inner) or len(array) > _WIDEST or "\n" in array:
+        array, written = "an_array", "…"
+    alias, column = _alias(tokens)
+    view = f"LATERAL VIEW explode({array}) {alias or 'exploded'} AS {column or 'a_value'}"
+    call = f"TABLE({tokens[1].text}({written})){f' AS {alias}({column})' if column else ''}"
+    match [token.upper for token in before[-2:]]:
+        case [_, ","]:
+            return f"omit the comma, and write {view} instead of {call}"
+        case ["CROSS", "JOIN"]:
+            return f"write {view} instead of CROSS JOIN {call}"
+        case [*_, "FROM"]:
+            return f"write explode({array}) instead of TABLE({tokens[1].text}({written}))"
+    return f"write FROM a_relation {view}"
+
+
+def _alias(tokens: Sequence[Token]) -> tuple[str, str]:
+    """The alias after ``(function(…))`` and its only column, as written; empty if there is none, or more columns."""
+    behind = list(tokens[len(_inside(tokens[3:])) + 5 :])
+    if behind and behind[0].upper == "AS":
+        del behind[0]
+    alias = name_at(behind, 0, "")
+    is_listed = alias and [token.text for token in behind[1:4:2]] == ["(", ")"]
+    return (alias, name_at(behind, 2, "")) if is_listed else ("", "")
+
+
+_WIDEST = 40
+
+
 def _range(tokens: Sequence[Token]) -> str | None:
     """``range`` of Spark with the arguments of ``generate_series``, which includes its last number, unlike ``range``.
 
-    None if there are too few arguments, if an argument is a string, or if the step is not a single unsigned number.
-    ``tokens`` follow the bracket.
+    None if the arguments are not numbers in rising order, which may be computed. ``tokens`` follow the bracket.
     """
     arguments: list[list[Token]] = [[]]
     depth = 0
@@ -101,10 +141,12 @@ def _range(tokens: Sequence[Token]) -> str | None:
         return None
     step = arguments[2:]
     is_forward = not step or (len(step) == 1 and [token.kind for token in step[0]] == [NUMBER])
-    if len(arguments) < 2 or not is_forward or any(token.kind == STRING for part in arguments for token in part):
+    kinds = {token.kind for part in arguments for token in part}
+    if len(arguments) < 2 or not is_forward or kinds & {STRING, WORD}:
         return None
     first, last, *more = [spelled(part) for part in arguments]
-    return f"range({', '.join([first, f'{last} + 1', *more])})"
+    end = str(int(last) + 1) if re.fullmatch(r"[0-9]{1,18}", last) else f"{last} + 1"
+    return f"range({', '.join([first, end, *more])})"
 
 
 def _inside(tokens: Sequence[Token]) -> Sequence[Token]:

@@ -172,7 +172,7 @@ class QueryReader(TableReader):
         parameters = self.arrow_parameters(begun)
         for column in self.mentioned[before:]:
             if column.value not in parameters:
-                hint = f"add FROM a_relation, or write a text in quotes: '{column.value}'"
+                hint = f"add FROM a_relation, or quote the string: '{column.value}'"
                 self.refuse(f'column "{column.value}" does not exist: the query has no FROM', column, hint=hint)
 
     def _item(self) -> bool:

@@ -118,6 +118,6 @@ def require_fit(name: str, value: str) -> None:
     if _UNFIT.search(value):
         raise SqlError(
             INVALID_PARAMETER,
-            f'the value of variable "{name}" contains a quote, semicolon, backslash, comment or line end',
+            f'the value of variable "{name}" contains a quote, semicolon, backslash, comment or line break',
             hint="use variables only in names and quoted texts; store secrets with CREATE SECRET",
         )

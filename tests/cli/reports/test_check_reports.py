@@ -38,7 +38,7 @@ def test_github_escapes_as_its_toolkit_does(report: Report) -> None:
         'connector "datagen" has no property "datagen.rows.per.seconds"%0A'
         'HINT: did you mean "datagen.rows.per.second"?',
         f"::error file={file},line=4,endLine=4,col=21,endColumn=30,title=RW203::"
-        'source "b,:%25\x01<&" does not exist%0AHINT: SHOW SOURCES lists all',
+        'source "b,:%25\x01<&" does not exist%0AHINT: SHOW SOURCES lists all sources',
     ]
     assert lines[3].startswith(
         f"::notice file={file},line=3,endLine=3,title=unsafe statement::ALTER SOURCE UNSAFE SET "

@@ -87,7 +87,7 @@ def test_switches() -> None:
 def test_an_unknown_command_gets_a_near_name() -> None:
     error = unknown("timin")
     assert error.kind is INVALID_COMMAND
-    assert error.hint == "did you mean \\timing? \\? lists all"
+    assert error.hint == "did you mean \\timing? \\? lists all commands"
 
 
 def test_the_help_has_every_command() -> None:

@@ -104,7 +104,7 @@ def test_the_password_of_a_key_keeps_its_blanks() -> None:
 @pytest.mark.parametrize("value", ["p\n", "p\r\n", "a\nb"])
 def test_a_line_end_in_a_login_is_refused(key: str, value: str) -> None:
     """Options are checked before their secrets are read, so a look at the brokers checks the values too."""
-    options, message = LOGIN | {key: value}, f'property "{key}" contains a line end'
+    options, message = LOGIN | {key: value}, f'property "{key}" contains a line break'
     for refuses in (KAFKA.check_options, partial(spark_options, SPEC)):
         with pytest.raises(OptionError) as caught:
             refuses(options)

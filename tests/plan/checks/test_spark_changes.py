@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, found_object, path_refusal
+from rw_sql.plan.checks.spark_changes import (
+    catalog_refusal,
+    change_refusal,
+    companion_owner,
+    companion_refusal,
+    found_object,
+    path_refusal,
+)
 from rw_sql.syntax.dialect.spark_changes import changed_names
 from tests.conftest import FIXTURES, rendered
 from tests.plan.canned import HERE, CannedWorld, create_source
@@ -85,6 +92,10 @@ def test_each_refusal_names_the_statement_that_is_right(recorded: Callable[[Path
         "CREATE TABLE k (id INT PRIMARY KEY) WITH (connector = 'kafka', topic = 't', "
         f"properties.bootstrap.server = '{HERE}') FORMAT PLAIN ENCODE JSON"
     )
+    world.run(
+        f"CREATE SINK late FROM s WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = '{HERE}') "
+        "FORMAT PLAIN ENCODE JSON"
+    )
     told = []
     for text in (
         "DROP VIEW IF EXISTS totals",
@@ -111,6 +122,17 @@ def test_each_refusal_names_the_statement_that_is_right(recorded: Callable[[Path
         told.append(f"{text}\n\n{rendered(error.located(text))}")
     (change,) = changed_names("DROP VIEW rw_catalog.rw_sources")
     told.append(rendered(catalog_refusal(change, "rw_catalog.rw_sources").located("DROP VIEW rw_catalog.rw_sources")))
+    for text in (
+        "DROP VIEW `s$errors`",
+        "DROP VIEW `K$Errors`",
+        "DELETE FROM `s$errors`",
+        "DROP VIEW IF EXISTS `late$rejected`",
+        "DROP VIEW `gone$rejected`",
+    ):
+        (change,) = changed_names(text)
+        name = change.parts[-1]
+        error = companion_refusal(change, name, companion_owner(world.snapshot, name))
+        told.append(f"{text}\n\n{rendered(error.located(text))}")
     for text, path, of in (
         ("DELETE FROM delta.`/w/data/2/1`", "/w/data/2/1", found_object(world.snapshot, "totals")),
         ("TRUNCATE TABLE delta.`/w/data/1/1`", "/w/data/1/1", found_object(world.snapshot, "s")),
@@ -125,3 +147,12 @@ def test_each_refusal_names_the_statement_that_is_right(recorded: Callable[[Path
     source = found_object(world.snapshot, "s")
     assert source is not None
     assert change_refusal(change, source) is None
+
+
+def test_only_tables_sources_and_sinks_have_views_of_refused_records() -> None:
+    world = CannedWorld()
+    world.put_topic("t", (0, 10))
+    world.run(create_source("s", "t"), "CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS n FROM s")
+    for name in ("totals$errors", "s$rejected", "s", "$errors", "other$errors"):
+        assert companion_owner(world.snapshot, name) is None
+    assert companion_owner(world.snapshot, "S$ERRORS") == found_object(world.snapshot, "s")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from rw_sql.connectors.base import Upstream
+from rw_sql.connectors.connection_types import connection_types
 from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
 from rw_sql.connectors.sink import SinkLook
 from rw_sql.connectors.spec import load_spec
@@ -15,6 +17,8 @@ from rw_sql.plan.checks.upstreams import STORED_IN_LIST, no_answer, require_targ
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import CreateConnection, CreateSink, CreateSource
 from tests.conftest import FIXTURES, rendered
+from tests.plan.canned import HERE, CannedWorld, refused
+from tests.plan.canned_inspector import CannedUpstreams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +38,8 @@ LOGIN = "CREATE CONNECTION c WITH (type = 'kafka', properties.sasl.password = SE
 REFUSED = "127.0.0.1:9999/bootstrap: Connect to ipv4#127.0.0.1:9999 failed: Connection refused"
 REFUSED_ELSEWHERE = "127.0.0.1:9999/1: Connect to ipv4#127.0.0.1:9999 failed: Connection refused"
 """The reason if the bootstrap server answers, and names this address for broker 1."""
-PASSWORD = "properties.sasl.password"
-LINE_END, ON_ONE_LINE = f'property "{PASSWORD}" contains a line end', "ALTER SECRET a_secret AS '…', on one line"
+PASSWORD, PROTOCOL = "properties.sasl.password", "properties.security.protocol"
+LINE_END, ON_ONE_LINE = f'property "{PASSWORD}" contains a line break', "ALTER SECRET a_secret AS '…', on one line"
 """The error and hint for a value that Kafka's clients refuse before they ask a broker."""
 UNKNOWN_HOST = (
     "no-such-host.invalid:9092/bootstrap: Failed to resolve 'no-such-host.invalid:9092': Name or service not known"
@@ -57,18 +61,22 @@ BUCKET = (
     "CREATE SOURCE s (id INT) WITH (connector = 's3', s3.bucket_name = 'b', s3.region_name = 'eu-north-1') "
     "FORMAT PLAIN ENCODE JSON"
 )
+NO_BUCKET = 'b: Could not connect to the endpoint URL: "https://b.s3.eu-north-1.amazonaws.com/"'
+SHARED = parse_statement("CREATE CONNECTION c WITH (type = 'kafka', properties.sasl.password = SECRET kafka_pw)")
 
 
 def require(text: str, look: Upstream | SinkLook) -> None:
     statement = parse_statement(text)
     assert isinstance(statement, CreateSource | CreateSink | CreateConnection)
     name, span, options = statement.name.last, statement.name.span, statement.options
+    assert isinstance(SHARED, CreateConnection)
+    shared = SHARED.options if look.refused_key is not None and "connection = c" in text else ()
     if isinstance(look, SinkLook):
-        require_target(look, name, span, options=options, stored=STORED_IN_LIST, is_new=True)
+        require_target(look, name, span, options=options, stored=STORED_IN_LIST, is_new=True, definition=shared)
     else:
         is_connection = isinstance(statement, CreateConnection)
         kind, stored = ("connection", STORED_IN_LIST) if is_connection else ("source", "")
-        require_upstream(look, name, span, kind=kind, options=options, stored=stored, is_new=True)
+        require_upstream(look, name, span, kind=kind, options=options, stored=stored, is_new=True, definition=shared)
 
 
 def refusal(text: str, look: Upstream | SinkLook) -> SqlError:
@@ -100,7 +108,7 @@ def test_the_caret_points_at_the_fault(recorded: Callable[[Path, str], None]) ->
         (NATS.replace("//h", "//ann:x@h"), Upstream(error="nats: 'Authorization Violation'")),
         (CATALOG, Upstream(error="http://rest:8181/v1/config: connection refused")),
         (CATALOG, Upstream(error="http://minio:9000: connection refused")),
-        (BUCKET, Upstream(error="connection refused")),
+        (BUCKET, Upstream(error=NO_BUCKET)),
     )
     told = [f"{text}\n\n{rendered(refusal(text, look))}" for text, look in looks]
     recorded(FIXTURES / "mistakes" / "upstreams.txt", "\n\n".join(told))
@@ -212,3 +220,102 @@ def test_the_hint_of_a_refused_login_changes_the_secret_of_the_password(properti
     assert isinstance(statement, CreateSource)
     hint = no_answer("it", "access denied", statement.name.span, options=statement.options).hint or ""
     assert f"ALTER SECRET {secret} AS" in hint
+
+
+CREATES = (
+    *(f"CREATE SINK k FROM m WITH (connector = '{name}')" for name in sink_connector_names()),
+    *(f"CREATE CONNECTION c WITH (type = '{kind}')" for kind in connection_types()),
+    *(
+        f"CREATE SOURCE s (id INT) WITH (connector = '{name}') FORMAT PLAIN ENCODE JSON"
+        for name in connector_names()
+        if "-cdc" not in name and name != "iceberg"
+    ),
+)
+
+
+@pytest.mark.parametrize("text", CREATES)
+def test_the_hint_for_a_missing_login_names_properties_of_the_connector(text: str) -> None:
+    hint = (refusal(text, Upstream(error="access denied")).hint or "").partition(";")[0]
+    known, added = options_of_all_connectors(), re.findall(r"([\w.]+) = (SECRET)?", hint)
+    assert [(key, known[key]) for key, _ in added] == [(key, bool(secret)) for key, secret in added]
+
+
+@pytest.mark.parametrize(
+    ("properties", "login"),
+    [
+        (
+            "connector = 'kafka', topic = 't'",
+            "add properties.security.protocol = 'sasl_ssl', properties.sasl.mechanism = 'PLAIN', "
+            "properties.sasl.username = '…', properties.sasl.password = SECRET a_secret",
+        ),
+        (
+            "connector = 'kafka', properties.security.protocol = 'ssl', properties.sasl.mechanism = 'PLAIN'",
+            "write properties.security.protocol = 'sasl_ssl', properties.sasl.username = '…', "
+            "properties.sasl.password = SECRET a_secret",
+        ),
+        ("connector = 's3'", "add s3.credentials.access = '…', s3.credentials.secret = SECRET a_secret"),
+        ("connector = 'pulsar'", "add auth.token = SECRET a_secret"),
+        ("connector = 'mqtt'", "add username = '…', password = SECRET a_secret"),
+        (
+            "connector = 'posix_fs'",
+            "give this process the rights that it needs: connector 'posix_fs' has no property for a login",
+        ),
+        ("connector = 'x'", "add the login to the WITH list"),
+    ],
+)
+def test_the_hint_for_a_missing_login_has_all_of_its_properties(properties: str, login: str) -> None:
+    text = f"CREATE SOURCE s (id INT) WITH ({properties}) FORMAT PLAIN ENCODE JSON"
+    error = refusal(text, Upstream(error="access denied"))
+    assert error.hint == login
+    assert "refuses access, and the statement has no login" in error.message
+
+
+@pytest.mark.parametrize(
+    ("login", "hint"),
+    [
+        (
+            "username = 'u', password = SECRET pw",
+            "correct the login of connection pg: ALTER CONNECTION pg SET (username = '…') changes it; "
+            "ALTER SECRET pw AS '…' changes the secret",
+        ),
+        ("password = SECRET pw", "correct the login of connection pg; ALTER SECRET pw AS '…' changes the secret"),
+        (
+            "hostname = 'h'",
+            "correct the login: SHOW CREATE CONNECTION pg shows the login, and ALTER CONNECTION pg SET (…) changes it",
+        ),
+    ],
+)
+def test_the_hint_of_a_refused_login_names_the_properties_of_the_connection(login: str, hint: str) -> None:
+    statement = parse_statement(CAPTURED)
+    shared = parse_statement(f"CREATE CONNECTION pg WITH (type = 'postgres', {login})")
+    assert isinstance(statement, CreateSource)
+    assert isinstance(shared, CreateConnection)
+    error = no_answer("it", NO_LOGIN, statement.name.span, options=statement.options, definition=shared.options)
+    assert error.hint == hint
+
+
+def test_the_secret_of_a_stored_source_is_shown_by_its_connection() -> None:
+    statement = parse_statement(OVER_CONNECTION)
+    assert isinstance(statement, CreateSource)
+    look = Upstream(error=LINE_END, refused_key=PASSWORD, hint=ON_ONE_LINE)
+    with pytest.raises(SqlError) as caught:
+        require_upstream(look, "s", statement.name.span, definition=statement.options)
+    shown = "SHOW CREATE CONNECTION c shows the secret's name; then ALTER SECRET that_secret AS '…', on one line"
+    assert (caught.value.hint, caught.value.span) == (shown, statement.name.span)
+
+
+def test_create_names_the_secret_in_the_definition_of_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = CannedWorld(target=SinkLook(error=LINE_END, refused_key=PASSWORD, hint=ON_ONE_LINE))
+    world.put_topic("orders", (0, 10))
+    read = "WITH (connector = 'kafka', connection = c, topic = 'orders') FORMAT PLAIN ENCODE JSON"
+    login = f"{PROTOCOL} = 'sasl_ssl', properties.sasl.mechanism = 'PLAIN', properties.sasl.username = 'u'"
+    shared = f"type = 'kafka', properties.bootstrap.server = '{HERE}', {login}, {PASSWORD} = SECRET kafka_pw"
+    world.run(
+        "CREATE SECRET kafka_pw WITH (backend = 'meta') AS 'x'",
+        f"CREATE CONNECTION c WITH ({shared})",
+        f"CREATE SOURCE o (id INT) {read}",
+    )
+    assert refused(world, f"CREATE SINK k FROM o {read}").hint == "ALTER SECRET kafka_pw AS '…', on one line"
+    look = Upstream(error=LINE_END, refused_key=PASSWORD, hint=ON_ONE_LINE)
+    monkeypatch.setattr(CannedUpstreams, "look", lambda *_, **__: look)
+    assert refused(world, OVER_CONNECTION).hint == "ALTER SECRET kafka_pw AS '…', on one line"

@@ -44,7 +44,7 @@ def test_a_function_may_be_defined_by_a_user(query: str) -> None:
         ("SELECT dat_trunc('DAY', v) AS x FROM o", 'did you mean "date_trunc"?'),
         ("SELECT regexp_replce(v, 'a', 'b') AS x FROM o", 'did you mean "regexp_replace"?'),
         ("SELECT array_to_string(v, ',') AS x FROM o", "write array_join(x, ',')"),
-        ("SELECT x FROM o, unnest(v) AS x", "write FROM t LATERAL VIEW explode(array) AS x"),
+        ("SELECT x FROM o, unnest(v) AS x", "write FROM a_relation LATERAL VIEW explode(an_array) exploded AS a_value"),
     ],
 )
 def test_a_mistaken_function_is_found(query: str, hint: str) -> None:
@@ -95,7 +95,7 @@ def test_a_schema_that_may_be_a_database_of_spark_is_no_error_without_a_catalog(
     catalog = ScriptChecker().snapshot
     assert [error.code for error in errors("DROP SCHEMA nosuch;", ScriptChecker(catalog))] == ["RW216"]
     (error,) = errors("CREATE SCHEMA staging;\nDROP SCHEMA stagin;")
-    assert (error.code, error.hint) == ("RW216", 'did you mean "staging"? SHOW SCHEMAS lists all')
+    assert (error.code, error.hint) == ("RW216", 'did you mean "staging"? SHOW SCHEMAS lists all schemas')
     # A table of Spark is no database.
     text = "CREATE TABLE stagin (a INT) USING delta;\nCREATE SCHEMA staging;\nDROP SCHEMA stagin;"
     assert [error.code for error in errors(text)] == ["RW216"]

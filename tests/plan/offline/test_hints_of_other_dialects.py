@@ -15,7 +15,7 @@ from rw_sql.connectors.connection_types import connection_types
 from rw_sql.connectors.registry import connector_names, sink_connector_names
 from rw_sql.plan.offline.script import ScriptChecker
 from rw_sql.syntax.parsing.actions.formats import CLAUSES
-from rw_sql.syntax.parsing.materialize_forms import CONNECTIONS, DATABASES, SINKS, STREAMS
+from rw_sql.syntax.parsing.materialize_forms import CONNECTIONS, DATABASES, SCHEMAS, SINKS, STREAMS, TYPES
 from tests.conftest import FIXTURES
 
 PRELUDE = """
@@ -26,7 +26,8 @@ CREATE CONNECTION pg WITH (type = 'postgres', hostname = 'h', database.name = 'd
   username = 'u', password = SECRET pw);
 CREATE CONNECTION my WITH (type = 'mysql', hostname = 'h', database.name = 'd',
   username = 'u', password = SECRET pw);
-CREATE SOURCE orders (id INT, region VARCHAR, at TIMESTAMPTZ, "my id" INT, "my time" TIMESTAMPTZ)
+CREATE SOURCE orders (id INT, region VARCHAR, at TIMESTAMPTZ, "my id" INT, "my time" TIMESTAMPTZ,
+  tags VARCHAR[])
 WITH (connector = 'kafka', connection = broker, topic = 'orders') FORMAT PLAIN ENCODE JSON;
 CREATE MATERIALIZED VIEW totals AS SELECT region, count(*) AS n FROM orders GROUP BY region;
 """
@@ -46,6 +47,8 @@ _OPTIONS = {
     "type = 'upsert', primary_key = 'region', catalog.type = 'rest', catalog.uri = 'http://h:8181'",
     "table.name = '…', …": "table.name = 't', type = 'upsert', primary_key = 'region', "
     "user = 'u', password = SECRET pw",
+    "connector = 'kafka', topic = 'out', …": "connector = 'kafka', connection = broker, topic = 'out'",
+    "connector = 'kafka', topic = 'shop', …": "connector = 'kafka', connection = broker, topic = 'shop'",
     "connector = 'kafka', …": "connector = 'kafka', connection = broker, topic = 'o'",
     "type = '…', …": "type = 'kafka', properties.bootstrap.server = 'h:9092'",
     "type = 'kafka', …": "type = 'kafka', properties.bootstrap.server = 'h:9092'",
@@ -83,12 +86,26 @@ def hint_for(statement: str) -> str:
 def scripts_of(mistake: str, hint: str) -> list[str]:
     """The statements that a hint says to write in place of a mistyped one."""
     if (made := re.search(r"CREATE (?:SOURCE|TABLE|CONNECTION) .*\).*", hint)) is not None:
-        statement = filled(made[0].partition(": the key's")[0]).replace(", then CREATE", ";\nCREATE")
+        statement = filled(made[0].partition("; ")[0].partition(": the key's")[0])
+        statement = statement.replace(", then CREATE", ";\nCREATE")
         return [
             re.sub(r"(CREATE (?:SOURCE|TABLE|CONNECTION) )(?:public\.)?(?:orders|broker|pg)\b", r"\1made", statement)
         ]
-    if (instead := re.match(r"write (WITH .*) instead of INTO …", hint)) is not None:
-        return [f"CREATE SINK made FROM totals {filled(instead[1])}"]
+    if (
+        instead := re.match(r"write (WITH .*) instead of INTO …(?P<upsert>.*UPSERT instead of PLAIN)?", hint)
+    ) is not None:
+        statement = f"CREATE SINK made FROM totals {filled(instead[1])}"
+        return [statement.replace("FORMAT PLAIN", "FORMAT UPSERT") if instead["upsert"] else statement]
+    if (other := re.search(r"(?<=for )[A-Z]+ write (FORMAT UPSERT .*)", hint)) is not None and "a sink" in hint:
+        return [f"CREATE SINK made FROM totals {filled('WITH (…)')} {filled(other[1])}"]
+    if (series := re.search(r"range\(.*\) AS numbers\(n\)", hint)) is not None:
+        return [f"CREATE MATERIALIZED VIEW made AS SELECT id, n FROM orders, {series[0]}"]
+    if (array := re.search(r"LATERAL VIEW explode\(.+?\) \w+ AS (\w+)", hint)) is not None:
+        return [f"CREATE MATERIALIZED VIEW made AS SELECT id, {array[1]} FROM orders {array[0]}"]
+    if (moved := re.search(r"INJECT SOURCE OFFSETS orders TO SHIFT .*", hint)) is not None:
+        return [f"PAUSE SOURCE orders;\n{moved[0]} ALLOW DUPLICATES"]
+    if (of_type := re.search(r"write ((?:MAP|STRUCT)\S*.*|\S+\[\])$", hint)) is not None:
+        return [filled(f"CREATE SOURCE made (a {of_type[1]}) WITH (…) FORMAT PLAIN ENCODE JSON")]
     if (clause := re.search(r"INCLUDE \w+ AS \S+(?= after)", hint)) is not None:
         return [filled(f"CREATE SOURCE made (id INT) {clause[0]} WITH (…) FORMAT PLAIN ENCODE JSON")]
     if (group := re.search(r"GROUP BY .*?\)(?=,? or |;| makes|$)", hint)) is not None:
@@ -149,21 +166,68 @@ def test_each_sink_into_a_known_system_is_right(system: str) -> None:
     assert faults(script) == [], script
 
 
+@pytest.mark.parametrize("options", ["BROKER 'k:9092'", "BROKER 'u:p@k:9092'", "PASSWORD 'a:1'"])
+def test_only_an_address_without_a_login_is_repeated(options: str) -> None:
+    hint = hint_for(f"CREATE CONNECTION made TO KAFKA ({options})")
+    written = "k:9092" if "BROKER 'k" in options else "host:9092"
+    assert hint == f"CREATE CONNECTION made WITH (type = 'kafka', properties.bootstrap.server = '{written}')"
+
+
+def test_the_types_of_connections_that_hints_list_are_those_there_are() -> None:
+    assert connection_types() == TYPES
+
+
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "names"),
     [
-        "CREATE SOURCE made FROM SQL SERVER CONNECTION pg",
-        "CREATE SOURCE made FROM WEBHOOK BODY FORMAT JSON",
-        "CREATE CONNECTION made TO SSH TUNNEL (HOST 'h')",
-        "CREATE CONNECTION made TO AWS (REGION 'eu-north-1')",
-        "CREATE SINK made FROM totals INTO S3 CONNECTION s (PATH 's3://b/o')",
+        ("CREATE SOURCE made FROM TERADATA CONNECTION pg", connector_names()),
+        ("CREATE CONNECTION made TO TERADATA (HOST 'h')", connection_types()),
+        ("CREATE CONNECTION made TO AWS (REGION 'eu-north-1')", connection_types()),
+        ("CREATE CONNECTION made TO SSH TUNNEL (HOST 'h')", connection_types()),
+        ("CREATE SINK made FROM totals INTO TERADATA CONNECTION s", sink_connector_names()),
     ],
 )
-def test_the_hint_for_an_unknown_system_names_no_connector(statement: str) -> None:
-    hint = hint_for(statement)
-    names = (*connector_names(), *sink_connector_names(), *connection_types(), "sql", "aws", "ssh", "webhook")
-    assert re.findall(r"(?:connector|type) = '(.*?)'", hint) == ["…"]
-    assert not [name for name in names if f"'{name}'" in hint]
+def test_the_hint_for_an_unknown_system_lists_those_there_are(statement: str, names: tuple[str, ...]) -> None:
+    assert hint_for(statement).endswith(f" are {', '.join(names)}")
+
+
+@pytest.mark.parametrize(
+    ("statement", "hint"),
+    [
+        ("CREATE SOURCE made FROM NATS BROKER 'b'", "write WITH (connector = 'nats', …) instead of FROM …"),
+        ("CREATE CONNECTION made TO S3 (A 'b')", "write WITH (type = 's3', …) instead of TO …"),
+        (
+            "CREATE SINK made FROM totals INTO DELTALAKE (A 'b')",
+            "write WITH (connector = 'deltalake', …) instead of INTO …",
+        ),
+        (
+            "CREATE SOURCE made FROM SQL SERVER CONNECTION pg",
+            "no connector reads SQL SERVER: let Debezium write its changes to Kafka: "
+            "connector = 'kafka' with FORMAT DEBEZIUM ENCODE JSON",
+        ),
+        (
+            "CREATE SOURCE made FROM WEBHOOK BODY FORMAT JSON",
+            "no connector reads WEBHOOK: let the sender write to a Kafka topic, and create a source that reads this "
+            "topic",
+        ),
+        (
+            "CREATE SINK made FROM totals INTO S3 CONNECTION s (PATH 's3://b/o')",
+            "no sink writes files to S3: connector = 'fs' writes files of this host, 'deltalake' and 'iceberg' write "
+            "tables in an object store",
+        ),
+    ],
+)
+def test_the_hint_for_another_system_names_what_to_use(statement: str, hint: str) -> None:
+    assert hint_for(statement) == hint
+    of_sink, names = "SINK" in statement, re.findall(r"(?:connector = |, | and )'([\w-]+)'", hint)
+    assert set(names) <= set(sink_connector_names() if of_sink else connector_names())
+
+
+@pytest.mark.parametrize(("encode", "more"), SCHEMAS.items())
+def test_an_encoding_in_the_place_of_a_format_keeps_its_schema(encode: str, more: str) -> None:
+    begun = filled("CREATE SOURCE made WITH (…) FORMAT ")
+    hint = hint_for(f"{begun}{encode}")
+    assert hint == f"write FORMAT PLAIN ENCODE {encode}{more}"
 
 
 @pytest.mark.parametrize("word", CLAUSES)

@@ -10,26 +10,48 @@ from rw_sql.syntax.query.clauses import having_hint, relations_before, result_cl
 @pytest.mark.parametrize(
     ("query", "hint"),
     [
-        ("SELECT a FROM t WHERE sum(b) > 1", "replace WHERE by GROUP BY a HAVING sum(b) > 1"),
+        ("SELECT a FROM t WHERE sum(b) > 1", "write GROUP BY a HAVING sum(b) > 1 instead of WHERE sum(b) > 1"),
         (
             "SELECT t.a, `b c`, count(*) FROM t WHERE sum(b) > 1",
-            "replace WHERE by GROUP BY t.a, `b c` HAVING sum(b) > 1",
+            "write GROUP BY t.a, `b c` HAVING sum(b) > 1 instead of WHERE sum(b) > 1",
         ),
-        ("SELECT count(*) FROM t WHERE sum(b) > 1", "replace WHERE by HAVING sum(b) > 1"),
-        ("SELECT a + 1 FROM t WHERE sum(b) > 1", "replace WHERE by GROUP BY … HAVING sum(b) > 1"),
+        ("SELECT count(*) FROM t WHERE sum(b) > 1", "write HAVING sum(b) > 1 instead of WHERE sum(b) > 1"),
+        ("SELECT a + 1 FROM t WHERE sum(b) > 1", "write GROUP BY … HAVING sum(b) > 1 instead of WHERE sum(b) > 1"),
         (
             "SELECT a FROM t WHERE sum(b) > 1 GROUP BY a ORDER BY a",
-            "move the condition after GROUP BY: HAVING sum(b) > 1",
+            "omit WHERE, and write HAVING sum(b) > 1 after GROUP BY",
         ),
-        ("SELECT a FROM t WHERE c = 2 AND sum(b) > 1", "move the condition to HAVING sum(…) … after GROUP BY a"),
+        (
+            "SELECT a FROM t WHERE c = 2 AND sum(b) > 1",
+            "keep WHERE c = 2, and write GROUP BY a HAVING sum(b) > 1 after it",
+        ),
+        (
+            "SELECT a FROM t WHERE c BETWEEN 2 AND 3 AND sum(b) > 1 AND count(*) > 2 GROUP BY a",
+            "keep WHERE c BETWEEN 2 AND 3, and write HAVING sum(b) > 1 AND count(*) > 2 after GROUP BY",
+        ),
+        (
+            "SELECT a FROM t WHERE c = 2 AND sum(b) > 1 GROUP BY a HAVING max(b) > 1",
+            "keep WHERE c = 2, and add sum(b) > 1 to HAVING",
+        ),
+        (
+            "SELECT a FROM t WHERE c = 2 OR sum(b) > 1",
+            "write sum(…) AS a_name in a subquery with GROUP BY a, and the condition outside it",
+        ),
+        (
+            "SELECT a FROM t WHERE c = 2 AND\nsum(b) > 1 AND d LIKE '%a\nb%'",
+            "move only the part with sum(…) to HAVING, after GROUP BY a",
+        ),
         (
             "SELECT x FROM (SELECT a AS x FROM t WHERE sum(b) > (1 + 2)) AS u WHERE x > 1",
-            "replace WHERE by GROUP BY a HAVING sum(b) > (1 + 2)",
+            "write GROUP BY a HAVING sum(b) > (1 + 2) instead of WHERE sum(b) > (1 + 2)",
         ),
-        ("SELECT a FROM t WHERE (sum(b) > 1) LIMIT 3", "replace WHERE by GROUP BY a HAVING (sum(b) > 1)"),
+        (
+            "SELECT a FROM t WHERE (sum(b) > 1) LIMIT 3",
+            "write GROUP BY a HAVING (sum(b) > 1) instead of WHERE (sum(b) > 1)",
+        ),
         (
             "SELECT a FROM t WHERE a IN (SELECT c FROM u) AND (sum(b)) > 1;",
-            "move the condition to HAVING sum(…) … after GROUP BY a",
+            "keep WHERE a IN (SELECT c FROM u), and write GROUP BY a HAVING (sum(b)) > 1 after it",
         ),
     ],
 )

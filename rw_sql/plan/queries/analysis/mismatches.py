@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _WITH_PARTS = "an array or a map"
-_ARRAY, _MAP, _TEXT, _NUMBER = "an array", "a map", "a text", "a number"
+_ARRAY, _MAP, _TEXT, _NUMBER = "an array", "a map", "a string", "a number"
 
 _FIRST_ARGUMENT = {
     **dict.fromkeys(
@@ -98,7 +98,7 @@ def operation(
     elif isinstance(node, _PATTERNS) and kinds and types.has_parts(kinds[0]):
         return (
             0,
-            f"{_called(node)} needs a text, and {_described(kinds[0], written[0])}",
+            f"{_called(node)} needs a string, and {_described(kinds[0], written[0])}",
             _as_text(kinds[0], written[0]),
         )
     elif isinstance(node, _COMPARISONS) and len(kinds) == 2:
@@ -136,13 +136,13 @@ def first_argument(name: str, kind: exp.DataType | None, written: Written) -> tu
         case "a number":
             if types.has_parts(kind) or kind == types.BOOLEAN:
                 return message, _as_number(kind, written)
-        case "a text":
+        case "a string":
             if types.has_parts(kind):
                 return message, _as_text(kind, written)
         case _:
             takes = {_ARRAY: types.is_array, _MAP: types.is_map}.get(wanted, types.is_array_or_map)
             if not takes(kind) and (types.is_scalar(kind) or types.has_parts(kind)):
-                made = f"split({written}, ',') makes an array of a text" if types.is_text(kind) else f"omit {name}"
+                made = f"split({written}, ',') makes an array from a string" if types.is_text(kind) else f"omit {name}"
                 return message, made if wanted != _MAP else f"map(…) or str_to_map(…) makes a map, not {written}"
     return None
 
@@ -192,7 +192,7 @@ def _as_number(kind: exp.DataType | None, written: Written) -> str:
 
 def _as_text(kind: exp.DataType | None, written: Written) -> str:
     made = f"array_join({written}, ',')" if types.is_array(kind) else f"to_json({written})"
-    return f"{made} makes a text, {_part(kind, written)} is a part of it"
+    return f"{made} makes a string, {_part(kind, written)} is a part of it"
 
 
 def _one_value(kind: exp.DataType | None, written: Written, other: Written) -> str:

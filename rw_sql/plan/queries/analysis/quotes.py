@@ -39,7 +39,7 @@ def refuse_quoted_columns(query: exp.Expr, texts: Iterable[exp.Literal], text: T
         report.add(
             place,
             INVALID_QUERY,
-            f'"{node.name}" in double quotes is a text in Spark\'s SQL, not the column',
+            f'"{node.name}" in double quotes is a string in Spark\'s SQL, not the column',
             f"write {quoted_for_spark(node.name)} for the column, {literal(node.name)} for the text",
         )
 

@@ -22,7 +22,7 @@ from rw_sql.model.object_lookup import (
     spoken,
     undefined_relation,
 )
-from rw_sql.model.options import plan_options
+from rw_sql.model.options import plan_options, shared_definition
 from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.relations import relation_of, schema_columns
 from rw_sql.plan.checks.columns import is_validated, without_switch
@@ -60,7 +60,10 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, inspector: Insp
     if must_fit:
         target = inspector.upstreams.look_at_target(kind_name, plan_options(snapshot, statement), shape)
         place = statement.name.span
-        require_target(target, name, place, options=statement.options, stored=STORED_IN_LIST, is_new=True)
+        shared = shared_definition(snapshot, statement.options)
+        require_target(
+            target, name, place, options=statement.options, stored=STORED_IN_LIST, is_new=True, definition=shared
+        )
     stored = replace(statement, if_not_exists=False)
     starts: list[tuple[int, int]] = []
     if not _has_snapshot(statement):

@@ -32,7 +32,7 @@ from rw_sql.model.definitions import (
 )
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.object_lookup import find_source, object_name, require_free
-from rw_sql.model.options import plan_options, source_options, visible
+from rw_sql.model.options import plan_options, shared_definition, source_options, visible
 from rw_sql.model.sharing import is_to_be_shared, with_sharing
 from rw_sql.model.source_readers import forget_fragments, is_read, readers_of
 from rw_sql.model.startup import birth_of
@@ -108,7 +108,8 @@ def lower_create_source(
     stored = with_generated_names(stored, snapshot, snapshot.next_id, created_at_ms)
     options = plan_options(snapshot, stored)
     upstream = inspector.upstreams.look(kind_name, options)
-    require_upstream(upstream, name, statement.name.span, options=statement.options, is_new=True)
+    shared = shared_definition(snapshot, statement.options)
+    require_upstream(upstream, name, statement.name.span, options=statement.options, is_new=True, definition=shared)
     if is_cdc(stored):
         require_no_lack(inspector.upstreams.find_lacks(kind_name, options, {}), name, statement.name.span, name)
     place = statement.name.span
@@ -155,7 +156,8 @@ def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspec
     options = plan_options(snapshot, statement)
     upstream = inspector.upstreams.look(kind, options)
     name, span = object_name(statement.name), statement.name.span
-    require_upstream(upstream, name, span, options=statement.options, is_new=True)
+    shared = shared_definition(snapshot, statement.options)
+    require_upstream(upstream, name, span, options=statement.options, is_new=True, definition=shared)
     return replace(statement, columns=columns_of(inspector.upstreams.columns(kind, options), statement.name.span))
 
 

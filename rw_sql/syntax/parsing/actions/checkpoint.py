@@ -75,7 +75,7 @@ def _text(key: str, written: tuple[Option, ...]) -> tuple[TextValue | None, tupl
             if not isinstance(option.value, TextValue):
                 raise SqlError(
                     INVALID_OPTION,
-                    f"{key.upper()} must be a text in quotes",
+                    f"{key.upper()} must be a string in quotes",
                     span=option.value.span,
                     hint=f"{key.upper()} = '…'",
                 )

@@ -115,8 +115,9 @@ def _refuse_format_property(options: Iterable[Option], *, is_source: bool) -> No
             if encode == "BYTES":
                 more = "; this format needs a single column, of type BYTEA"
             hint = f"omit {written}, and write FORMAT {format} ENCODE {encode} after WITH (…){more}"
-            if format == "…" and _PLAIN_WORD.fullmatch(word):
-                hint = f"omit {option.key}: no FORMAT reads {word}; {_FORMATS}"
+            if format == "…":
+                read = f"no FORMAT reads {word}" if _PLAIN_WORD.fullmatch(word) else "no FORMAT reads this"
+                hint = f"omit {option.key}: {read}; {_FORMATS}"
             raise SqlError(
                 SYNTAX_ERROR,
                 "the format is a clause, not a property",

@@ -186,7 +186,7 @@ def option(key: Token, value: OptionValue | Name) -> Option:
             SYNTAX_ERROR,
             f"expected a concrete value in quotes, found: {value.text}",
             span=key.span,
-            hint=f"write '{value.text}' for a text",
+            hint=f"write '{value.text}' for a string",
         )
     span = joined(key.span, value.span) if value.span.end else key.span
     return Option(key=key.value, value=value, span=span, key_span=key.span)
@@ -211,7 +211,7 @@ def _named(key: Token, written: Name) -> OptionValue:
     raise SqlError(
         SYNTAX_ERROR,
         f"expected a concrete value in quotes, found: {written}",
-        hint=f"write {literal(str(written))} for a text, SECRET {sql_name(written.key)} for a secret",
+        hint=f"write {literal(str(written))} for a string, SECRET {sql_name(written.key)} for a secret",
         span=written.span,
     )
 
