@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 
@@ -56,10 +59,55 @@ def unix_lines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def write_text(path: str, text: str) -> None:
-    """Writes a file. Raises SqlError FILE_UNREADABLE if it cannot be written."""
+def as_before(text: str, before: str) -> str:
+    """A text with the byte-order mark and the line ends of the file that it replaces. The line ends of a file with
+    several kinds of them become ``\\n``."""
+    mark = "\ufeff" if before.startswith("\ufeff") else ""
+    plain = unix_lines(before)
+    end = next((end for end in ("\r\n", "\r") if plain != before and plain.replace("\n", end) == before), "\n")
+    return mark + text.replace("\n", end)
+
+
+def replace_text(path: str, text: str) -> None:
+    """Writes a file as a whole: if the write fails or the process is killed, the file keeps its former content.
+
+    Keeps the file's mode and follows links. Writes in place if the file does not exist, is no plain file, has several
+    names or another owner, or cannot be replaced in its folder. Raises OSError.
+    """
+    target, data = Path(os.path.realpath(path)), text.encode()
+    fresh = target.with_name(f".{uuid4().hex}.tmp")
+    if not target.is_file() or not _is_own(target):
+        target.write_bytes(data)
+        return
+    target.open("r+b").close()  # A file without the permission to write is not replaced.
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        out = fresh.open("xb")
+    except PermissionError:
+        target.write_bytes(data)
+        return
+    try:
+        with out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.chmod(stat.S_IMODE(target.stat().st_mode))
+        try:
+            fresh.replace(target)
+        except OSError:  # A single file may be mounted into a container. It cannot be replaced.
+            target.write_bytes(data)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _is_own(target: Path) -> bool:
+    found = target.stat()
+    return found.st_nlink == 1 and found.st_uid == os.geteuid()
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a file as a whole (:func:`replace_text`). Raises SqlError FILE_UNREADABLE if it cannot be written."""
+    try:
+        replace_text(path, text)
     except OSError as error:
         raise SqlError(
             FILE_UNREADABLE,

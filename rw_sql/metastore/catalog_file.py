@@ -51,13 +51,13 @@ def _public(record: ObjectRecord) -> ObjectRecord:
 
 
 def catalog_from_json(text: str, name: str) -> Snapshot:
-    """Parses a file's text; ``name`` is the file's name in messages.
+    """Parses a file's text, which may begin with a byte-order mark. ``name`` is the file's name in messages.
 
     Raises SqlError INVALID_OPTION for a file of another kind, and METASTORE_IS_NEWER for a file that a newer rw_sql
     wrote.
     """
     try:
-        body = msgspec.json.decode(text)
+        body = msgspec.json.decode(text.removeprefix("\ufeff"))
         if not isinstance(body, dict) or body.get("format") != _FORMAT:
             raise ValueError(f'it has no field "format" with the text {_FORMAT!r}')
         if body.get("version") != _VERSION:

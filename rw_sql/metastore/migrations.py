@@ -44,16 +44,16 @@ def migrate(directory: str, catalog: Catalog) -> None:
             table.refresh()
 
 
-def require_format(directory: str, catalog: Catalog) -> None:
+def require_format(directory: str, catalog: Catalog, *, accepts_older: bool = False) -> None:
     """Checks that the warehouse has the catalog's newest format. Writes nothing.
 
     Raises SqlError METASTORE_IS_NEWER if the warehouse has a newer format, and NOT_SUPPORTED if the warehouse must be
-    migrated first.
+    migrated first. With ``accepts_older``, a warehouse that must be migrated passes the check.
     """
     seen = StoredTable(join(directory, "migrations")).transaction(_APPLIED)
     if seen > catalog.number:
         raise _newer(directory, seen, catalog)
-    if seen < catalog.number:
+    if seen < catalog.number and not accepts_older:
         raise SqlError(
             NOT_SUPPORTED,
             f"the metastore at {directory} has format {seen}, this version needs {catalog.number}, and a command "

@@ -91,18 +91,20 @@ class Metastore:
         self._load()
 
     @classmethod
-    def open(cls, warehouse: str, *, catalog: Catalog | None = None, only_reads: bool = False) -> Metastore:
+    def open(
+        cls, warehouse: str, *, catalog: Catalog | None = None, only_reads: bool = False, accepts_older: bool = False
+    ) -> Metastore:
         """Opens the metastore of a warehouse (a path or URI). Creates or migrates the metastore first if necessary.
 
         Completes projections that a crashed process left incomplete. For a URI, the object store's options come from
         the environment. With ``only_reads``, nothing is written, and SqlError NOT_SUPPORTED is raised if the warehouse
-        must be migrated first. Raises SqlError METASTORE_IS_NEWER if a newer version of rw_sql wrote the warehouse, and
-        INVALID_PARAMETER for a path that Delta cannot address.
+        must be migrated first; with ``accepts_older`` too, its catalog can be read. Raises SqlError METASTORE_IS_NEWER
+        if a newer version of rw_sql wrote the warehouse, and INVALID_PARAMETER for a path that Delta cannot address.
         """
         catalog = catalog or load_catalog()
         directory = catalog_folder(warehouse)
         if only_reads:
-            require_format(directory, catalog)
+            require_format(directory, catalog, accepts_older=accepts_older)
             return cls(directory, catalog)
         migrate(directory, catalog)
         metastore = cls(directory, catalog)
@@ -117,7 +119,7 @@ class Metastore:
         :meth:`open`.
         """
         try:
-            return cls(catalog_folder(warehouse), load_catalog()).snapshot()
+            return cls.open(warehouse, only_reads=True, accepts_older=True).snapshot()
         except TableNotFoundError as error:
             raise SqlError(
                 FILE_UNREADABLE,

@@ -116,7 +116,7 @@ class WarehouseRuntime:
             warehouse=warehouse,
             metastore=metastore,
             sessions=SparkSessions(spark, is_local=warehouse.is_local),
-            owner=new_owner_name(),
+            owner=new_owner_name(warehouse),
             group=group,
         )
         know_jvm(self.context.sessions.jvm_pid)

@@ -52,7 +52,9 @@ class ConnectRuntime:
         sessions = NoSpark()
         with store_errors(sessions.require_alive):
             metastore = Metastore.open(warehouse.uri)
-        self.context = Context(warehouse=warehouse, metastore=metastore, sessions=sessions, owner=new_owner_name())
+        self.context = Context(
+            warehouse=warehouse, metastore=metastore, sessions=sessions, owner=new_owner_name(warehouse)
+        )
         self._executor = RemoteExecutor(self.context)
         self.users = 0
         self.serves_metrics = False

@@ -44,7 +44,7 @@ def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Con
             )
         metastore = Metastore.open(warehouse.uri, only_reads=only_reads)
         try:
-            yield Context(warehouse=warehouse, metastore=metastore, sessions=sessions, owner=new_owner_name())
+            yield Context(warehouse=warehouse, metastore=metastore, sessions=sessions, owner=new_owner_name(warehouse))
         finally:
             if not only_reads:
                 metastore.flush(with_upkeep=True)

@@ -13,7 +13,9 @@ from rw_sql.cli.servers.command import records_of
 from rw_sql.cli.shell.prompt import is_complete
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import SqlError
+from rw_sql.metastore import Snapshot, catalog_from_json, catalog_to_json
 from rw_sql.model.offset_files import read_offsets
+from rw_sql.plan.deploy.plan_file import from_json, saved_plan, to_json
 from rw_sql.runtime.support.text_files import read_text_file
 from rw_sql.syntax import could_be_ours, parse_script, parse_statement, split_script
 
@@ -157,3 +159,10 @@ def test_offsets_and_records_of_a_file_with_a_mark(path: Path) -> None:
     lines = f'{MARK}{{"id": 1}}\n{{"id": 2}}\n'.encode().splitlines(keepends=True)
     records = records_of(lines, file="f", key="id", partition_by=None, partitions=1)
     assert [(record.key, record.value) for record in records] == [(b"1", b'{"id": 1}'), (b"2", b'{"id": 2}')]
+
+
+def test_a_catalog_and_a_plan_with_a_mark(path: Path) -> None:
+    catalog = catalog_to_json(Snapshot())
+    assert catalog_from_json(MARK + catalog, "f").epoch == catalog_from_json(catalog, "f").epoch
+    plan = to_json(saved_plan(Snapshot(), "/srv/rw", ()))
+    assert from_json(MARK + plan, str(path)) == from_json(plan, str(path))

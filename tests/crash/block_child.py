@@ -44,7 +44,7 @@ def main() -> None:
     metastore = Metastore.open(warehouse.uri)
     metastore.faults = fault
     sessions = cast("SparkSessions", NoSpark())
-    context = Context(warehouse=warehouse, metastore=metastore, sessions=sessions, owner=new_owner_name())
+    context = Context(warehouse=warehouse, metastore=metastore, sessions=sessions, owner=new_owner_name(warehouse))
     session = SessionState(ask=lambda _: True)
     for text in BLOCK:
         Executor(context, None).run(parse_statement(text), session)

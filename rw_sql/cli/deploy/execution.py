@@ -24,16 +24,28 @@ if TYPE_CHECKING:
 
 
 def catalog_of(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
-    """The warehouse and its catalog; the catalog is empty if the warehouse does not exist yet."""
+    """The warehouse and its catalog; the catalog is empty if the warehouse does not exist yet.
+
+    Nothing is written, and a warehouse of an older format is read without migrating it. Raises SqlError
+    STORE_UNREACHABLE if the warehouse's store fails.
+    """
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.support.warehouse import Warehouse
 
     location = Warehouse.at(warehouse or "./rw_warehouse")
-    if not location.list_names(f"{location.uri}/rw_catalog/operations/_delta_log"):
-        return location, Snapshot()
-    from rw_sql.metastore import Metastore  # imported here, because only an existing warehouse needs delta-rs
+    try:
+        if not location.list_names(f"{location.uri}/rw_catalog/operations/_delta_log"):
+            return location, Snapshot()
+    except OSError as error:
+        from rw_sql.runtime.support.store_errors import store_error
 
-    return location, Metastore.open(location.uri).snapshot()
+        raise store_error(error, done="") from error
+    # These modules need delta-rs, which a light installation lacks, so they are imported only if there are rows.
+    from rw_sql.metastore import Metastore
+    from rw_sql.runtime.support.store_errors import store_errors
+
+    with store_errors(lambda _: None, done=""):
+        return location, Metastore.open(location.uri, only_reads=True, accepts_older=True).snapshot()
 
 
 class StatementRunner:

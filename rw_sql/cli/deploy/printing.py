@@ -68,9 +68,11 @@ def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, ch
     if not made:
         return
     from rw_sql.runtime.positions.rows_to_read import rows_to_read
+    from rw_sql.runtime.support.store_errors import store_errors
 
     # The first id in a rebuild's ``touches`` is the id of the view itself, which is not read.
     read = [id_ for change in made for id_ in change.touches[change.action == "rebuild" :]]
-    found = rows_to_read(warehouse, snapshot, read)
+    with store_errors(lambda _: None, done=""):
+        found = rows_to_read(warehouse, snapshot, read)
     if found.rows or found.bytes:
         console.print(f"to read: about {found.rows:,} rows, {found.bytes / 1_000_000:,.1f} MB of files")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +15,7 @@ import typer
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, exit_status
 from rw_sql.cli.interface.options import output_option, require_output
 from rw_sql.cli.sql_files import files_of
-from rw_sql.cli.text_input import read_exactly, unix_lines
+from rw_sql.cli.text_input import read_exactly, replace_text, unix_lines
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False
             sys.stdout.write(after)
         elif after != before:
             try:
-                Path(path).write_bytes(after.encode())
+                replace_text(path, after)
             except OSError as error:
                 results[-1] = {"file": path, "is_changed": False, "error": f"cannot write: {error.strerror}"}
                 sys.stderr.write(f'cannot write "{path}": {error.strerror}\n')

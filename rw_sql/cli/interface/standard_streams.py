@@ -53,8 +53,11 @@ class _Descriptor(io.FileIO):
 @contextmanager
 def usable_streams() -> Iterator[None]:
     """A context manager. Inside the context, all three standard streams are open, and each error of standard output is
-    raised as an OutputError. This is also true for an error of the last write, at the end of the block."""
+    raised as an OutputError. This includes an error of the last write, at the end of the block. Characters that the
+    encoding of standard output lacks, as in an ISO-8859 locale, are written as escapes."""
     _open_closed()
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
     before = sys.stdout
     checked = _checked(before)
     if checked is None:

@@ -6,7 +6,6 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -301,13 +300,23 @@ def _unparsed(script: Script, part: ScriptStatement) -> SqlError | None:
 @contextmanager
 def _dry_session(warehouse: str | None) -> Iterator[Attached]:
     """A session that runs no jobs. The session is attached to the warehouse or, if the warehouse does not exist yet, to
-    a temporary empty warehouse."""
+    a temporary empty warehouse.
+
+    Raises SqlError NOT_SUPPORTED if the warehouse must be migrated first, because attaching would migrate it.
+    """
+    from rw_sql.metastore import Metastore
+    from rw_sql.runtime.support.store_errors import store_errors
     from rw_sql.session.attach import attach
     from rw_sql.session.location import warehouse_at
 
-    where = warehouse_at(warehouse).uri
+    location = warehouse_at(warehouse)
+    where = location.uri
     with ExitStack() as left:
-        if "://" not in where and not Path(where).exists():
+        with store_errors(lambda _: None, done=""):
+            is_there = bool(location.list_names(f"{where}/rw_catalog/migrations/_delta_log"))
+            if is_there:
+                Metastore.open(where, only_reads=True)
+        if not is_there:
             where = left.enter_context(TemporaryDirectory(prefix="rw_sql-dry-run-"))
         spark = left.enter_context(spark_for(where, run_jobs=False))
         yield attach(spark, where, run_jobs=False)

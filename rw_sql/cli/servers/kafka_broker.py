@@ -22,6 +22,7 @@ from rw_sql.cli.servers.local_server import (
     java_program,
     running,
     spark_home,
+    starting_alone,
 )
 from rw_sql.errors import UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.runtime.spark.jar_cache import cache_folder, keep_file, remember_jars, remembered_jars
@@ -59,7 +60,7 @@ def start_broker(
 ) -> BrokerInfo:
     """Starts a broker with its data in ``folder`` and returns when it responds.
 
-    If the folder's broker is already running, returns the running broker.
+    If the folder's broker is already running, or another process is starting it, returns the running broker.
 
     ``port`` 0 selects a free port, which is stored in the folder so that a restarted broker has the same address.
     ``extra`` are additional lines of server.properties. The broker outlives this process. If the broker does not start,
@@ -67,19 +68,23 @@ def start_broker(
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)
-    if (running := is_running(home)) is not None:
-        return running
+    with starting_alone(home):
+        return is_running(home) or _start(home, port, controller_port, extra or {})
+
+
+def _start(home: Path, port: int, controller_port: int | None, extra: Mapping[str, str]) -> BrokerInfo:
     class_path = kafka_class_path()
     server = LocalServer(
         name="broker", folder=home, file=_FILE, console="console.log", logs=("broker.log", "console.log")
     )
     before, at = server.remembered, server.port(port)
     controller_at = controller_port or free_port()
-    cluster_id = before["cluster_id"] if before else _new_cluster_id()
-    _write_settings(home, at, controller_at, extra or {})
+    # The broker uses the id in its data. A start that was killed may have stored only this id.
+    cluster_id = _formatted_cluster(home) or (before["cluster_id"] if before else _new_cluster_id())
+    _write_settings(home, at, controller_at, extra)
     java = [*_java(), "-cp", class_path]
     if not (home / "data" / "meta.properties").exists():
-        _format(java, home, cluster_id, extra or {})
+        _format(java, home, cluster_id, extra)
     bootstrap = f"127.0.0.1:{at}"
     pid = server.start(
         [*java, "kafka.Kafka", _SETTINGS],
@@ -88,6 +93,15 @@ def start_broker(
         lambda: _is_answering(bootstrap, cluster_id),
     )
     return BrokerInfo(pid=pid, bootstrap=bootstrap, cluster_id=cluster_id, folder=str(home))
+
+
+def _formatted_cluster(home: Path) -> str | None:
+    """The cluster id of a folder's data; None if the folder has no data yet."""
+    try:
+        lines = (home / "data" / "meta.properties").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return None
+    return next((line.partition("=")[2].strip() for line in lines if line.startswith("cluster.id=")), None)
 
 
 def stop_broker(folder: str | Path) -> bool:

@@ -4,6 +4,7 @@ stops a server's process."""
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ from rw_sql.errors import JAVA_MISSING, UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.runtime.support.processes import is_process_alive, process_start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 START_SECONDS = 300.0
 """The time limit in seconds for a server's start. The limit is long, because a start takes long on a busy machine."""
@@ -107,6 +108,19 @@ class LocalServer:
         text = "\n".join(log.read_text(errors="replace") for log in logs if log.exists())
         # Lines that begin with a tab belong to a Java stack trace.
         return [line for line in text.splitlines() if line.strip() and line[0] != "\t"][-_LOG_LINES:]
+
+
+@contextlib.contextmanager
+def starting_alone(folder: Path) -> Iterator[None]:
+    """A context manager inside which no other process starts a server of the folder. Waits while another process starts
+    one."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # Some network file systems have no locks.
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def java_program() -> str:

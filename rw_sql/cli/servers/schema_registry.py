@@ -16,7 +16,14 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from rw_sql.cli.servers.local_server import LocalServer, end_process, java_program, running, spark_home
+from rw_sql.cli.servers.local_server import (
+    LocalServer,
+    end_process,
+    java_program,
+    running,
+    spark_home,
+    starting_alone,
+)
 from rw_sql.errors import FILE_UNREADABLE, UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.runtime.spark.jar_cache import cache_folder
 
@@ -68,8 +75,11 @@ def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)
-    if (found := is_running(home)) is not None:
-        return found
+    with starting_alone(home):
+        return is_running(home) or _start(home, port)
+
+
+def _start(home: Path, port: int) -> RegistryInfo:
     runner = registry_runner()
     server = LocalServer(name="registry", folder=home, file=_FILE, console=_LOG, logs=(_LOG,))
     at = server.port(port)

@@ -42,7 +42,9 @@ def doctor_command(
     with sparkless(warehouse, only_reads=not repair) as context:
         found = examine(context)
         left = repair_all(context) if repair else found
-    repaired = [finding for finding in found if finding not in left]
+    kept = {(finding.about, finding.subject) for finding in left}
+    # Other findings may be gone too, but not because of the repair.
+    repaired = [finding for finding in found if finding.is_repairable and (finding.about, finding.subject) not in kept]
     if output == "json":
         told = {"findings": [each.to_json() for each in left], "repaired": [each.to_json() for each in repaired]}
         print(json.dumps(told, indent=2, ensure_ascii=False))

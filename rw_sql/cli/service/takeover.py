@@ -33,7 +33,7 @@ def takeover_command(
 
     require_output(output, OUTPUTS)
     group = DEFAULT_GROUP if resource_group is None else require_group_name(resource_group)
-    with sparkless(warehouse) as context:
+    with sparkless(warehouse, only_reads=not force) as context:
         found = take_over(context, group, is_forced=force)
     if output == "json":
         print(json.dumps({"resource_group": group, "ended": found.ended, "said": found.said}, indent=2))

@@ -60,7 +60,7 @@ def run_statement(
     console = console_for(sys.stderr if is_json or is_picture else None)
     answer = choose_answer(console, is_confirmed=is_confirmed, tokens=tokens)
 
-    with sparkless(warehouse, only_reads=is_look(statement)) as context:
+    with sparkless(warehouse, only_reads=is_explained or is_look(statement)) as context:
         table = _run(context, text, answer)
     if is_picture:
         print("\n".join(str(row[0]) for row in table.rows))

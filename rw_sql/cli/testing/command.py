@@ -10,7 +10,7 @@ import typer
 
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, UNUSABLE
 from rw_sql.cli.interface.options import Env, Variables, output_option, require_output
-from rw_sql.cli.text_input import write_text
+from rw_sql.cli.text_input import as_before, read_exactly, write_text
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def run_test_command(
 
     def tell(outcome: TestOutcome) -> None:
         if outcome.rewritten is not None:
-            write_text(outcome.file, outcome.rewritten)
+            write_text(outcome.file, as_before(outcome.rewritten, read_exactly(outcome.file)))
         print_outcome(console, outcome, hide)
 
     options = TestOptions(

@@ -112,10 +112,10 @@ def to_json(plan: SavedPlan) -> str:
 
 
 def from_json(text: str, file: str) -> SavedPlan:
-    """Parses the text of a plan file. Raises SqlError if the text is not a plan, or if Spark would run one of the
-    plan's statements."""
+    """Parses the text of a plan file, which may begin with a byte-order mark. Raises SqlError if the text is not a
+    plan, or if Spark would run one of the plan's statements."""
     try:
-        data: Any = json.loads(text)
+        data: Any = json.loads(text.removeprefix("\ufeff"))
         if data["format"] != FORMAT:
             raise SqlError(
                 INVALID_DEFINITION,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import STORE_UNREACHABLE, SqlError
-from rw_sql.metastore.records import INJECT_CHECKPOINT
+from rw_sql.plan.statements.checkpoint.checkpoint_outcomes import NOT_KNOWN, changes_checkpoint
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.syntax.lexing.identifiers import literal
@@ -25,10 +25,6 @@ APPLIED."""
 APPLIED = "applied"
 """The outcome of a statement after the jobs have adopted its effect."""
 
-NOT_KNOWN = "committed; its process ended before it recorded the outcome: SHOW CHECKPOINT shows it"
-"""The outcome of a change to a foreign checkpoint if the process that made the change was killed. No owner completes
-such a change."""
-
 
 def completed(records: Iterable[OperationRecord], applied_epoch: int) -> tuple[OperationRecord, ...]:
     """Fills in missing outcomes: operations up to ``applied_epoch`` get APPLIED."""
@@ -38,17 +34,18 @@ def completed(records: Iterable[OperationRecord], applied_epoch: int) -> tuple[O
 def is_left_open(record: OperationRecord) -> bool:
     """True if the owner, after it has applied an operation, must record the outcome of the operation.
 
-    False for a safe operation without an outcome, because such an operation may not have changed any job.
+    False for a safe operation without an outcome, because such an operation may not have changed any job. Also False
+    for a change to a foreign checkpoint, because no owner completes such a change.
     """
     if record.outcome is None:
-        return record.is_unsafe and record.kind != INJECT_CHECKPOINT
+        return record.is_unsafe and not changes_checkpoint(record)
     return record.outcome == NOT_YET_APPLIED
 
 
 def _outcome(record: OperationRecord, applied_epoch: int) -> str | None:
     if is_left_open(record):
         return APPLIED if record.epoch <= applied_epoch else NOT_YET_APPLIED
-    is_lost = record.outcome is None and record.kind == INJECT_CHECKPOINT
+    is_lost = record.outcome is None and changes_checkpoint(record)
     return NOT_KNOWN if is_lost else record.outcome
 
 

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+QUIESCED = "stopped until a block or a REWIND is committed"
+"""The stop reason of a reader while a quiesce lock applies to its source."""
+
 LOCK_SECONDS = 600.0
 """The maximum age of a lock in seconds. A session that takes longer, because it is suspended or waits for an answer,
 needs a new lock for its commit."""

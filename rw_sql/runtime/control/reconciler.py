@@ -20,7 +20,7 @@ from rw_sql.model.job_specs import IngestSpec, JobSpec, RefreshSpec, SinkSpec, V
 from rw_sql.runtime.control.arrivals import MOVING, Arrivals
 from rw_sql.runtime.control.heartbeats import Beats
 from rw_sql.runtime.control.job_slot import JobSlot, StatusReports, doubled, due_slots
-from rw_sql.runtime.control.quiesce import quiesced_jobs
+from rw_sql.runtime.control.quiesce import QUIESCED, quiesced_jobs
 from rw_sql.runtime.control.rest_scheduler import Rests
 from rw_sql.runtime.control.retries import FIRST_RETRY_SECONDS, Trouble
 from rw_sql.runtime.delta.job_output import FencedError
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.job import Job
 
 logger = logging.getLogger(__name__)
-
-QUIESCED = "stopped until a block or a REWIND is committed"
-"""The stop reason of a reader while a quiesce lock applies to its source."""
 
 WITHHELD = "waits for a rewind point or a REWIND"
 """The stop reason of a job that must wait until a rewind point is taken or a REWIND is done."""

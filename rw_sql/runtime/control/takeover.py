@@ -16,6 +16,7 @@ from rw_sql.errors import OWNER_ALIVE, SqlError
 from rw_sql.runtime.jobs.lease import (
     LEASE_SECONDS,
     is_held,
+    is_of_copy,
     is_owned,
     resume_command,
     serve_command,
@@ -45,7 +46,8 @@ class Takeover:
 def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
     """Releases the lease of a group whose owner does not respond. Without ``is_forced``, nothing is changed.
 
-    Raises SqlError OWNER_ALIVE if the owner works, is on another machine, or cannot be killed.
+    If the warehouse is a copy, and the owner runs the jobs of the original, the lease is released and no process is
+    killed. Raises SqlError OWNER_ALIVE if the owner works, is on another machine, or cannot be killed.
     """
     lease = context.metastore.jobs.lease(group)
     at = now_ms()
@@ -53,6 +55,8 @@ def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
     is_free = lease is None or not is_held(lease, is_local=context.warehouse.is_local, now_ms=at)
     if lease is None or (is_free and not is_owned(lease, now_ms=at)):
         return Takeover(ended=(), said=f"no process runs the jobs of resource group {group}: {start} starts one")
+    if lease.host == this_machine() and is_of_copy(lease, context.warehouse):
+        return _release_in_copy(context, lease, start, is_forced=is_forced)
     _require_unresponsive(lease, group, context.warehouse.uri)
     if not is_forced:
         pids = " ".join(str(pid) for pid, _ in _processes(lease))
@@ -72,6 +76,30 @@ def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
     )
 
 
+def _release_in_copy(context: Context, lease: Lease, start: str, *, is_forced: bool) -> Takeover:
+    """Releases a lease that was copied with its warehouse, if no owner renews it here."""
+    runs = f"process {lease.python_pid} runs the jobs of the warehouse from which {context.warehouse.uri} was copied"
+    if _is_fresh(lease):
+        raise SqlError(
+            OWNER_ALIVE,
+            f"{runs}, and the copied lease has not expired",
+            hint=f"run the same command again after {LEASE_SECONDS:g} s",
+        )
+    if not is_forced:
+        release = takeover_command(lease, context.warehouse.uri)
+        raise SqlError(OWNER_ALIVE, runs, hint=f"{release} releases the lease of the copy, and ends no process")
+    context.metastore.jobs.release_lease(lease)
+    return Takeover(
+        ended=(),
+        said=f"resource group {lease.group} of the copy has no owner, and no process was ended: a standby process "
+        f"takes over, or start one: {start}",
+    )
+
+
+def _is_fresh(lease: Lease) -> bool:
+    return lease.heartbeat_ms + int(LEASE_SECONDS * 1000) >= now_ms()
+
+
 def _require_unresponsive(lease: Lease, group: str, warehouse: str) -> None:
     if lease.host != this_machine():
         host = lease.host.partition(" ")[0]
@@ -81,8 +109,7 @@ def _require_unresponsive(lease: Lease, group: str, warehouse: str) -> None:
             hint=f"run {takeover_command(lease, warehouse, is_forced=False)} on {host}; without heartbeats, a standby "
             f"process takes over after {LEASE_SECONDS:g} s",
         )
-    is_late = lease.heartbeat_ms + int(LEASE_SECONDS * 1000) < now_ms()
-    if suspended_pid(lease) is None and not is_late:
+    if suspended_pid(lease) is None and _is_fresh(lease):
         raise SqlError(
             OWNER_ALIVE,
             f"process {lease.python_pid} runs the jobs of resource group {group}",

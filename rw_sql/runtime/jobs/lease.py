@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import socket
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rw_sql.metastore.job_store import JobStore
+    from rw_sql.runtime.support.warehouse import Warehouse
 
 HEARTBEAT_SECONDS, STORE_HEARTBEAT_SECONDS = 2.0, 4.0
 """The intervals in seconds at which an owner renews its lease. The first interval applies on a local path. The second
@@ -47,9 +50,36 @@ CLOCKS_SECONDS = 3600.0
 clocks of two machines are assumed to differ by less than this time."""
 
 
-def new_owner_name() -> str:
-    """A unique owner name for this process."""
-    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+def new_owner_name(warehouse: Warehouse) -> str:
+    """A unique owner name for this process, with marks of the warehouse's place (:func:`is_of_copy`)."""
+    marks = ".".join(sorted(_place_marks(warehouse)))
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}{_MARKS}{marks}"
+
+
+_MARKS = "@"
+"""Separates the marks of the place from the rest of an owner's name. A host name has no such character."""
+
+
+def _place_marks(warehouse: Warehouse) -> set[str]:
+    """Hashes of the warehouse's path or URI and, for a local path, of the identity of the catalog's folder."""
+    found = [(warehouse.uri.partition("://")[2] or warehouse.uri).rstrip("/")]
+    if warehouse.is_local:
+        with suppress(OSError):
+            folder = os.stat(f"{warehouse.uri}/rw_catalog")
+            found.append(f"{folder.st_dev} {folder.st_ino}")
+    return {hashlib.sha256(each.encode()).hexdigest()[:8] for each in found}
+
+
+def is_of_copy(lease: Lease, warehouse: Warehouse) -> bool:
+    """True if the owner took the lease in another folder or bucket, from which this warehouse was copied. The owner's
+    processes then have nothing to do with this warehouse.
+
+    Returns False if the path or the identity of the folder is the owner's: the folder may be mounted or linked at two
+    paths, or may have been restored at its path. Also returns False for an owner whose version of rw_sql writes no
+    marks.
+    """
+    _, is_marked, marks = lease.owner.rpartition(_MARKS)
+    return bool(is_marked) and _place_marks(warehouse).isdisjoint(marks.split("."))
 
 
 def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:

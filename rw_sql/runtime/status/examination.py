@@ -15,19 +15,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import INJECT_CHECKPOINT, MaterializedViewRecord, SinkRecord
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
 from rw_sql.model.job_specs import desired_jobs
 from rw_sql.model.resource_groups import jobs_by_group
-from rw_sql.runtime.control.outcomes import APPLIED, NOT_KNOWN
-from rw_sql.runtime.control.quiesce import is_in_force
+from rw_sql.plan.statements.checkpoint.checkpoint_outcomes import NOT_KNOWN, changes_checkpoint
+from rw_sql.runtime.control.outcomes import APPLIED
+from rw_sql.runtime.control.quiesce import QUIESCED, is_in_force
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.jobs.groups import least_applied, owned_groups, possibly_owned_groups
-from rw_sql.runtime.jobs.lease import is_orphaned, resume_command, serve_command, suspended_pid, takeover_command
+from rw_sql.runtime.jobs.lease import (
+    is_of_copy,
+    is_orphaned,
+    resume_command,
+    serve_command,
+    suspended_pid,
+    takeover_command,
+)
 from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.status.words import duration
 from rw_sql.runtime.support.failures import cause_line
-from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.support.processes import now_ms, this_machine
 from rw_sql.runtime.support.write_obstacles import Obstacle, obstacle_of, refusal
 from rw_sql.runtime.upkeep.dropped_objects import sweep
 from rw_sql.syntax import parse
@@ -116,7 +124,7 @@ def repair(context: Context) -> tuple[Finding, ...]:
     if locks:
         context.metastore.jobs.release_locks(tuple(locks))
     for operation in _without_outcome(context):
-        if operation.kind == INJECT_CHECKPOINT:
+        if changes_checkpoint(operation):
             context.metastore.record_outcome(operation.epoch, NOT_KNOWN)
         elif operation.epoch <= applied:
             context.metastore.record_outcome(operation.epoch, APPLIED)
@@ -158,7 +166,7 @@ def _of_writes(context: Context) -> Iterator[Finding]:
     for lease in context.metastore.jobs.leases().values():
         ago = duration((at - lease.heartbeat_ms) / 1000)
         late = f"the last heartbeat of process {lease.python_pid} is {ago} old"
-        if lease.is_released or suspended_pid(lease) is not None:
+        if lease.is_released or suspended_pid(lease) is not None or _is_copied(context, lease):
             continue
         is_alive = context.has_owner(lease)
         silence = silence_of(context, lease, at)
@@ -197,7 +205,16 @@ def _refusal(context: Context) -> Obstacle | None:
 
 
 def _of_owner(context: Context, lease: Lease) -> Iterator[Finding]:
-    if (pid := suspended_pid(lease)) is not None:
+    if _is_copied(context, lease):
+        yield Finding(
+            about=OWNER,
+            subject=lease.owner,
+            problem=f"process {lease.python_pid} runs the jobs of the warehouse from which this one was copied, and "
+            "the copied lease names it as the owner",
+            remedy=f"{takeover_command(lease, context.warehouse.uri)} releases the lease of the copy, and ends no "
+            "process",
+        )
+    elif (pid := suspended_pid(lease)) is not None:
         yield Finding(
             about=OWNER,
             subject=lease.owner,
@@ -211,6 +228,11 @@ def _of_owner(context: Context, lease: Lease) -> Iterator[Finding]:
             problem=f"its Python process has ended, and its JVM {lease.jvm_pid} still has the warehouse open",
             remedy=f"kill {lease.jvm_pid}",
         )
+
+
+def _is_copied(context: Context, lease: Lease) -> bool:
+    """True if a process that runs the jobs of another warehouse keeps the lease, because the warehouse was copied."""
+    return context.has_owner(lease) and lease.host == this_machine() and is_of_copy(lease, context.warehouse)
 
 
 def _of_catalog(snapshot: Snapshot) -> Iterator[Finding]:
@@ -294,7 +316,9 @@ def _of_jobs(context: Context) -> Iterator[Finding]:
     }
     for job, spec in sorted(desired_jobs(snapshot).items()) if applied else ():
         status = statuses.get(job)
-        if spec.group in applied and status is not None and status.state == "STOPPED":
+        if status is None or status.state != "STOPPED" or (status.reason or "").startswith(QUIESCED):
+            continue  # A reader that a block or a REWIND has stopped continues when that statement ends.
+        if spec.group in applied:
             yield Finding(
                 about=JOB,
                 subject=job,
@@ -345,7 +369,7 @@ def _of_operations(context: Context) -> Iterator[Finding]:
     applied, has_owner = least_applied(context), bool(owned_groups(context))
     for operation in _without_outcome(context):
         is_applied, remedy = operation.epoch <= applied, _REPAIR
-        if operation.kind == INJECT_CHECKPOINT:
+        if changes_checkpoint(operation):
             shown = "; ".join(f"SHOW CHECKPOINT {literal(path)}" for path in operation.objects)
             remedy = f"{shown} shows whether the change is complete; {_REPAIR} then records that this is not known"
         elif not is_applied and has_owner:
@@ -358,7 +382,7 @@ def _of_operations(context: Context) -> Iterator[Finding]:
             problem="it is committed but has no recorded outcome, because its process has ended or still waits "
             f"({operation.statement})",
             remedy=remedy,
-            is_repairable=is_applied or operation.kind == INJECT_CHECKPOINT,
+            is_repairable=is_applied or changes_checkpoint(operation),
         )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +12,8 @@ from typer.testing import CliRunner
 
 from rw_sql.cli.main import app
 from rw_sql.metastore.records import DropObject
+from rw_sql.runtime.status import examination
+from rw_sql.runtime.status.examination import Finding
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
@@ -43,6 +47,26 @@ def test_a_finding_has_status_1_and_a_repair_says_what_it_did(written: WrittenWa
     said = told("-w", written.uri, "--repair", status=0)
     assert said == "repaired: data/2: its object was dropped\nnothing else found\n"
     assert told("-w", written.uri, status=0) == "nothing found\n"
+
+
+def test_only_what_a_repair_can_mend_is_called_repaired(
+    written: WrittenWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A silent owner is silent for longer at the second look, and another finding ends by itself meanwhile."""
+    written.commit(DropObject(id=2))
+    lease = written.lease()
+    silent = replace(lease, heartbeat_ms=lease.heartbeat_ms - 48_000)
+    assert written.metastore.jobs.renew_lease(silent)
+    written.status("ingest-2", "STOPPED")
+    seconds = count()
+    monkeypatch.setattr(examination, "now_ms", lambda: lease.heartbeat_ms + 1000 * next(seconds))
+    ended = Finding(about="job", subject="mv-3", problem="it does not run", remedy="restart it")
+    looks = iter([(ended,), ()])
+    monkeypatch.setattr(examination, "_of_jobs", lambda _: next(looks))
+    report = json.loads(told("-w", written.uri, "--repair", "-o", "json", status=1))
+    assert report["repaired"] == []
+    (finding, *_) = report["findings"]
+    assert "its last heartbeat is" in finding["problem"]
 
 
 def test_without_a_warehouse_nothing_is_made(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class Session:
         self.metastore = Metastore.open(self.warehouse.uri)
         sessions = cast("SparkSessions", NoSpark())
         self.context = Context(
-            warehouse=self.warehouse, metastore=self.metastore, sessions=sessions, owner=new_owner_name()
+            warehouse=self.warehouse, metastore=self.metastore, sessions=sessions, owner=new_owner_name(self.warehouse)
         )
         self.executor = Executor(self.context, None)
         self.questions: list[Question] = []

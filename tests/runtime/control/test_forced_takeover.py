@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.errors import SqlError
+from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.runtime.control.takeover import take_over
 from rw_sql.runtime.jobs.context import Context
-from rw_sql.runtime.jobs.lease import try_take
+from rw_sql.runtime.jobs.lease import is_of_copy, new_owner_name, try_take
 from rw_sql.runtime.spark.no_spark import NoSpark
+from rw_sql.runtime.status.examination import examine
 from rw_sql.runtime.support.processes import process_start, this_machine
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.support.warehouses import WrittenWarehouse
@@ -79,3 +82,90 @@ def test_an_owner_on_another_machine_is_not_ended_from_here(tmp_path: Path) -> N
     with pytest.raises(SqlError, match="is on another machine, elsewhere"):
         take_over(context, DEFAULT_GROUP, is_forced=True)
     assert this_machine() != "elsewhere 1 2"
+
+
+@pytest.fixture
+def working() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that works."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def owned(folder: Path, process: subprocess.Popen[bytes]) -> WrittenWarehouse:
+    """A warehouse whose jobs a process runs, with a heartbeat that is old, as in a copy."""
+    written = WrittenWarehouse(folder)
+    fresh = written.lease()
+    written.metastore.jobs.release_lease(fresh)
+    start = process_start(process.pid)
+    lease = replace(
+        fresh,
+        owner=new_owner_name(Warehouse.at(written.uri)),
+        python_pid=process.pid,
+        python_start=start,
+        jvm_pid=process.pid,
+        jvm_start=start,
+        heartbeat_ms=fresh.heartbeat_ms - 60_000,
+    )
+    assert written.metastore.jobs.take_lease(lease, replacing=written.metastore.jobs.lease())
+    return written
+
+
+def opened(uri: str) -> Context:
+    return Context(warehouse=Warehouse.at(uri), metastore=Metastore.open(uri), sessions=NoSpark(), owner="a test")
+
+
+def test_the_owner_of_the_original_is_not_ended_for_a_copy(tmp_path: Path, working: subprocess.Popen[bytes]) -> None:
+    original = owned(tmp_path / "warehouse", working)
+    shutil.copytree(original.folder, tmp_path / "copy")
+    copy = opened(str(tmp_path / "copy"))
+    (finding,) = examine(copy)
+    assert finding.about == "owner"
+    assert "from which this one was copied" in finding.problem
+    with pytest.raises(SqlError, match=r"from which .*copy was copied") as refused:
+        take_over(copy, DEFAULT_GROUP, is_forced=False)
+    assert (refused.value.hint or "").endswith("releases the lease of the copy, and ends no process")
+    assert try_take(copy.metastore.jobs, "next", 1, is_local=True) is None
+    found = take_over(copy, DEFAULT_GROUP, is_forced=True)
+    assert found.ended == ()
+    assert working.poll() is None
+    assert try_take(copy.metastore.jobs, "next", 1, is_local=True) is not None
+    # The lease of the original is unchanged.
+    assert try_take(original.metastore.jobs, "next", 1, is_local=True) is None
+
+
+def test_a_lease_that_was_copied_just_now_is_not_released(tmp_path: Path, working: subprocess.Popen[bytes]) -> None:
+    original = owned(tmp_path / "warehouse", working)
+    lease = original.metastore.jobs.lease()
+    assert lease is not None
+    assert original.metastore.jobs.renew_lease(replace(lease, heartbeat_ms=lease.heartbeat_ms + 60_000))
+    shutil.copytree(original.folder, tmp_path / "copy")
+    copy = opened(str(tmp_path / "copy"))
+    with pytest.raises(SqlError, match="the copied lease has not expired"):
+        take_over(copy, DEFAULT_GROUP, is_forced=True)
+    assert working.poll() is None
+
+
+def test_a_warehouse_at_another_path_or_in_another_folder_is_not_a_copy(
+    tmp_path: Path, working: subprocess.Popen[bytes]
+) -> None:
+    """A renamed or bind-mounted folder keeps its identity, and a restored folder its path: the owner may use both."""
+    written = owned(tmp_path / "warehouse", working)
+    lease = written.metastore.jobs.lease()
+    assert lease is not None
+    assert not is_of_copy(lease, Warehouse.at(written.uri))
+    written.folder.rename(tmp_path / "renamed")
+    assert not is_of_copy(lease, Warehouse.at(str(tmp_path / "renamed")))
+    shutil.copytree(tmp_path / "renamed", written.folder)
+    assert not is_of_copy(lease, Warehouse.at(written.uri))
+    assert not is_of_copy(replace(lease, owner="prod-1-4711-1a2b3c4d"), Warehouse.at(str(tmp_path / "elsewhere")))
+    in_store = replace(lease, owner=new_owner_name(Warehouse("s3://lake/rw")))
+    assert not is_of_copy(in_store, Warehouse("s3a://lake/rw"))
+    assert is_of_copy(in_store, Warehouse("s3://lake/copy"))
+
+
+def test_an_owner_that_hangs_in_its_own_warehouse_is_ended(tmp_path: Path, working: subprocess.Popen[bytes]) -> None:
+    written = owned(tmp_path / "warehouse", working)
+    assert take_over(opened(written.uri), DEFAULT_GROUP, is_forced=True).ended == (working.pid,)
+    assert working.wait() == -signal.SIGKILL

@@ -21,6 +21,7 @@ from rw_sql.model.job_ids import view_job
 from rw_sql.model.job_specs import IngestSpec
 from rw_sql.runtime.control import job_slot, retries
 from rw_sql.runtime.control import reconciler as module
+from rw_sql.runtime.control.quiesce import QUIESCED
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.restart_reasons import only_adds_splits, was_discovered
 from rw_sql.runtime.ingest.stopped_reader import StoppedReader
@@ -468,7 +469,7 @@ def test_only_a_discovery_waits(jobs: Jobs) -> None:
 def test_the_next_owner_reports_why_a_job_still_has_to_wait(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     """An owner that is killed in the middle of a block leaves a status that is no longer true."""
     jobs.put_view("a")
-    stale = JobStatus(job="mv-1", object_id=1, state="STOPPED", reason=module.QUIESCED)
+    stale = JobStatus(job="mv-1", object_id=1, state="STOPPED", reason=QUIESCED)
     jobs.metastore.jobs.write_job_status([stale])
     waits = {"mv-1"}
     monkeypatch.setattr(Rewinding, "withheld", lambda *_: frozenset(waits))

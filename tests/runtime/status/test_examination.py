@@ -13,8 +13,16 @@ import pytest
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import QuiesceLock
 from rw_sql.metastore.job_store import JobStore
-from rw_sql.metastore.records import INJECT_CHECKPOINT, DropObject, MaterializedViewRecord, Operation, PutObject
-from rw_sql.runtime.control.outcomes import NOT_KNOWN
+from rw_sql.metastore.records import (
+    INJECT_CHECKPOINT,
+    UNDO,
+    DropObject,
+    MaterializedViewRecord,
+    Operation,
+    PutObject,
+)
+from rw_sql.plan.statements.checkpoint.checkpoint_outcomes import NOT_KNOWN
+from rw_sql.runtime.control.quiesce import QUIESCED
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.status import examination
@@ -119,6 +127,15 @@ def test_a_job_that_should_run_and_is_reported_as_stopped(world: World) -> None:
     assert world.found() == [("job", "ingest-2")]
 
 
+def test_a_job_that_a_statement_has_stopped_for_its_preview_is_no_finding(world: World) -> None:
+    """The owner would report it as stopped for as long as the user looks at the preview."""
+    world.written.lease()
+    epoch = world.written.metastore.snapshot().epoch
+    world.written.metastore.jobs.add_locks((lock_of(epoch, process_start(os.getpid())),))
+    world.written.status("ingest-2", "STOPPED", reason=f"{QUIESCED} by process 4711 on prod-1")
+    assert world.found() == []
+
+
 def test_folders_of_dropped_objects_are_removed_unless_an_owner_does_it(world: World) -> None:
     world.written.commit(DropObject(id=4))
     world.written.commit(DropObject(id=3))
@@ -185,12 +202,13 @@ def test_an_unsafe_operation_that_an_owner_has_yet_to_apply_needs_no_other_proce
     assert the_one(world).remedy == "wait until the jobs have adopted the operation; SHOW JOBS shows their states"
 
 
+@pytest.mark.parametrize("kind", [INJECT_CHECKPOINT, UNDO])
 def test_a_change_to_a_foreign_checkpoint_is_never_recorded_as_applied(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    kind: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process may have been killed before the change, and no owner completes such a change."""
     monkeypatch.setattr(examination, "_OUTCOME_SECONDS", 0.0)
-    epoch = world.written.commit(kind=INJECT_CHECKPOINT, is_unsafe=True, statement="INJECT …", objects=("/their's",))
+    epoch = world.written.commit(kind=kind, is_unsafe=True, statement="INJECT …", objects=("/their's",))
     world.written.lease(applied=epoch)
     assert the_one(world).remedy == (
         "SHOW CHECKPOINT '/their''s' shows whether the change is complete; "

@@ -44,6 +44,7 @@ from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview_text import render_preview
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_undo_checkpoint
+from rw_sql.plan.statements.checkpoint.checkpoint_outcomes import changes_checkpoint, has_failed, may_lack_effect
 from rw_sql.plan.statements.common import ALL_SOURCES
 from rw_sql.plan.statements.move.restored import checked, put_records
 from rw_sql.plan.statements.move.sink_impact import sink_impacts_of
@@ -85,7 +86,9 @@ def undone_by(record: OperationRecord) -> int | None:
 class History:
     """Determines which operations are in effect. ``undoes`` maps each undo to the operation that it undoes.
 
-    An undone operation is not in effect, unless its undo was undone too.
+    An undone operation is not in effect, unless its undo was undone too. An undo that may have left a foreign
+    checkpoint unchanged does not count. It can be repeated, because the checkpoint's files show whether the operation
+    is still to be undone.
     """
 
     undoes: Mapping[int, int]
@@ -93,7 +96,7 @@ class History:
     @staticmethod
     def of(records: Sequence[OperationRecord]) -> History:
         """The history of these operations."""
-        found = {record.epoch: undone_by(record) for record in records}
+        found = {record.epoch: undone_by(record) for record in records if not may_lack_effect(record)}
         return History(undoes={epoch: target for epoch, target in found.items() if target is not None})
 
     def undo_of(self, epoch: int) -> int | None:
@@ -117,10 +120,10 @@ def _why_never(record: OperationRecord) -> str | None:
     if record.kind == REWIND:
         rewind = f"{REWIND} {sql_name(record.objects[0])} TO OPERATION {record.epoch}"
         return f"{rewind} reverts it and removes the rows, if there is still a rewind point"
-    if record.kind == UNDO and not changes_from_json(record.changes):
-        return "it changed a checkpoint; to set the offsets again, use INJECT CHECKPOINT OFFSETS"
-    if record.kind == INJECT_CHECKPOINT and (record.outcome or "").startswith("failed"):
+    if has_failed(record):
         return "it failed and changed nothing"
+    if record.kind == UNDO and changes_checkpoint(record):
+        return "it changed a checkpoint; to set the offsets again, use INJECT CHECKPOINT OFFSETS"
     if record.kind in UNDONE_REBUILDS or _changes_names(record):
         return None
     before = before_from_json(record.before)
@@ -238,7 +241,10 @@ def _require_undoable(
     history = History.of(records)
     undo = history.undo_of(record.epoch)
     if undo is not None:
-        raise _refused(statement, f"operation {undo} has already undone it", f"{UNDO} {undo} restores it")
+        again = f"{UNDO} {undo} restores it"
+        if changes_checkpoint(record):
+            again = "to set the offsets again, use INJECT CHECKPOINT OFFSETS"
+        raise _refused(statement, f"operation {undo} has already undone it", again)
     if record.kind in UNDONE_REBUILDS or _changes_names(record):
         return  # whether these operations can be undone is checked with the current catalog
     keys, moved = touched_keys(record), _redirected_sources(record, snapshot)
