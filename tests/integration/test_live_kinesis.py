@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rw_sql.connectors.kinesis import shards
 from rw_sql.connectors.registry import connector
+from rw_sql.connectors.support.wide_offsets import MOST
 from rw_sql.errors import SqlError
 from tests.integration.attached import wait_until
 from tests.integration.kinesis_moves import MOVES, MovedStream
@@ -98,6 +100,20 @@ def test_a_stream_that_is_split_and_expires(session: AttachedSession, kinesis_se
     session.run(*(f"{text} ALLOW GAPS" if "INJECT" in text else text for text in reason.partition(": ")[2].split("; ")))
     session.sql("FLUSH")
     assert session.sql("SELECT count(*) FROM v WHERE id = 7")[0][0] == 38
+
+    # So are shards that have no records now; the statement repeats nothing.
+    session.sql("PAUSE SOURCE c")
+    for shard in kinesis_server.open_shards("clicks"):
+        kinesis_server.expire("clicks", shard, upto=MOST)
+    shards.TAILS.forget()
+    session.sql("RESUME SOURCE c")
+    wait_until(lambda: session.job("c").state == "STALLED", "the loss is noticed")
+    reason = session.job("c").reason
+    assert "unread records may be lost: PAUSE SOURCE c; INJECT SOURCE OFFSETS c TO EARLIEST" in reason, reason
+    session.run(*reason.partition(": ")[2].split("; "))
+    kinesis_server.put("clicks", *((f"key{number}", b'{"id": 8}') for number in range(40)))
+    session.sql("FLUSH")
+    assert session.sql("SELECT id, count(*) FROM v WHERE id IN (7, 8) GROUP BY id ORDER BY id") == [(7, 38), (8, 40)]
     session.sql("DROP SOURCE c CASCADE")
     kinesis_server.delete("clicks")
 

@@ -161,17 +161,11 @@ CLIENTS = _Clients()
 
 
 def _new_client(options: Mapping[str, str]) -> Any:
-    import boto3
     from botocore.config import Config
 
     def seconds(key: str, default: int) -> float:
         return max(1, int(options.get(key, default))) / 1000
 
-    keys = {
-        "aws_access_key_id": options.get("aws.credentials.access_key_id"),
-        "aws_secret_access_key": options.get("aws.credentials.secret_access_key"),
-        "aws_session_token": options.get("aws.credentials.session_token"),
-    }
     config = Config(
         connect_timeout=seconds("kinesis.sdk.connect_timeout_ms", 10_000),
         read_timeout=seconds("kinesis.sdk.read_timeout_ms", 10_000),
@@ -179,39 +173,54 @@ def _new_client(options: Mapping[str, str]) -> Any:
         retries={"total_max_attempts": 1, "mode": "standard"},
         user_agent_extra="rw_sql",
     )
-    region, endpoint = options["aws.region"], options.get("endpoint")
+    session = _session(options)
     if role := options.get("aws.credentials.role.arn"):
-        session = _with_role(boto3.session.Session(region_name=region, **keys), role, options)
-        return session.client("kinesis", endpoint_url=endpoint, config=config)
-    return _session().client("kinesis", region_name=region, endpoint_url=endpoint, config=config, **keys)
+        session = _with_role(session, role, options)
+    return session.create_client(
+        "kinesis", region_name=options["aws.region"], endpoint_url=options.get("endpoint"), config=config
+    )
 
 
 @cache
-def _session() -> Any:
-    """boto3's session for all clients, because each new session would read the models of the services again."""
-    import boto3
+def _loader() -> Any:
+    """The loader of all sessions. Without it, each new session would read the models of the services again."""
+    from botocore.session import Session
 
-    return boto3.session.Session()
+    return Session().get_component("data_loader")
+
+
+def _session(options: Mapping[str, str]) -> Any:
+    """A new session with the keys in the options, otherwise with the machine's credentials. A session reads the files
+    with credentials only once, so each client has its own session."""
+    from botocore.session import Session
+
+    session = Session()
+    session.register_component("data_loader", _loader())
+    session.set_config_variable("region", options["aws.region"])
+    key, secret = options.get("aws.credentials.access_key_id"), options.get("aws.credentials.secret_access_key")
+    if key is not None and secret is not None:
+        session.set_credentials(key, secret, options.get("aws.credentials.session_token"))
+    return session
 
 
 def _with_role(session: Any, role: str, options: Mapping[str, str]) -> Any:
-    """Makes a session that assumes a role and renews its credentials."""
-    import boto3
+    """Makes a session that assumes a role and renews its credentials. Raises KinesisError if ``session`` has no
+    credentials."""
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
-    from botocore.session import Session
 
-    inner = session._session
+    source = session.get_credentials()
+    if source is None:
+        raise KinesisError(f"this machine has no credentials with which the role {role} could be assumed")
     external_id = options.get("aws.credentials.role.external_id")
     fetcher = AssumeRoleCredentialFetcher(
-        client_creator=inner.create_client,
-        source_credentials=inner.get_credentials(),
+        client_creator=session.create_client,
+        source_credentials=source,
         role_arn=role,
         extra_args={"ExternalId": external_id} if external_id else {},
     )
-    made = Session()
+    made = _session({"aws.region": options["aws.region"]})
     made._credentials = DeferredRefreshableCredentials(method="assume-role", refresh_using=fetcher.fetch_credentials)
-    made.set_config_variable("region", session.region_name)
-    return boto3.session.Session(botocore_session=made)
+    return made
 
 
 def request(address: Address, name: str, timeout: float, **given: Any) -> dict[str, Any]:
@@ -229,6 +238,9 @@ def request(address: Address, name: str, timeout: float, **given: Any) -> dict[s
             answer: dict[str, Any] = getattr(CLIENTS.of(address), name)(**given)
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
+            if code in _CREDENTIALS:
+                # The next request reads the machine's credentials again, which may have been replaced.
+                CLIENTS.renew(address)
             if code not in _THROTTLED or left <= 0 or time.monotonic() + wait > deadline:
                 raise _refused(code, error, options) from error
         except BotoCoreError as error:

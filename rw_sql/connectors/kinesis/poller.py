@@ -21,8 +21,9 @@ from rw_sql.connectors.kinesis.client import (
     next_page,
     stream_of,
 )
-from rw_sql.connectors.kinesis.reader import ANSWER_SECONDS, FETCHED, require_whole, table_of
+from rw_sql.connectors.kinesis.reader import ANSWER_SECONDS, FETCHED, RangeLostError, require_whole, table_of
 from rw_sql.connectors.kinesis.shards import AT_ONCE, ENDED, TAILS, THREADS
+from rw_sql.connectors.support.records.range_stream import LostRecordsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +54,8 @@ class Poller:
     turn: int = 0
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The next range of each shard that has new records or has ended. Raises OSError."""
+        """The next range of each shard that has new records or has ended. Raises OSError, or LostRecordsError if a
+        shard may have lost unread records."""
         address, name = address_of(options), options["stream"]
         try:
             stream = self._listed(address, name, positions)
@@ -74,6 +76,9 @@ class Poller:
                     found += self._kept(address, name, stream, shard, positions[shard.id].offset, page)
                 if size > MOST_BYTES:
                     break
+        except RangeLostError as error:
+            self.iterators.clear()
+            raise LostRecordsError(str(error), error.split, is_certain=True) from error
         except KinesisError as error:
             self.iterators.clear()
             raise OSError(str(error)) from error

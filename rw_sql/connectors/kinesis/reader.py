@@ -36,7 +36,11 @@ RECORDS = record_ddl(SCHEMA)
 
 
 class RangeLostError(KinesisError):
-    """Records of the range were removed before they were read, or the stream was re-created."""
+    """Records of the range were removed before they were read, or the stream was re-created. ``split`` is the shard."""
+
+    def __init__(self, message: str, split: str) -> None:
+        super().__init__(message)
+        self.split = split
 
 
 def read_range(
@@ -52,11 +56,12 @@ def read_range(
     if created is not None and stream.created != created:
         raise RangeLostError(
             f"RECREATED {name}: the stream was deleted, and created again at {stream.created}. "
-            f"The source has read the stream that was created at {created}"
+            f"The source has read the stream that was created at {created}",
+            split,
         )
     shard = stream.shards.get(split)
     if shard is None:
-        raise RangeLostError(f"EXPIRED {split}: the shard and all its records were removed")
+        raise RangeLostError(f"EXPIRED {split}: the shard and all its records were removed", split)
     at = start
     is_checked = is_passed = False
     for page in _pages(address, name, shard, start, end):
@@ -71,7 +76,7 @@ def read_range(
     # The end of a range is one more than the number of the last record in the range, or the number of the first record
     # after the range.
     if end != ENDED and at != end and not is_passed:
-        raise RangeLostError(f"EXPIRED {split}: record {end - 1} was removed before it was read")
+        raise RangeLostError(f"EXPIRED {split}: record {end - 1} was removed before it was read", split)
 
 
 def require_whole(address: Address, name: str, stream: Stream, shard: Shard, offset: int) -> None:
@@ -88,10 +93,13 @@ def require_whole(address: Address, name: str, stream: Stream, shard: Shard, off
     if first is None and offset > shard.start:
         raise RangeLostError(
             f"EXPIRED {shard.id}: the shard has no records now, so records after the position {offset} may have been "
-            "removed"
+            "removed",
+            shard.id,
         )
     if first is not None and first > offset:
-        raise RangeLostError(f"EXPIRED {shard.id}: the shard's first record is {first}, after the position {offset}")
+        raise RangeLostError(
+            f"EXPIRED {shard.id}: the shard's first record is {first}, after the position {offset}", shard.id
+        )
 
 
 def _pages(address: Address, name: str, shard: Shard, start: int, end: int) -> Iterator[Page]:

@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.connectors.base import UpstreamSplit
 from rw_sql.connectors.kinesis.client import (
@@ -26,9 +26,11 @@ from rw_sql.connectors.kinesis.client import (
 from rw_sql.connectors.support.wide_offsets import MOST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from rw_sql.connectors.kinesis.client import Address, RawRecord, Shard, Stream
+
+T = TypeVar("T")
 
 ENDED = MOST
 """The end of a closed shard, and the position of a shard that was read completely. All sequence numbers are smaller
@@ -36,6 +38,11 @@ than this number."""
 
 AT_ONCE = 10_000
 """The maximum number of records that one request returns. Kinesis also limits the size of a response to 10 MiB."""
+
+_PROBE_BYTES = 16 * 1024
+_MOST_PROBED = 100
+"""The approximate size in bytes and the maximum number of the records in a request that only finds out whether a shard
+has records. After a response of 10 MiB, the shard refuses all requests of all its consumers for five seconds."""
 
 THREADS = 8
 _WINDOWS_SECONDS = (10, 120, 1_800, 21_600, 86_400, 8_784 * 3_600)
@@ -104,12 +111,15 @@ TAILS = _Tails()
 def bounds(address: Address, name: str, stream: Stream, timeout: float) -> dict[str, UpstreamSplit]:
     """The stream's shards as splits with their bounds. Raises KinesisError."""
     deadline = time.monotonic() + timeout
-    find = partial(_bounds, address, name, stream, deadline)
-    shards = tuple(stream.shards.values())
+    return found_in(tuple(stream.shards.values()), partial(_bounds, address, name, stream, deadline))
+
+
+def found_in(shards: Sequence[Shard], find: Callable[[Shard], T]) -> dict[str, T]:
+    """Calls ``find`` with each shard, in several threads; returns the results by the shards' ids."""
     if len(shards) == 1:
         return {shards[0].id: find(shards[0])}
     with ThreadPoolExecutor(min(THREADS, max(1, len(shards)))) as threads:
-        return {split.split: split for split in threads.map(find, shards)}
+        return dict(zip((shard.id for shard in shards), threads.map(find, shards), strict=True))
 
 
 def is_young(stream: Stream, shard: Shard, retention_ms: float | None = None) -> bool:
@@ -155,19 +165,20 @@ def _bounds(address: Address, name: str, stream: Stream, deadline: float, shard:
 def first_record(address: Address, name: str, shard: Shard, offset: int, deadline: float) -> int | None:
     """The number of the first record that exists at or after ``offset``; None if no such record exists."""
     at = iterator_at(address, name, shard, offset, _left(deadline))
-    return next((each.number for each in _records(address, at, deadline) if each.number >= offset), None)
+    return next((each.number for each in _records(address, at, deadline, 1) if each.number >= offset), None)
 
 
 def first_at(address: Address, name: str, shard: Shard, milliseconds: int, deadline: float) -> int | None:
     """The number of the first record that arrived at or after ``milliseconds``; None if no such record exists."""
     at = _at_time(address, name, shard, milliseconds / 1000, deadline)
-    return next((each.number for each in _records(address, at, deadline) if each.at_us >= milliseconds * 1000), None)
+    records = _records(address, at, deadline, 1)
+    return next((each.number for each in records if each.at_us >= milliseconds * 1000), None)
 
 
 def time_of(address: Address, name: str, shard: Shard, offset: int, deadline: float) -> int | None:
     """The time of arrival of the first record at or after ``offset``, in milliseconds since 1970."""
     at = iterator_at(address, name, shard, offset, _left(deadline))
-    return next((each.at_us // 1000 for each in _records(address, at, deadline) if each.number >= offset), None)
+    return next((each.at_us // 1000 for each in _records(address, at, deadline, 1) if each.number >= offset), None)
 
 
 def _last_record(address: Address, name: str, stream: Stream, shard: Shard, deadline: float) -> int | None:
@@ -210,32 +221,38 @@ def _last_within(
     """The number of the newest record, if its age is between the two ``ages`` in seconds. The caller has made sure that
     no record is younger than the first of the two ages.
 
-    A shard returns 2 MB per second, so all records of an hour could not be read within the time limit. If the first
-    page does not reach the newest record, the age of the newest record is therefore found by bisection.
+    A shard returns 2 MB per second, so all records of an hour could not be read within the time limit. The age of the
+    newest record is therefore found by bisection, with requests for a few records each.
     """
     younger, older = ages
-    last, is_end = _first_page(address, name, shard, now - older, deadline)
-    while last is not None and not is_end and older - younger > _NARROW_SECONDS:
-        middle = (younger + older) / 2
-        found, is_end = _first_page(address, name, shard, now - middle, deadline)
+    last = None
+    limit = 1
+    while older - younger > _NARROW_SECONDS:
+        middle = older if last is None else (younger + older) / 2
+        found, is_end = _first_page(address, name, shard, now - middle, limit, deadline)
+        if found is None and last is None:
+            return None
         if found is None:
-            younger, is_end = middle, False
-        else:
-            older, last = middle, found
-    if last is None or is_end:
-        return last
+            younger = middle
+            continue
+        if is_end:
+            return found.number
+        older, last = middle, found.number
+        limit = max(1, min(_MOST_PROBED, AT_ONCE, _PROBE_BYTES // max(1, len(found.data))))
     return _read_to_the_end(address, _at_time(address, name, shard, now - older, deadline), deadline) or last
 
 
-def _first_page(address: Address, name: str, shard: Shard, seconds: float, deadline: float) -> tuple[int | None, bool]:
+def _first_page(
+    address: Address, name: str, shard: Shard, seconds: float, limit: int, deadline: float
+) -> tuple[RawRecord | None, bool]:
     """The last record of the first page that contains records from ``seconds`` (since 1970) or later, and True if this
-    record is the shard's newest record."""
+    record is the shard's newest record. A page has at most ``limit`` records."""
     next_at: str | None = _at_time(address, name, shard, seconds, deadline)
     while next_at is not None:
-        page = next_page(address, next_at, AT_ONCE, _left(deadline))
-        is_end = page.next is None or not (page.behind_ms or len(page.records) >= AT_ONCE)
+        page = next_page(address, next_at, limit, _left(deadline))
+        is_end = page.next is None or not (page.behind_ms or len(page.records) >= limit)
         if page.records or is_end:
-            return (page.records[-1].number if page.records else None), is_end
+            return (page.records[-1] if page.records else None), is_end
         next_at = page.next
     return None, True
 
@@ -253,17 +270,18 @@ def _read_to_the_end(address: Address, at: str, deadline: float) -> int | None:
     return last
 
 
-def _records(address: Address, at: str, deadline: float) -> Iterator[RawRecord]:
-    """The records from an iterator up to the newest record.
+def _records(address: Address, at: str, deadline: float, limit: int | None = None) -> Iterator[RawRecord]:
+    """The records from an iterator up to the newest record. ``limit`` is the maximum number of records per request.
 
     The function ends after the page that reaches the newest record. In a shard that gets records all the time, every
     further page would have records.
     """
     next_at: str | None = at
+    most = AT_ONCE if limit is None else limit
     while next_at is not None:
-        page = next_page(address, next_at, AT_ONCE, _left(deadline))
+        page = next_page(address, next_at, most, _left(deadline))
         yield from page.records
-        next_at = page.next if page.behind_ms or len(page.records) >= AT_ONCE else None
+        next_at = page.next if page.behind_ms or len(page.records) >= most else None
 
 
 def _left(deadline: float) -> float:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.base import SplitState
-    from rw_sql.connectors.kinesis.client import Shard
     from rw_sql.connectors.ranged import Encoding
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.connectors.support.records.range_stream import RangeFeed
@@ -134,10 +133,10 @@ class KinesisConnector(RangedConnector):
 
         count = 0
         for split, (start, end) in ranges.items():
-            found = FETCHED.get(self._fetched_key(options, split), start, end)
+            found = FETCHED.count(self._fetched_key(options, split), start, end)
             if found is None:
                 return MOST_RECORDS
-            count += found.num_rows
+            count += found
         return count
 
     def _fetched_key(self, options: Mapping[str, str], split: str) -> Hashable:
@@ -158,13 +157,11 @@ class KinesisConnector(RangedConnector):
         """
         address, name = kinesis_client.address_of(options), options["stream"]
 
-        def at(shard: Shard, deadline: float) -> int | None:
-            return shards.first_at(address, name, shard, milliseconds, deadline)
-
         def act() -> Mapping[str, int]:
             deadline = time.monotonic() + timeout
             stream = kinesis_client.stream_of(address, name, timeout)
-            found = {split: at(stream.shards[split], deadline) for split in splits if split in stream.shards}
+            asked = [stream.shards[split] for split in splits if split in stream.shards]
+            found = shards.found_in(asked, lambda shard: shards.first_at(address, name, shard, milliseconds, deadline))
             known = {split: offset for split, offset in found.items() if offset is not None}
             if len(known) == len(splits):
                 return known

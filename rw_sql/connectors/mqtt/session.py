@@ -98,7 +98,10 @@ class Session:
             client.username_pw_set(user, self.options.get("password"))
         scheme, host, port = address_of(self.options)
         if scheme in ("ssl", "mqtts"):
-            client.tls_set_context(tls_context(self.options))
+            try:
+                client.tls_set_context(tls_context(self.options))
+            except OSError as error:
+                raise MqttError(str(error)) from error
         client.connect_timeout = timeout
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe

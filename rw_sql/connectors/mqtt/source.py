@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from rw_sql.connectors.base import EXACTLY, RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, UpstreamSplit
 from rw_sql.connectors.ranged import RangedConnector
@@ -69,7 +70,9 @@ class MqttConnector(RangedConnector):
 
         running = SESSIONS.get(_client_id(options))
         if running is None or running.error is not None:
-            visitor = Session(options, "", is_listening=False)
+            # With the source's own identifier, the visit would end the connection of a reader in another process. A
+            # broker may refuse an empty identifier, and identifiers without a known prefix.
+            visitor = Session(options, f"{_client_id(options)}_{uuid4().hex[:8]}", is_listening=False)
             try:
                 visitor.open(0, timeout)
             except MqttError as error:

@@ -44,6 +44,10 @@ class StreamMissingError(NatsError):
     """The server has no such stream."""
 
 
+class SeedRefusedError(NatsError):
+    """The value of the option ``nkey`` is not the seed of a key."""
+
+
 class FilterRefusedError(NatsError):
     """The server refuses to create a consumer with this subject, because the stream does not list the subject."""
 
@@ -134,6 +138,7 @@ async def _connected(address: Address) -> Client:
     """Connects to the first server that accepts the connection."""
     import nats.errors
 
+    login = _login(dict(address))
     reason = "no server is named"
     for server in servers_of(address):
         refused: list[Exception] = []
@@ -155,13 +160,13 @@ async def _connected(address: Address) -> Client:
                 connect_timeout=_CONNECT_SECONDS,
                 error_cb=note,
                 name="rw_sql",
-                **_login(dict(address)),
+                **login,
             )
             return made
         except (OSError, nats.errors.Error, ValueError) as error:
             told = [str(each) for each in (*refused, error)]
-            if login := next((text for text in told if "uthorization" in text or "uthentication" in text), None):
-                reason = f"{host}: authentication failed ({_plain(login)})"
+            if denied := next((text for text in told if "uthorization" in text or "uthentication" in text), None):
+                reason = f"{host}: authentication failed ({_plain(denied)})"
             else:
                 reason = f"cannot connect to {host} ({_why((*refused, error)[0])})"
     raise NatsError(reason)
@@ -227,24 +232,34 @@ def _plain(text: str) -> str:
 
 
 def _login(options: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments of nats-py for ``connect_mode``."""
+    """The arguments of nats-py for ``connect_mode``. Raises SeedRefusedError."""
     match (options.get("connect_mode") or "plain").strip().lower():
         case "user_and_password":
             return {"user": options["username"], "password": options["password"]}
         case "credential":
             jwt, seed = options["jwt"].strip(), options["nkey"].strip()
 
+            _key_pair(seed)
+
             def sign(nonce: str) -> bytes:
                 import base64
 
-                import nkeys
-
-                pair = nkeys.from_seed(bytearray(seed.encode()))
-                return base64.b64encode(pair.sign(nonce.encode()))
+                return base64.b64encode(_key_pair(seed).sign(nonce.encode()))
 
             return {"user_jwt_cb": lambda: bytearray(jwt.encode()), "signature_cb": sign}
         case _:
             return {}
+
+
+def _key_pair(seed: str) -> Any:
+    """The key pair of a seed. Raises SeedRefusedError."""
+    import nkeys
+
+    try:
+        return nkeys.from_seed(bytearray(seed.encode()))
+    except (nkeys.NkeysError, ValueError, TypeError, IndexError) as error:
+        # The text of the error could contain a part of the seed.
+        raise SeedRefusedError('property "nkey" is not the seed of a key') from error
 
 
 POOL: ConnectionPool[Address, NatsClient] = ConnectionPool(

@@ -124,8 +124,8 @@ def first_at(address: Address, stream: str, milliseconds: int, timeout: float) -
         seconds, rest = divmod(milliseconds, 1000)
         begin = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:03d}Z"
         config = {"deliver_policy": "by_start_time", "opt_start_time": begin}
-        found: list[int] = []
-        pull = _Pull(nc, stream, lambda message: found.append(_parsed(message)[0]))
+        found: list[tuple[int, int]] = []
+        pull = _Pull(nc, stream, lambda message: found.append(_parsed(message)[:2]))
         await pull.open(config)
         try:
             if pull.left:
@@ -136,7 +136,11 @@ def first_at(address: Address, stream: str, milliseconds: int, timeout: float) -
             newest = await _message_at_leader(nc, stream, {"last_by_subj": ">"}, timeout)
             if newest is not None and _milliseconds(newest["time"]) >= milliseconds:
                 raise CopyBehindError(_behind(stream))
-        return found[0] if found else info.end
+            return info.end
+        ((sequence, nanoseconds),) = found
+        if nanoseconds < milliseconds * 1_000_000:  # See _Found._note.
+            raise CopyBehindError(_behind(stream))
+        return sequence
 
     return POOL.use(address, lambda client: _of_whole_copy(lambda: client.run(ask, timeout), timeout))
 
@@ -244,7 +248,9 @@ class _Found:
 
     def _note(self, message: Msg) -> None:
         sequence, nanoseconds, _, _ = _parsed(message)
-        if sequence < self.wanted.end and (not self.matches or any(match(message.subject) for match in self.matches)):
+        # In a cluster whose servers are older than 2.11, a consumer on a copy that lags behind may begin too early.
+        is_wanted = self.wanted.start <= sequence < self.wanted.end
+        if is_wanted and (not self.matches or any(match(message.subject) for match in self.matches)):
             headers = message.headers if self.with_headers else None
             self.rows.append((sequence, nanoseconds // 1000, message.subject, message.data, headers))
             self.size += len(message.data)

@@ -56,6 +56,7 @@ _STREAM = re.compile(r"[^\s.*>/\\]+")
 _SERVER = re.compile(r"((nats|tls)://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:,/\[\]@]+)(:([0-9]{1,5}))?")
 _LOGIN = {"user_and_password": ("username", "password"), "credential": ("jwt", "nkey")}
 _AGAIN = "run the statement again once the servers answer"
+_SEED = "the seed is the line of the .creds file that begins with SU"
 
 
 class NatsConnector(RangedConnector):
@@ -109,6 +110,8 @@ class NatsConnector(RangedConnector):
         """The streams, from their first to their last message."""
         try:
             infos, missing, present = _look(options, timeout)
+        except nats_client.SeedRefusedError as error:
+            return Upstream(error=str(error), refused_key="nkey", hint=_SEED)
         except nats_client.NatsError as error:
             return Upstream(error=str(error))
         for info in infos:
@@ -213,7 +216,7 @@ class NatsConnector(RangedConnector):
     ) -> GroupOffsets:
         """For each stream, the first message that a durable consumer has not acknowledged.
 
-        Raises SqlError UPSTREAM_UNREACHABLE.
+        Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a stream does not exist.
         """
         address = nats_client.address_of(options)
 
@@ -234,6 +237,8 @@ class NatsConnector(RangedConnector):
 
         try:
             return nats_client.POOL.use(address, lambda client: client.run(ask, timeout))
+        except nats_client.StreamMissingError as error:
+            raise SqlError(UPSTREAM_MISSING, f"the stream does not exist: {error}", hint=_AGAIN) from error
         except nats_client.NatsError as error:
             raise SqlError(UPSTREAM_UNREACHABLE, f"the servers do not answer: {error}", hint=_AGAIN) from error
 

@@ -43,6 +43,13 @@ def place_of(offset: int) -> int:
     return offset % _PLACES
 
 
+def is_offset(number: int) -> bool:
+    """True if ``number`` contains a ledger and an entry that a broker can have: 64-bit integers that are not
+    negative."""
+    entry = entry_of(number)
+    return entry.ledger < _MOST and entry.entry < _MOST
+
+
 def offset_from_text(text: str) -> int | None:
     """The offset that ``text`` denotes in the form ``ledger:entry``, ``ledger:entry:partition`` or
     ``ledger:entry:partition:batch``; None for any other string."""

@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.base import Stretch
 from rw_sql.connectors.pulsar.bounds import TAILS, THREADS
 from rw_sql.connectors.pulsar.client import PulsarError, address_of
-from rw_sql.connectors.pulsar.reader import FETCHED, PAGE_MESSAGES, PartitionReader, table_of
+from rw_sql.connectors.pulsar.reader import (
+    FETCHED,
+    PAGE_MESSAGES,
+    PartitionReader,
+    RangeLostError,
+    fetched_key,
+    table_of,
+)
 from rw_sql.connectors.pulsar.subscriptions import Subscriptions
-from rw_sql.connectors.support.records.range_stream import RangeFeed
+from rw_sql.connectors.support.records.range_stream import LostRecordsError, RangeFeed
 from rw_sql.connectors.support.wide_offsets import MOST
 
 if TYPE_CHECKING:
@@ -40,7 +47,8 @@ class Poller:
         self._turn = 0
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The next range of each partition that has new messages. Raises OSError."""
+        """The next range of each partition that has new messages. Raises OSError, or LostRecordsError if a partition
+        may have lost unread messages."""
         address = address_of(options)
         splits = sorted(positions)
         at = self._turn * THREADS % max(1, len(splits))
@@ -58,6 +66,9 @@ class Poller:
                         found.append(self._kept(address, split, positions[split].offset, messages))
                 if size > _MOST_BYTES:
                     break
+        except RangeLostError as error:
+            self.close()
+            raise LostRecordsError(str(error), error.split, is_certain=error.is_certain) from error
         except PulsarError as error:
             self.close()
             raise OSError(str(error)) from error
@@ -80,7 +91,8 @@ class Poller:
         """Keeps the messages of a page until a batch reads them, and returns the range of these messages."""
         last = messages[-1].offset
         TAILS.note(address, split, last)
-        FETCHED.put((address, split), start, last + 1, table_of(split, messages))
+        key = fetched_key(address, split, is_compacted=self._is_compacted)
+        FETCHED.put(key, start, last + 1, table_of(split, messages))
         return Stretch(split=split, start=start, end=last + 1, is_whole=True)
 
 
@@ -119,7 +131,8 @@ class PulsarFeed(RangeFeed):
 
     def committed(self, ranges: Mapping[str, tuple[int, int]]) -> None:
         """Acknowledges the committed messages, except for the last message (see ``subscriptions``)."""
-        self._subscriptions.acknowledge({split: end for split, (_, end) in ranges.items()})
+        # A commit names all partitions, even those without new messages.
+        self._subscriptions.acknowledge({split: end for split, (start, end) in ranges.items() if end > start})
 
     def close(self) -> None:
         """Ends the thread and the connections."""

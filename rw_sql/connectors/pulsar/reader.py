@@ -26,7 +26,7 @@ from rw_sql.connectors.support.records.record_columns import HEADERS, record_ddl
 from rw_sql.connectors.support.wide_offsets import offset_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from rw_sql.connectors.pulsar.client import Address
 
@@ -53,11 +53,19 @@ RECORDS = record_ddl(SCHEMA)
 """The schema of messages as Spark's DDL."""
 
 FETCHED = FetchedRanges(SCHEMA, 256 * 1024 * 1024)
+"""The messages that pollers of this process have read, by :func:`fetched_key`."""
+
 _PARTS = re.compile(r"\((\d+),(\d+),-?\d+,-?\d+\);\(")
 
 
 class RangeLostError(PulsarError):
-    """Messages of the range were removed before they were read, or the topic was re-created."""
+    """Messages of the range were removed before they were read, or the topic was re-created. ``split`` is the
+    partition. If ``is_certain`` is false, the broker may also have sent its messages too late."""
+
+    def __init__(self, message: str, split: str, *, is_certain: bool = False) -> None:
+        super().__init__(message)
+        self.split = split
+        self.is_certain = is_certain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +145,8 @@ class PartitionReader:
             self._require_whole(position)
             raise RangeLostError(
                 f"EXPIRED {self._split}: the message before {shown(position)} does not exist: it was removed, or the "
-                "topic was created again"
+                "topic was created again",
+                self._split,
             )
         return found
 
@@ -236,13 +245,22 @@ def require_whole(address: Address, split: str, position: int) -> None:
     if first is None:
         raise RangeLostError(
             f"EXPIRED {split}: the partition has no messages now: messages after the position {shown(position)} may "
-            "have been removed, or the topic was created again"
+            "have been removed, or the topic was created again",
+            split,
         )
     if first > position:
         raise RangeLostError(
             f"EXPIRED {split}: the partition's first message is {shown(first)}, after the position {shown(position)}: "
-            "messages were removed, or the topic was created again"
+            "messages were removed, or the topic was created again",
+            split,
+            is_certain=True,
         )
+
+
+def fetched_key(address: Address, split: str, *, is_compacted: bool) -> Hashable:
+    """The key of a partition's messages in ``FETCHED``. Without its superseded messages, a compacted topic has other
+    messages in the same range."""
+    return address, split, is_compacted
 
 
 def shown(position: int) -> str:
@@ -267,7 +285,8 @@ def read_range(address: Address, split: str, start: int, end: int, *, is_compact
             if not page:
                 raise RangeLostError(
                     f"EXPIRED {split}: message {shown(end - 1)} was removed before it was read, or the topic was "
-                    "created again"
+                    "created again",
+                    split,
                 )
             position = page[-1].offset + 1
     finally:

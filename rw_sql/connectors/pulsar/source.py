@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream
 from rw_sql.connectors.pulsar import bounds
 from rw_sql.connectors.pulsar import client as pulsar_client
-from rw_sql.connectors.pulsar.ids import offset_from_text
+from rw_sql.connectors.pulsar.ids import is_offset, offset_from_text
 from rw_sql.connectors.pulsar.names import full_name, is_topic, short_name, topic_of
 from rw_sql.connectors.ranged import MOST_RECORDS, RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.connectors.support import split_state_json as codec
 from rw_sql.connectors.support.local_frames import local_frame
 from rw_sql.connectors.support.wide_offsets import MOST
-from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_SPLIT, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.errors import (
+    INVALID_PROPERTY,
+    INVALID_SPLIT_STATE,
+    UNKNOWN_SPLIT,
+    UPSTREAM_MISSING,
+    UPSTREAM_UNREACHABLE,
+    SqlError,
+)
 from rw_sql.packages import require_package
 
 if TYPE_CHECKING:
@@ -164,10 +171,10 @@ class PulsarConnector(RangedConnector):
 
         count = 0
         for split, (start, end) in ranges.items():
-            found = FETCHED.get(_fetched_key(options, split), start, end)
+            found = FETCHED.count(_fetched_key(options, split), start, end)
             if found is None:
                 return MOST_RECORDS
-            count += found.num_rows
+            count += found
         return count
 
     def offsets_at(
@@ -252,9 +259,18 @@ class PulsarConnector(RangedConnector):
         return short_name(text)
 
     def decode_state(self, split: str, text: str) -> SplitState:
-        """Decodes a state from JSON, a bare number, or a message id, ``ledger:entry:partition:batch``."""
+        """Decodes a state from JSON, a bare number, or a message id, ``ledger:entry:partition:batch``. Raises SqlError
+        INVALID_SPLIT_STATE."""
         offset = offset_from_text(text.strip().strip('"'))
-        return codec.decode_state(split, text if offset is None else str(offset), MOST)
+        state = codec.decode_state(split, text if offset is None else str(offset), MOST)
+        # Stored states are JSON; they must remain readable so that INJECT can replace them.
+        if text.strip().isdecimal() and not is_offset(state.offset):
+            raise SqlError(
+                INVALID_SPLIT_STATE,
+                f'invalid state of split "{split}": the offset {state.offset} contains no message id',
+                hint="give the offset or the message id of the next message to read: 'ledger:entry'",
+            )
+        return state
 
     def read_batch(
         self,
@@ -301,7 +317,9 @@ class PulsarPartReader:
 
 
 def _fetched_key(options: Mapping[str, str], split: str) -> Hashable:
-    return pulsar_client.address_of(options), split
+    from rw_sql.connectors.pulsar.reader import fetched_key
+
+    return fetched_key(pulsar_client.address_of(options), split, is_compacted=_is_compacted(options))
 
 
 def _is_compacted(options: Mapping[str, str]) -> bool:

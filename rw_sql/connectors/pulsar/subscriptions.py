@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.pulsar.client import CLIENTS, TopicMissingError, close, partitions_of, repeated, told
-from rw_sql.connectors.pulsar.ids import BEGINNING, entry_of, place_of
+from rw_sql.connectors.pulsar.ids import BEGINNING, EntryId, entry_of, place_of
 from rw_sql.connectors.pulsar.names import full_name
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Subscriptions:
                 if position != BEGINNING:
                     # If INJECT or UNDO moved the position backwards, the subscription also keeps the messages after the
                     # new position that still exist.
-                    held = entry_of(position - 1) if place_of(position) else entry_of(position)
+                    held = _held(position)
                     self._seek(split, pulsar.MessageId(-1, held.ledger, held.entry, -1))
         except BaseException:
             self.close()
@@ -53,7 +53,7 @@ class Subscriptions:
         import pulsar
 
         for split, end in ends.items():
-            consumer, at = self._consumers.get(split), entry_of(end - 1) if end else entry_of(0)
+            consumer, at = self._consumers.get(split), _held(end)
             # If the last committed message is in its ledger's first entry, no earlier entry of the ledger exists.
             if consumer is not None and at.entry > 0:
                 try:
@@ -66,6 +66,12 @@ class Subscriptions:
         for consumer in self._consumers.values():
             close(consumer)
         self._consumers.clear()
+
+
+def _held(position: int) -> EntryId:
+    """The oldest entry that the subscription keeps at a position: the entry of the message before the position. If the
+    position is the beginning of an entry, that message is unknown, and the entry itself is the oldest."""
+    return entry_of(position - 1) if place_of(position) else entry_of(position)
 
 
 def remove(address: Address, topic: str, name: str) -> None:

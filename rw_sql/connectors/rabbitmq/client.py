@@ -283,12 +283,16 @@ class RabbitClient:
         options = dict(self.address)
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
+            context = tls_context(options) if scheme == TLS else None
+        except OSError as error:
+            raise RabbitError(str(error)) from error
+        try:
             raw = socket.create_connection((host, port), timeout=_CONNECT_SECONDS)
             self._socket = raw
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            if scheme == TLS:
-                self._socket = tls_context(options).wrap_socket(raw, server_hostname=host)
+            if context is not None:
+                self._socket = context.wrap_socket(raw, server_hostname=host)
             self._socket.settimeout(_ANSWER_SECONDS)
             self._input = cast("BinaryIO", self._socket.makefile("rb", buffering=1 << 18))
         except (OSError, ValueError) as error:

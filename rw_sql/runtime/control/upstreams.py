@@ -6,20 +6,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.connectors import registry
-from rw_sql.connectors.base import TermConnector
+from rw_sql.connectors.base import TermConnector, Upstream
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.registry import change_connector
 from rw_sql.connectors.schemas.look import look_at_subject, read_schema_file, registry_error
+from rw_sql.connectors.sink import SinkLook
 from rw_sql.connectors.snapshots import ColumnChecker, ColumnLister
 from rw_sql.connectors.support.messages import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
+    from rw_sql.connectors.base import GroupOffsets, SplitState
     from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.schemas.look import SchemaLook
-    from rw_sql.connectors.sink import SinkLook, SinkShape
+    from rw_sql.connectors.sink import SinkShape
     from rw_sql.connectors.snapshots import ColumnMisfit
     from rw_sql.metastore.records import SecretRecord
     from rw_sql.model.options import PlannedOptions
@@ -137,11 +138,23 @@ class Upstreams:
         candidates: tuple[SecretRecord, ...] = (),
     ) -> SinkLook:
         resolved = self._resolve(options, candidates)
-        found = registry.sink_connector(connector).look(resolved, shape)
+        try:
+            found = registry.sink_connector(connector).look(resolved, shape)
+        except OSError as error:
+            found = SinkLook(error=_told(error))
         return found if found.error is None else replace(found, error=without_secrets(found.error, resolved))
 
 
 def _seen(connector: str, options: Mapping[str, str]) -> Upstream:
     """The state of an upstream. An error in this state contains no secret."""
-    found = registry.connector(connector).look(options)
+    try:
+        found = registry.connector(connector).look(options)
+    except OSError as error:
+        # The statement would otherwise report an error of the warehouse's store.
+        found = Upstream(error=_told(error))
     return found if found.error is None else replace(found, error=without_secrets(found.error, options))
+
+
+def _told(error: OSError) -> str:
+    """An error that a connector should have returned, as one line."""
+    return " ".join(str(error).split()) or type(error).__name__

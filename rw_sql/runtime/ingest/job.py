@@ -36,7 +36,7 @@ from rw_sql.runtime.jobs.batch_thread import INTERVAL_FACTOR
 from rw_sql.runtime.jobs.log_terms import LogTerms
 from rw_sql.runtime.jobs.made_upstream import note_made
 from rw_sql.runtime.jobs.rate_limit import BatchLimits, Throttle
-from rw_sql.runtime.jobs.startable import require_incarnations, require_readable
+from rw_sql.runtime.jobs.startable import expired_splits, require_incarnations, require_readable
 from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
 from rw_sql.runtime.positions.log_size import current_bucket
 from rw_sql.runtime.positions.notes import note_positions
@@ -167,8 +167,7 @@ class Ingest:
                 statistics=statistics,
             )
         known = read_positions(context.warehouse, context.metastore, snapshot, source)
-        states = known.states
-        stored = snapshot.states(ingest_fragment(source.id))
+        states, stored = known.states, snapshot.states(ingest_fragment(source.id))
         asked = still_asked(kind, spec.splits, states, upstream)
         # A new slot that was created for this source may begin after the position. The reader of the slot then
         # determines the position.
@@ -230,7 +229,8 @@ class Ingest:
         if job.watch is not None:
             output.before_commit = job._require_same_incarnation
         try:
-            job._begin_batches(prepared, {split: states[split] for split in spec.splits})
+            with expired_splits(source.name, spec.splits, states, upstream):
+                job._begin_batches(prepared, {split: states[split] for split in spec.splits})
             opening.end()
         except BaseException:
             # The next run has a query of the same name, and its session may be the session of this run.

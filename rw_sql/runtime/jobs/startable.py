@@ -3,16 +3,18 @@ remedy."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.changes import ChangeConnector
+from rw_sql.connectors.support.records.range_stream import LostRecordsError
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
-from rw_sql.model.split_status import AHEAD, EXPIRED, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
+from rw_sql.model.split_status import AHEAD, EXPIRED, ORPHAN, OTHER_CLUSTER, RECREATED, is_emptied, split_status
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import literal, sql_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamSplit
     from rw_sql.connectors.sink import SinkLook
@@ -103,13 +105,46 @@ def require_readable(
             raise _passed(name, kind, status, found, states, upstream)
         lost = sum(upstream.splits[split].start - states[split].offset for split in found)
         counted = f", {lost} records" if status == EXPIRED and lost < MOST_COUNTED else ""
-        # The other splits keep their positions, because moving them too would repeat records.
-        only = f" FOR SPLITS ({', '.join(literal(split) for split in found)})" if len(found) < len(splits) else ""
         raise StalledError(
-            f"{status} {_few(found)}{counted}: PAUSE SOURCE {sql_name(name)}; "
-            f"INJECT SOURCE OFFSETS {sql_name(name)} TO {where}{only}; RESUME SOURCE {sql_name(name)}",
+            f"{status} {_few(found)}{counted}: {_move(name, where, found, splits)}",
             is_final=True,
         )
+
+
+@contextmanager
+def expired_splits(
+    name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
+) -> Iterator[None]:
+    """A context manager in which a reader opens its stream. Raises StalledError, with a remedy, if a split may have
+    lost unread records although the split's bounds do not show it, because the split has no records now.
+
+    The remedy includes all splits without records, because they may have lost unread records too. In such a split, the
+    move repeats nothing.
+    """
+    try:
+        yield
+    except LostRecordsError as error:
+        empty = {split for split, seen in upstream.splits.items() if is_emptied(seen)}
+        found = [
+            split
+            for split in splits
+            if split == error.split or (split in empty and states[split].offset > upstream.splits[split].start)
+        ]
+        raise StalledError(
+            f"{EXPIRED} {_few(found)}, unread records may be lost: {_move(name, 'EARLIEST', found, splits)}",
+            is_final=error.is_certain,
+            is_lasting=True,
+        ) from error
+
+
+def _move(name: str, where: str, found: list[str], splits: tuple[str, ...]) -> str:
+    """The statements that move the splits ``found``. The other splits keep their positions, because moving them too
+    would repeat records."""
+    only = f" FOR SPLITS ({', '.join(literal(split) for split in found)})" if len(found) < len(splits) else ""
+    return (
+        f"PAUSE SOURCE {sql_name(name)}; INJECT SOURCE OFFSETS {sql_name(name)} TO {where}{only}; "
+        f"RESUME SOURCE {sql_name(name)}"
+    )
 
 
 def _passed(

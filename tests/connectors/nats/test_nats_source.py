@@ -109,6 +109,23 @@ def test_deleted_messages_are_holes(nats_server: NatsServer, stream: str) -> Non
     assert NATS.record_times(given_, {stream: 3}) == {}
 
 
+def test_messages_that_were_all_replaced_are_reported_as_removed(nats_server: NatsServer, stream: str) -> None:
+    """The server does not report why its first message is after the position."""
+    nats_server.create(stream, f"{stream}.*", max_msgs_per_subject=1)
+    given_ = options(nats_server, stream)
+    for subject in ("a", "b", "a", "a"):
+        nats_server.publish(f"{stream}.{subject}", [b"{}"])
+    assert bounds(given_, stream) == (2, 5)
+    assert offsets(given_, stream, 2, 5) == [2, 4]
+    state = SplitState(split=stream, offset=3, incarnation=NATS.look(given_).splits[stream].incarnation)
+    (left,) = NATS.stretches(given_, {stream: state})
+    assert (left.start, left.end) == (3, 5)
+    nats_server.publish(f"{stream}.b", [b"{}"])
+    assert bounds(given_, stream) == (4, 6)
+    with pytest.raises(OSError, match=f"EXPIRED {stream}: the stream's first message is 4, after the position 3"):
+        NATS.stretches(given_, {stream: state})
+
+
 def test_a_purge_is_never_a_silent_skip(nats_server: NatsServer, stream: str) -> None:
     nats_server.create(stream)
     nats_server.publish(stream, [b"{}"] * 10)

@@ -62,7 +62,9 @@ class Run:
             taken = self._added
             ranges = self.feed.take(str(taken))
             for split, (start, end) in ranges.items():
-                table = reader.FETCHED.get((client.address_of(self.options), split), start, end)
+                is_compacted = "pulsar.read_compacted" in self.options
+                key = reader.fetched_key(client.address_of(self.options), split, is_compacted=is_compacted)
+                table = reader.FETCHED.get(key, start, end)
                 assert table is not None
                 found += table.to_pylist()
                 assert self.positions[split] == start

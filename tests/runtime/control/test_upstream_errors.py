@@ -26,3 +26,20 @@ def test_the_error_of_a_connector_contains_no_secret(monkeypatch: pytest.MonkeyP
     upstreams = Upstreams(resolve, {}, lambda _: False)
     assert upstreams.look("x", ()).error == upstreams.look_again("x", ()).error == "h refuses '[secret]'"
     assert upstreams.look_at_target("x", (), None).error == "h refuses [secret]"
+
+
+def test_an_os_error_of_a_connector_is_an_error_of_the_upstream_not_of_the_warehouse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def raises(options: Any, shape: Any = None) -> Any:
+        raise FileNotFoundError(2, "No such file or directory", "/no/ca.pem")
+
+    monkeypatch.setattr(registry, "connector", lambda _: SimpleNamespace(look=raises))
+    monkeypatch.setattr(registry, "sink_connector", lambda _: SimpleNamespace(look=raises))
+    upstreams = Upstreams(lambda options, candidates=(): {}, {}, lambda _: False)
+    for found in (
+        upstreams.look("x", ()),
+        upstreams.look_again("x", ()),
+        upstreams.look_at_target("x", (), None),
+    ):
+        assert found.error == "[Errno 2] No such file or directory: '/no/ca.pem'"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
-from rw_sql.runtime.jobs.startable import require_readable
+from rw_sql.connectors.support.records.range_stream import LostRecordsError
+from rw_sql.runtime.jobs.startable import expired_splits, require_readable
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax import parse_statement, render
 
@@ -52,6 +53,37 @@ def test_ahead_goes_back_to_the_end() -> None:
     assert told.startswith("AHEAD t:1: ")
     assert is_final
     assert statements(told)[1] == "INJECT SOURCE OFFSETS \"the source\" TO LATEST FOR SPLITS ('t:1')"
+
+
+@pytest.mark.parametrize("is_certain", [True, False])
+def test_a_split_whose_records_are_all_gone_moves_with_the_other_empty_splits(is_certain: bool) -> None:
+    splits = ("t:0", "t:1", "t:2", "t:3")
+    states = {split: SplitState(split=split, offset=50, incarnation="l") for split in splits}
+    seen = {
+        split: UpstreamSplit(split=split, start=start, end=end, incarnation="l", is_empty=start == end)
+        for split, start, end in (("t:0", 0, 60), ("t:1", 0, 0), ("t:2", 50, 50), ("t:3", 0, 0))
+    }
+    require_readable("the source", splits, states, Upstream(splits=seen))
+    error = LostRecordsError("EXPIRED t:3: the split has no records now", "t:3", is_certain=is_certain)
+    with (
+        pytest.raises(StalledError) as caught,
+        expired_splits("the source", splits, states, Upstream(splits=seen)),
+    ):
+        raise error
+    told = caught.value.reason
+    assert told.startswith("EXPIRED t:1, t:3, unread records may be lost: ")
+    # A reader whose upstream may only have answered slowly is tried again.
+    assert (caught.value.is_final, caught.value.is_lasting) == (is_certain, True)
+    assert statements(told) == [
+        'PAUSE SOURCE "the source"',
+        "INJECT SOURCE OFFSETS \"the source\" TO EARLIEST FOR SPLITS ('t:1', 't:3')",
+        'RESUME SOURCE "the source"',
+    ]
+
+
+def test_other_errors_of_a_stream_are_no_stall() -> None:
+    with pytest.raises(OSError, match="no answer"), expired_splits("s", (), {}, Upstream()):
+        raise OSError("no answer")
 
 
 @pytest.mark.parametrize(

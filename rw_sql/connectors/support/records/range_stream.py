@@ -25,6 +25,17 @@ MOST_SPLITS = 2_000
 """The maximum number of splits in one batch. This maximum limits the size of the batch's commit, which names each
 split."""
 
+
+class LostRecordsError(OSError):
+    """Records of a split at or after the source's position may have been removed. ``split`` is the split. If
+    ``is_certain`` is false, an upstream that responds slowly may have caused the error."""
+
+    def __init__(self, message: str, split: str, *, is_certain: bool) -> None:
+        super().__init__(message)
+        self.split = split
+        self.is_certain = is_certain
+
+
 Ranges = dict[str, tuple[int, int]]
 """The range ``[start, end)`` of offsets per split."""
 
