@@ -128,7 +128,7 @@ class KeyedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSpec:
-    """The job of a table or materialized view: its query, and the columns of its Delta table.
+    """The job of a table (``is_table``) or materialized view: its query, and the columns of its Delta table.
 
     ``readers`` are the view's direct readers of sources. ``keyed`` is None for a view and for a table without a primary
     key. ``stored_names`` has a pair (column of the query, name in the files) for each column whose names differ.
@@ -151,6 +151,7 @@ class ViewSpec:
     parallelism: int = PARALLELISM
     group: str = DEFAULT_GROUP
     group_since: int = 0
+    is_table: bool = False
 
     @property
     def writer(self) -> str:
@@ -383,6 +384,7 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
         parallelism=view.parallelism,
         group=view.resource_group,
         group_since=view.group_since,
+        is_table=isinstance(view, TableRecord),
     )
 
 

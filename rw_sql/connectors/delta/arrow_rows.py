@@ -78,8 +78,8 @@ def rows_of_files(
     """The rows of local Parquet files, with the columns ``columns`` (name → type) in that order.
 
     Returns None if a file is not local or cannot be read, if there are more than ``most_rows`` rows, or if the rows
-    need more than ``most_bytes`` of memory. Also returns None if a column is missing, has another type, or has times
-    that Spark may convert or refuse.
+    need more than ``most_bytes`` of memory. Also returns None if a column is missing, has another type, has times that
+    Spark may convert or refuse, or has strings that are not UTF-8.
     """
     schema = pa.schema(list(columns.items()))
     if not all(is_readable(field.type) for field in schema):
@@ -110,7 +110,7 @@ def rows_of_files(
     except (OSError, pa.ArrowException):
         return None
     rows = pa.concat_tables(parts) if parts else schema.empty_table()
-    return rows if all(_has_usual_times(column) for column in rows.columns) else None
+    return rows if all(_has_usual_times(column) and _is_utf_8(column) for column in rows.columns) else None
 
 
 def _least_bytes(file: pq.FileMetaData, schema: pa.Schema) -> int:
@@ -187,3 +187,13 @@ def _has_usual_times(column: pa.ChunkedArray[Any]) -> bool:
     least, greatest = _DAYS if is_date else _MICROS
     ends = pc.min_max(column.cast(pa.int32() if is_date else pa.int64())).as_py()
     return ends["min"] is None or (ends["min"] >= least and ends["max"] <= greatest)
+
+
+def _is_utf_8(column: pa.ChunkedArray[Any]) -> bool:
+    """False if a column of strings has a string that is not UTF-8; otherwise True."""
+    if pa.types.is_string(column.type):
+        try:
+            column.cast(pa.binary()).cast(pa.string())  # Arrow checks strings only if they are made of bytes.
+        except pa.ArrowInvalid:
+            return False
+    return True

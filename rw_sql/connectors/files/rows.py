@@ -203,19 +203,21 @@ def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter
 
     ``order`` and ``count`` are the results of :func:`column_order` and :func:`width_of`. If a line has another number
     of fields than the header, or if :func:`fields_of` returns None for the line, the line is returned in a malformed
-    form, so that decoding the line fails. If the header has none of the columns, all lines are returned in a malformed
-    form, because the file has other columns or no header.
+    form, so that decoding the line fails. A carriage return at the end of a line is removed, because decoding would
+    remove the carriage return too. If the header has none of the columns, all lines are returned in a malformed form,
+    because the file has other columns or no header.
     """
     made = []
     separator = delimiter.encode()
     if all(at is None for at in order):
         return [text + separator * len(order) for text in texts]
     for text in texts:
-        fields = fields_of(text, separator)
+        line = text.removesuffix(b"\r")
+        fields = fields_of(line, separator) if line else None
         if fields is None:
             made.append(text)
         elif len(fields) != count:
-            made.append(text if len(fields) != len(order) else text + separator)
+            made.append(line if len(fields) != len(order) else line + separator)
         else:
             made.append(separator.join(b"" if at is None else fields[at] for at in order) or NO_VALUE.encode())
     return made
@@ -282,7 +284,10 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     _BATCH_BYTES bytes."""
     held: list[pa.RecordBatch] = []
     size = 0
-    for batch in batches:
+    for encoded in batches:
+        # A dictionary hides the size of long values that repeat.
+        columns = [value_fitting.plain_form(column) for column in encoded.columns]
+        batch = pa.RecordBatch.from_arrays(columns, names=encoded.schema.names)
         held.append(batch)
         size += batch.nbytes
         if size >= _BATCH_BYTES or len(held) * _PARQUET_ROWS >= BATCH_ROWS:
@@ -344,6 +349,8 @@ def _as_row(
         columns.append(values)
         if is_misfit.any():
             told = f"column {wanted.name}: a value of type {given.type} does not fit"
+            if pa.types.is_string(wanted.type) and value_fitting.is_text(given.type):
+                told = f"column {wanted.name}: {value_fitting.NO_UTF_8}"
             told += "; the file counts days before 15 October 1582 by the Julian calendar" if is_julian else ""
             faults = pc.coalesce(faults, pc.if_else(pa.array(is_misfit), told, pa.scalar(None, pa.string())))
     return pa.StructArray.from_arrays(columns, fields=list(row)), faults

@@ -3,8 +3,9 @@
 Arrow's casts are not sufficient. Arrow matches the fields of structs by exact name only. Some of its casts change
 values: Arrow rounds floats to decimals, drops the time of day of a timestamp that becomes a date, converts every number
 except 0 to true, and converts a string with too large a number to infinity. Arrow accepts hexadecimal digits, times
-without minutes, and years beyond 9999. Arrow refuses spaces around a number, and a plus sign before a number. Arrow
-also refuses to convert a whole number to a decimal with fewer digits than the type of the whole number could need.
+without minutes, years beyond 9999, and strings that are not UTF-8. Arrow refuses spaces around a number, and a plus
+sign before a number. Arrow also refuses to convert a decimal to a boolean, and to convert a whole number to a decimal
+with fewer digits than the type of the whole number could need.
 
 This module imports no other module of the package, because Spark's workers receive this module by value.
 """
@@ -36,7 +37,9 @@ _FIRST_GREGORIAN_MICROS = (_FIRST_GREGORIAN_DAY + 1) * 86_400_000_000
 """The first day of the Gregorian calendar, 15 October 1582, and the first microsecond at which this day has begun in
 all time zones."""
 
-_CAST_FAULTS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
+NO_UTF_8 = "the value is not UTF-8"
+"""The reason why a string does not fit a column for text."""
+
 _DIGITS = 38
 _WHOLE = r"^\s*[+-]?[0-9]+\s*\z"
 _NUMBER = r"^\s*[+-]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:[eE][+-]?[0-9]+)?\s*\z"
@@ -69,7 +72,8 @@ def fitted(given: pa.Array, wanted: pa.DataType, *, is_julian: bool = False) -> 
 
     ``is_julian``: dates and times before 15 October 1582 are counted by the Julian calendar, and therefore do not fit.
     """
-    if given.type == wanted and not _has_times(wanted):
+    given = plain_form(given)
+    if given.type == wanted and not _has_checks(wanted):
         return given, np.zeros(len(given), np.bool_)
     if pa.types.is_struct(wanted) and pa.types.is_struct(given.type):
         return _struct(given, wanted, is_julian)
@@ -77,13 +81,37 @@ def fitted(given: pa.Array, wanted: pa.DataType, *, is_julian: bool = False) -> 
         return _list(given, wanted, is_julian)
     if pa.types.is_map(wanted) and pa.types.is_map(given.type):
         return _map(given, wanted, is_julian)
-    return _plain(given, wanted, is_julian)
+    if pa.types.is_string(wanted) and _is_uuid(given.type):
+        return _uuid_texts(given.storage), np.zeros(len(given), np.bool_)
+    return _plain(_storage(given), wanted, is_julian)
 
 
-def _has_times(kind: pa.DataType) -> bool:
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+def plain_form(given: Any) -> Any:
+    """The values without the encodings that Arrow restores from a Parquet file. Nested values keep their encodings."""
+    if pa.types.is_dictionary(given.type):
+        return plain_form(given.dictionary_decode())
+    return given.cast(pa.string()) if pa.types.is_string_view(given.type) else given
+
+
+def _has_checks(kind: pa.DataType) -> bool:
+    """True if not all values of the type fit: dates and times may be in other years, and strings may not be UTF-8."""
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_string(kind):
         return True
-    return any(_has_times(kind.field(at).type) for at in range(kind.num_fields))
+    return any(_has_checks(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _is_uuid(kind: Any) -> bool:
+    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.uuid"
+
+
+def _uuid_texts(given: Any) -> pa.Array:
+    digits = (None if value is None else value.hex() for value in given.to_pylist())
+    texts = (x and f"{x[:8]}-{x[8:12]}-{x[12:16]}-{x[16:20]}-{x[20:]}" for x in digits)
+    return pa.array(list(texts), pa.string())
+
+
+def _storage(given: Any) -> Any:
+    return plain_form(given.storage) if isinstance(given.type, pa.BaseExtensionType) else given
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -140,14 +168,13 @@ def _rows_of(given: Any, lengths: NDArray[np.int64], is_wrong: NDArray[np.bool_]
 def _plain(given: Any, wanted: pa.DataType, is_julian: bool) -> Fitted:
     if pa.types.is_integer(given.type) and not pa.types.is_uint64(given.type) and pa.types.is_timestamp(wanted):
         return _moments(given.cast(pa.int64()), wanted)
+    if pa.types.is_decimal(given.type) and pa.types.is_boolean(wanted):
+        numbers, is_large = _plain(given, pa.int8(), is_julian)
+        made, is_other = _plain(numbers, wanted, is_julian)
+        return made, is_large | is_other
     options = pc.CastOptions(wanted, allow_time_truncate=True)
-    ready = _ready(_readable(given, wanted) if _is_text(given.type) else given, wanted)
-    try:
-        made = ready.cast(options=options)
-    except _CAST_FAULTS:
-        made = pa.concat_arrays(
-            [_one(ready.slice(at, 1), wanted, options) for at in range(len(given))] or [pa.nulls(0, wanted)]
-        )
+    ready = _ready(_readable(given, wanted) if is_text(given.type) else given, wanted)
+    made = _cast(ready, wanted, options)
     is_wrong = pc.or_(_is_changed(given, made), _is_outside(made))
     if is_julian:
         is_wrong = pc.or_(is_wrong, _is_early(given))
@@ -176,25 +203,34 @@ def _ready(given: Any, wanted: pa.DataType) -> Any:
     """Converts the values to a type or a form from which Arrow can cast them to the wanted type."""
     if pa.types.is_integer(given.type) and pa.types.is_decimal(wanted):
         return given.cast(pa.decimal128(_DIGITS, 0))
-    if _is_text(given.type) and pa.types.is_timestamp(wanted):
+    if is_text(given.type) and pa.types.is_timestamp(wanted):
         text = pc.replace_substring_regex(given, _MORE_ZEROS, r"\1")
         is_zoned = pc.match_substring_regex(text, _ZONE)
         if wanted.tz is None:
             return pc.if_else(is_zoned, pc.replace_substring_regex(text, _UTC, ""), text)
         zone = pc.if_else(is_zoned, "", pc.if_else(pc.equal(pc.utf8_length(text), 10), "T00:00:00Z", "Z"))
         return pc.binary_join_element_wise(text, zone.cast(text.type), pa.scalar("", text.type))
+    if is_text(given.type) and pa.types.is_string(wanted):
+        return given.cast(pa.large_binary() if pa.types.is_large_string(given.type) else pa.binary())
     return given
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """True for strings of either size."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _one(given: Any, wanted: pa.DataType, options: pc.CastOptions) -> pa.Array:
+def _cast(given: Any, wanted: pa.DataType, options: pc.CastOptions) -> pa.Array:
+    """The values cast by Arrow. A value that Arrow refuses is NULL."""
     try:
         return given.cast(options=options)
-    except _CAST_FAULTS:
-        return pa.nulls(1, wanted)
+    except pa.ArrowNotImplementedError:
+        return pa.nulls(len(given), wanted)
+    except pa.ArrowInvalid:
+        if len(given) < 2:
+            return pa.nulls(len(given), wanted)
+        middle = len(given) // 2
+        return pa.concat_arrays([_cast(part, wanted, options) for part in (given[:middle], given[middle:])])
 
 
 def _is_changed(given: Any, made: Any) -> pa.Array:
@@ -202,7 +238,7 @@ def _is_changed(given: Any, made: Any) -> pa.Array:
     has, wanted = given.type, made.type
     if pa.types.is_floating(has) and pa.types.is_floating(wanted):
         is_changed = pc.and_(pc.is_inf(made), pc.invert(pc.is_inf(given)))
-    elif _is_text(has) and pa.types.is_floating(wanted):
+    elif is_text(has) and pa.types.is_floating(wanted):
         is_changed = pc.and_(pc.is_inf(made), pc.invert(pc.match_substring_regex(given, _INFINITY)))
     elif (
         (pa.types.is_floating(has) and (pa.types.is_decimal(wanted) or pa.types.is_boolean(wanted)))

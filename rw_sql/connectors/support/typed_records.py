@@ -51,6 +51,7 @@ _DIGITS: Mapping[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType:
 """The integer types, from the narrowest to the widest, each with its maximum number of digits."""
 
 _TIMES = (TimestampType, TimestampNTZType)
+_NESTED = (StructType, ArrayType, MapType)
 _EXACT_AS_DOUBLE = (FloatType, ByteType, ShortType, IntegerType)
 _OF_ARROW: tuple[type[DataType], ...] = (
     BinaryType,
@@ -126,13 +127,17 @@ def _rows(frame: DataFrame, wanted: Sequence[StructField], more: Sequence[Column
         value = f.col(quoted(field.name if there is None else there.name))
         has = field.dataType if there is None else there.dataType
         if _is_lossless(has, field.dataType):
-            is_fit = _is_in_years(value, has, field.dataType)
+            is_fit = _is_fit(value, has, field.dataType)
             if is_fit is not None:
-                faults.append(f.when(value.isNotNull() & ~is_fit, f.lit(_fault_of(field.name))))
+                told = _fault_of(field.name, is_text=isinstance(has, StringType))
+                faults.append(f.when(value.isNotNull() & ~is_fit, f.lit(told)))
                 value = f.when(is_fit, value)
             value = _fitted(value, has, field.dataType)
         elif _has_arrow(has):
             is_arrow_needed = True
+        elif isinstance(has, _NESTED) and isinstance(field.dataType, StringType):
+            faults.append(f.when(value.isNotNull(), f.lit(_fault_of(field.name))))
+            value = f.lit(None).cast(field.dataType)
         else:
             made = value.try_cast(field.dataType)
             faults.append(f.when(value.isNotNull() & made.isNull(), f.lit(_fault_of(field.name))))
@@ -151,12 +156,14 @@ def _rows(frame: DataFrame, wanted: Sequence[StructField], more: Sequence[Column
     return given.select(*names, f.struct(*parts).alias(_ROW), _FAULT)
 
 
-def _fault_of(column: str) -> str:
-    return f"column {column}: the value does not fit the column's type"
+def _fault_of(column: str, *, is_text: bool = False) -> str:
+    """The error of a value that does not fit. ``is_text``: the value and the column are strings."""
+    return f"column {column}: " + (value_fitting.NO_UTF_8 if is_text else "the value does not fit the column's type")
 
 
 def _is_lossless(has: DataType, wanted: DataType) -> bool:
-    """True if Spark's cast changes no value, in a session whose time zone is UTC."""
+    """True if Spark's cast changes no value, in a session whose time zone is UTC. Spark's text of a value with parts,
+    such as ``{1, x}``, does not have all that the value has."""
     if has.simpleString() == wanted.simpleString() or isinstance(has, NullType):
         return True
     match has, wanted:
@@ -168,7 +175,7 @@ def _is_lossless(has: DataType, wanted: DataType) -> bool:
         case MapType(), MapType():
             return has.keyType == wanted.keyType and _is_lossless(has.valueType, wanted.valueType)
         case _, StringType():
-            return not isinstance(has, BinaryType)
+            return not isinstance(has, (BinaryType, *_NESTED))
         case DecimalType(), DecimalType():
             return wanted.precision - wanted.scale >= has.precision - has.scale and wanted.scale >= has.scale
         case _, DecimalType():
@@ -181,37 +188,40 @@ def _is_lossless(has: DataType, wanted: DataType) -> bool:
     return digits > 0 and type(has) in _DIGITS and _DIGITS[type(has)] <= digits
 
 
-def _is_in_years(value: Column, has: DataType, wanted: DataType) -> Column | None:
-    """The condition that all dates and times in a value are in the years 1 to 9999. Parts of the value that the wanted
-    type does not have are not checked.
+def _is_fit(value: Column, has: DataType, wanted: DataType) -> Column | None:
+    """The condition that all dates and times in a value are in the years 1 to 9999, and that all strings in the value
+    are UTF-8. Parts of the value that the wanted type does not have are not checked.
 
-    None if the value has no dates and times to check. The condition is true for NULL.
+    None if the value has no dates, times and strings to check. The condition is true for NULL.
     """
     match has, wanted:
         case StructType(), StructType():
             found = [
-                _is_in_years(value[there.name], there.dataType, field.dataType)
+                _is_fit(value[there.name], there.dataType, field.dataType)
                 for field, there in _pairs(has, wanted)
                 if there is not None
             ]
             parts = [part for part in found if part is not None]
             return reduce(lambda one, other: one & other, parts) if parts else None
         case ArrayType(), ArrayType():
-            return _all_in_years(value, has.elementType, wanted.elementType)
+            return _all_fit(value, has.elementType, wanted.elementType)
         case MapType(), MapType():
-            keys = _all_in_years(f.map_keys(value), has.keyType, wanted.keyType)
-            values = _all_in_years(f.map_values(value), has.valueType, wanted.valueType)
+            keys = _all_fit(f.map_keys(value), has.keyType, wanted.keyType)
+            values = _all_fit(f.map_values(value), has.valueType, wanted.valueType)
             return values if keys is None else keys if values is None else keys & values
         case _, DateType() | TimestampType() | TimestampNTZType():
             is_fit = in_years(value, has)
             return None if is_fit is None else value.isNull() | is_fit
+        case StringType(), StringType():
+            # delta-rs cannot read a file with a string that is not UTF-8, so no table may contain such a string.
+            return value.isNull() | f.is_valid_utf8(value)
     return None
 
 
-def _all_in_years(values: Column, has: DataType, wanted: DataType) -> Column | None:
-    if _is_in_years(f.lit(None).cast(has), has, wanted) is None:
+def _all_fit(values: Column, has: DataType, wanted: DataType) -> Column | None:
+    if _is_fit(f.lit(None).cast(has), has, wanted) is None:
         return None
-    return values.isNull() | f.forall(values, lambda item: cast("Column", _is_in_years(item, has, wanted)))
+    return values.isNull() | f.forall(values, lambda item: cast("Column", _is_fit(item, has, wanted)))
 
 
 def _has_arrow(kind: DataType) -> bool:

@@ -18,6 +18,7 @@ from rw_sql.runtime.decoding.cdc_rows import cdc_frame
 from rw_sql.runtime.decoding.decoder import offset_bound, stored_offset
 from rw_sql.runtime.delta.table_settings import CHANGE_FEED
 from rw_sql.runtime.delta.young_table import YoungTable
+from rw_sql.runtime.spark.valid_texts import valid_texts
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.signed_aggregates import SIGN
@@ -85,8 +86,17 @@ def require_columns(context: Context, given: ViewInput) -> None:
         raise StalledError(f"{WAITING} until the job of {given.kind.replace('_', ' ')} {given.name} has added columns")
 
 
+def valid_rows(frame: DataFrame, spec: ViewSpec) -> DataFrame:
+    """The rows of the query of a table or view. Spark raises an error at a string that is not UTF-8, because such a
+    string cannot be stored."""
+    # Tables of users may contain such strings.
+    is_any = any(given.path for given in spec.inputs)
+    return valid_texts(frame, spec.name, is_table=spec.is_table, is_any=is_any)
+
+
 def as_in_files(frame: DataFrame, spec: ViewSpec) -> DataFrame:
-    """The rows of a table's query with the column names used in the table's files."""
+    """Like :func:`valid_rows`, with the column names used in the table's files."""
+    frame = valid_rows(frame, spec)
     stored = dict(spec.stored_names)
     if not stored:
         return frame

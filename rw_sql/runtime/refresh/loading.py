@@ -32,6 +32,7 @@ from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quic
 from rw_sql.runtime.refresh.staging import IN_MEMORY_ROWS as CHANGES_IN_MEMORY
 from rw_sql.runtime.spark.sessions import SHUFFLE_PARTITIONS, register_view
 from rw_sql.runtime.spark.shared_folder import require_shared
+from rw_sql.runtime.spark.valid_texts import valid_texts
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.syntax import canonical_type, spark_type
@@ -115,7 +116,7 @@ def load(
         )
     snapshot = upstream.select(*(f.col(quoted_for_spark(field_of(c))).alias(c.name) for c in given))
     register_view(snapshot, table.name)
-    fresh = _fitted(spark.sql(table.query), table.schema)
+    fresh = _fitted(valid_texts(spark.sql(table.query), table.name, is_table=True), table.schema)
     output.table.update_incremental()
     rows = _rows_of(output.table)
     with _shuffling_into(spark, _partitions(spark, reader, options, rows)):

@@ -28,6 +28,7 @@ from rw_sql.runtime.delta.held_rows import in_any_order, may_hold
 from rw_sql.runtime.delta.job_output import SMALL_FILE_BYTES, SMALL_ROWS
 from rw_sql.runtime.delta.row_counts import RowCount
 from rw_sql.runtime.delta.stored_rows import as_stored
+from rw_sql.runtime.jobs.inputs import valid_rows
 from rw_sql.runtime.spark.row_query import RowQuery
 from rw_sql.runtime.spark.sessions import plain_sql, register_view
 from rw_sql.runtime.views.group_rows import combine
@@ -206,7 +207,7 @@ def group_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
 
 def _derived(groups: DataFrame, spec: ViewSpec) -> DataFrame:
     register_view(groups, GROUPS_RELATION)
-    return plain_sql(groups.sparkSession, spec.maintenance.derived)
+    return valid_rows(plain_sql(groups.sparkSession, spec.maintenance.derived), spec)
 
 
 @dataclass(slots=True)

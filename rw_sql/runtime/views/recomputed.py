@@ -15,7 +15,16 @@ from rw_sql.metastore.records import CHANGES, KEYS
 from rw_sql.runtime.delta.delta_log import table_id
 from rw_sql.runtime.delta.held_rows import may_hold
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
-from rw_sql.runtime.jobs.inputs import CHANGE, VERSION, feed_columns, feed_frame, frame_at, path_of, touched_frame
+from rw_sql.runtime.jobs.inputs import (
+    CHANGE,
+    VERSION,
+    feed_columns,
+    feed_frame,
+    frame_at,
+    path_of,
+    touched_frame,
+    valid_rows,
+)
 from rw_sql.runtime.positions.feed_keys import FeedByKey
 from rw_sql.runtime.positions.planned_rows import Planned, planned_changes
 from rw_sql.runtime.positions.progress import end_versions
@@ -106,7 +115,7 @@ class Changed:
         last = frame.withColumn("_rw_age", newest).where("_rw_age = 1").drop("_rw_age").persist()
         try:
             register_view(last.where(f"{CHANGE} <> 'delete'").drop(CHANGE, VERSION), given.name)
-            fresh = spark.sql(self.run.spec.query).withColumn(KEEP, functions.lit(True))
+            fresh = valid_rows(spark.sql(self.run.spec.query), self.run.spec).withColumn(KEEP, functions.lit(True))
             own = self.run.spec.keys
             changed = last.select(*(functions.col(f"`{key}`").alias(name) for key, name in zip(keys, own, strict=True)))
             gone = changed.alias("t").join(fresh.alias("f"), same_values("t", "f", own), "left_anti")
@@ -150,7 +159,7 @@ class Recomputed:
         for given in spec.inputs:
             table = table_id(run.context.warehouse, path_of(run.context.warehouse, given))
             register_view(frame_at(run.context, spark, given, versions[table]), given.name)
-        fresh = spark.sql(spec.query)
+        fresh = valid_rows(spark.sql(spec.query), spec)
         partition = spec.maintenance.partition
         touched = frame.toDF(*partition).distinct().persist() if partition and batch > 0 else None
         try:

@@ -253,3 +253,14 @@ def test_long_texts_are_decoded_a_few_rows_at_a_time(
     assert found is not None
     assert found["word"].cast(pa.string()).to_pylist() == texts
     assert max(sizes) <= (1 << 20) * (1 if is_repeated else 2) + 10_000
+
+
+def test_a_string_that_is_not_utf_8_is_left_to_spark(tmp_path: Path) -> None:
+    file = str(tmp_path / "f.parquet")
+    texts = pa.array([b"a", b"\xff"]).view(pa.string())
+    for kept, is_read in ((texts, False), (texts[:1], True)):
+        pq.write_table(pa.table({"word": kept}), file)
+        assert (rows_of_files([file], {"word": pa.string()}, MOST) is not None) == is_read
+        large = pa.table({"word": kept.cast(pa.binary()).cast(pa.large_binary()).view(pa.large_string())})
+        pq.write_table(large, file)
+        assert (rows_of_files([file], {"word": pa.string()}, MOST) is not None) == is_read

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rw_sql.connectors.files import rows as file_rows
@@ -123,6 +123,37 @@ def test_a_line_without_the_form_of_csv_is_not_changed(line: bytes) -> None:
     assert file_rows.reordered([line], [1], 2, ",") == [line]
 
 
+def test_a_second_carriage_return_at_the_end_of_a_line_does_not_swap_fields() -> None:
+    (line,) = [text for _, text in collected(file_rows.lines(io.BytesIO(b"Anna,Bern\r\r\n"), 0, None))]
+    assert line == b"Anna,Bern\r"
+    # Decoding removes one line end, as from lines of a file whose fields are in the columns' order.
+    assert file_rows.reordered([line, b'"Otto","Chur"\r', b"Anna,\r"], [1, 0], 2, ",") == [
+        b"Bern,Anna",
+        b'"Chur","Otto"',
+        b",Anna",
+    ]
+    assert file_rows.reordered([b'"a\r"\r', b"\r"], [0], 1, ",") == [b'"a\r"', b"\r"]
+    # Lines that decoding refuses are not changed.
+    assert file_rows.reordered([b"a,b\r\r", b'a,"b\r', b"\r"], [1, 0], 2, ",") == [b"a,b\r\r", b'a,"b\r', b"\r"]
+
+
+@given(
+    st.integers(1, 3).flatmap(lambda count: st.permutations(range(count))),
+    st.lists(st.sampled_from([b"a", b'"', b",", b"\r"]), min_size=1, max_size=8).map(b"".join),
+)
+@example(order=[1, 0], line=b'a,"b"\r')
+def test_a_line_has_the_same_fields_in_every_order(order: list[int | None], line: bytes) -> None:
+    def decoded(text: bytes) -> list[bytes] | None:
+        found = file_rows.fields_of(text.removesuffix(b"\r"), b",")
+        is_row = found is not None and len(found) == len(order) and text.removesuffix(b"\r")
+        return found if is_row else None
+
+    plain = decoded(line)
+    (made,) = file_rows.reordered([line], order, len(order), ",")
+    fields = [b""] if made == file_rows.NO_VALUE.encode() else decoded(made)
+    assert fields == (None if plain is None else [plain[at] for at in order if at is not None])
+
+
 def test_lines_below_a_header_without_any_of_the_columns_fit_no_columns() -> None:
     order = file_rows.column_order(b"7,ann", ["id", "name"], ",")
     assert order == [None, None]
@@ -178,10 +209,13 @@ def test_stretches_of_parquet_have_each_row_once(rows: int, group: int) -> None:
     assert [at for at, _, _ in found] == sorted(at for at, _, _ in found)
 
 
-def test_long_values_that_repeat_are_read_in_small_parts() -> None:
+@pytest.mark.parametrize("is_category", [False, True])
+def test_long_values_that_repeat_are_read_in_small_parts(is_category: bool) -> None:
     sink = io.BytesIO()
     count, long = 12_000, "x" * 10_000
-    pq.write_table(pa.table({"id": [7] * count, "name": pa.array([long] * count)}), sink, row_group_size=count)
+    names = pa.array([long] * count)
+    names = names.dictionary_encode() if is_category else names
+    pq.write_table(pa.table({"id": [7] * count, "name": names}), sink, row_group_size=count)
     data = sink.getvalue()
     assert len(data) < 20_000
     sizes = [
@@ -216,6 +250,25 @@ def test_parquet_columns_by_name_and_values_that_do_not_fit() -> None:
         {"NAME": None, "other": None, "id": None},
     ]
     assert [fault for _, _, fault in found] == [None, "column NAME: a value of type string does not fit"]
+
+
+def test_a_text_of_parquet_that_is_not_utf_8_is_an_error() -> None:
+    sink = io.BytesIO()
+    names = pa.array(["Z\u00fcrich".encode(), "Z\u00fcrich".encode("latin-1")]).view(pa.string())
+    pq.write_table(pa.table({"id": [1, 2], "name": names}), sink)
+    (_, good, no_fault), (_, bad, fault) = read(sink.getvalue(), 0, len(sink.getvalue()))
+    assert (good, no_fault) == ({"id": 1, "name": "Z\u00fcrich"}, None)
+    assert (bad, fault) == ({"id": 2, "name": None}, "column name: the value is not UTF-8")
+
+
+def test_categories_of_pandas_are_read_by_the_rules_of_their_values() -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": pa.array(["0x1F", "7"]).dictionary_encode()}), sink)
+    found = read(sink.getvalue(), 0, len(sink.getvalue()), pa.struct([("id", pa.int64())]))
+    assert [(value, fault) for _, value, fault in found] == [
+        ({"id": None}, "column id: a value of type string does not fit"),
+        ({"id": 7}, None),
+    ]
 
 
 def written(values: list[Any], kind: pa.DataType, marks: dict[str, str] | None = None, *, is_int96: bool) -> bytes:

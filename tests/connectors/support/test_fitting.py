@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -36,6 +37,11 @@ def result(values: list[Any], given: pa.DataType, wanted: pa.DataType) -> list[A
         (pa.float64(), pa.int64(), {2.0: 2, 2.5: MISFIT}),
         (pa.int64(), pa.int32(), {5: 5, 2**40: MISFIT}),
         (pa.int64(), pa.bool_(), {0: False, 1: True, 7: MISFIT}),
+        (
+            pa.decimal128(20, 2),
+            pa.bool_(),
+            {Decimal("0.00"): False, Decimal("1.00"): True, Decimal("0.01"): MISFIT, Decimal(10**12): MISFIT},
+        ),
         (pa.float64(), pa.bool_(), {0.0: False, 1.0: True, 1.5: MISFIT, math.nan: MISFIT}),
         (pa.int64(), pa.decimal128(10, 2), {5: Decimal("5.00"), 2**40: MISFIT, -(2**63): MISFIT}),
         (pa.uint64(), pa.decimal128(10, 0), {5: Decimal(5), 2**64 - 1: MISFIT}),
@@ -196,6 +202,59 @@ def test_a_list_of_another_kind_of_items_may_be_empty() -> None:
 def test_keys_of_maps_that_do_not_fit() -> None:
     of_map = pa.map_(pa.string(), pa.int64()), pa.map_(pa.int32(), pa.int32())
     assert result([[("1", 1)], [("x", 1)], None], *of_map) == [[(1, 1)], MISFIT, None]
+
+
+def texts(*values: bytes) -> pa.Array:
+    """Strings with any bytes."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+@pytest.mark.parametrize("form", [pa.string(), pa.large_string(), pa.string_view()])
+def test_a_text_that_is_not_utf_8_does_not_fit(form: pa.DataType) -> None:
+    given = texts(b"ok", b"na\xff", b"\xc0\x80", "\u00e4\U0001f600".encode()).cast(form)
+    made, is_misfit = fitted(given, pa.string())
+    made.validate(full=True)
+    assert made.to_pylist() == ["ok", None, None, "\u00e4\U0001f600"]
+    assert is_misfit.tolist() == [False, True, True, False]
+    # The bytes are data of a BYTEA column.
+    assert fitted(given, pa.binary())[0].to_pylist()[1] == b"na\xff"
+    offsets = [0, 1, 2, 3, 4]
+    keys, values = pa.array(list("abcd")), texts(b"ok", b"\xff", b"b", b"c")
+    for inside in (
+        pa.ListArray.from_arrays(offsets, values),
+        pa.StructArray.from_arrays([values], names=["v"]),
+        pa.MapArray.from_arrays(offsets, keys, values),
+        pa.MapArray.from_arrays(offsets, values, keys),
+    ):
+        made, is_misfit = fitted(inside, inside.type)
+        made.validate(full=True)
+        assert is_misfit.tolist() == [False, True, False, False]
+
+
+def test_the_values_of_a_dictionary_are_read_by_the_rules_of_their_type() -> None:
+    given = pa.array(["0x1F", "7", None, "7"]).dictionary_encode()
+    made, is_misfit = fitted(given, pa.int64())
+    assert (made.to_pylist(), is_misfit.tolist()) == ([None, 7, None, 7], [True, False, False, False])
+    made, is_misfit = fitted(pa.array(["1e400", "1.5"], pa.string_view()), pa.float64())
+    assert (made.to_pylist(), is_misfit.tolist()) == ([None, 1.5], [True, False])
+    lists = pa.ListArray.from_arrays([0, 1, 2], pa.array(["0x1F", "7"]).dictionary_encode())
+    assert fitted(lists, pa.list_(pa.int64()))[1].tolist() == [True, False]
+    assert fitted(texts(b"\xff", b"a").dictionary_encode(), pa.string())[1].tolist() == [True, False]
+
+
+def test_a_uuid_is_text_or_16_bytes() -> None:
+    number = uuid.UUID("0f8fad5b-d9cb-469f-a165-70867728950e")
+    given = pa.array([None, number.bytes, number.bytes], pa.uuid())[1:]
+    for wanted, value in ((pa.string(), str(number)), (pa.binary(), number.bytes)):
+        made, is_misfit = fitted(given, wanted)
+        assert (made.type, made.to_pylist(), is_misfit.tolist()) == (wanted, [value, value], [False, False])
+    assert fitted(pa.ListArray.from_arrays([0, 2], given), pa.list_(pa.string()))[0].to_pylist() == [[str(number)] * 2]
+    assert fitted(given, pa.int64())[1].tolist() == [True, True]
+
+
+def test_values_with_parts_are_no_text() -> None:
+    for given in ([[1]], [{"a": 1}]):
+        assert fitted(pa.array(given), pa.string())[1].tolist() == [True]
 
 
 LAST_DAY, LAST_MICROS = 2_932_896, 253_402_300_799_999_999

@@ -77,6 +77,40 @@ LAST_DAY, LAST_TIME = "DATE '9999-12-31'", "TIMESTAMP_NTZ '9999-12-31 23:59:59.9
         ("BIGINT", "TIMESTAMP_NTZ", "1712836800000", datetime.datetime(2024, 4, 11, 12), False),
         ("BINARY", "STRING", "X'FF'", None, True),
         ("BINARY", "STRING", "X'41'", "A", False),
+        # A table cannot have a text that is not UTF-8, as Spark itself writes it.
+        ("STRING", "STRING", "CAST(X'FF' AS STRING)", None, True),
+        ("STRING", "INT", "CAST(X'FF' AS STRING)", None, True),
+        ("STRING", "BINARY", "CAST(X'FF' AS STRING)", b"\xff", False),
+        ("ARRAY<STRING>", "ARRAY<STRING>", "array(NULL, 'a', CAST(X'FF' AS STRING))", None, True),
+        (
+            "STRUCT<a: STRING, b: INT>",
+            "STRUCT<a: STRING>",
+            "named_struct('a', CAST(X'FF' AS STRING), 'b', 1)",
+            None,
+            True,
+        ),
+        (
+            "STRUCT<a: STRING, b: INT>",
+            "STRUCT<b: INT>",
+            "named_struct('a', CAST(X'FF' AS STRING), 'b', 1)",
+            {"b": 1},
+            False,
+        ),
+        ("MAP<STRING, INT>", "MAP<STRING, INT>", "map(CAST(X'FF' AS STRING), 1)", None, True),
+        (
+            "MAP<STRING, STRING>",
+            "MAP<STRING, STRING>",
+            "map('a', NULL, 'b', '\u00e4')",
+            {"a": None, "b": "\u00e4"},
+            False,
+        ),
+        # Spark's text of these, such as {1, x}, is no JSON.
+        ("STRUCT<a: INT, b: STRING>", "STRING", "named_struct('a', 1, 'b', 'x')", None, True),
+        ("MAP<STRING, INT>", "STRING", "map('a', 1)", None, True),
+        ("ARRAY<STRING>", "STRING", "array('a')", None, True),
+        ("ARRAY<STRING>", "STRING", "NULL", None, False),
+        ("ARRAY<VARIANT>", "STRING", "array(parse_json('1'))", None, True),
+        ("ARRAY<ARRAY<INT>>", "ARRAY<STRING>", "array(array(1), NULL)", [None, None], True),
         ("MAP<INT, DOUBLE>", "MAP<STRING, DECIMAL(10, 2)>", "map(1, 1.5D)", {"1": Decimal("1.50")}, False),
         ("ARRAY<DOUBLE>", "ARRAY<DECIMAL(10, 2)>", "array(1.5D, 1.239D)", [Decimal("1.50"), None], True),
     ],
@@ -91,7 +125,7 @@ def test_parts_of_values_are_matched_by_name_and_checked(
     # REFRESH TABLE reads the same, and fails at the first value that does not fit.
     snapshot = cast_columns(frame, {"v": wanted.lower()})
     if is_fault:
-        with pytest.raises(Exception, match="column v: the value does not fit the column's type"):
+        with pytest.raises(Exception, match=r"column v: the value (is not UTF-8|does not fit the column's type)"):
             snapshot.collect()
     else:
         assert snapshot.collect()[0].asDict(recursive=True) == {"v": row}

@@ -49,10 +49,11 @@ def read_values(
     values: list[bytes],
     *,
     columns: str | None = None,
+    options: str = "",
 ) -> list[tuple[dict[str, Any], str | None]]:
     """The rows that a source with this schema makes of values, in order, and the reasons of those without one.
 
-    ``columns`` are by default those of the schema.
+    ``columns`` are by default those of the schema. ``options`` are more options of ENCODE, each after a comma.
     """
     SparkSessions(spark).load((installed_jars().avro,))
     schema = avro.normal_form(json.dumps(reader))
@@ -60,7 +61,7 @@ def read_values(
     quoted = "'" + json.dumps(schema).replace("'", "''") + "'"
     statement = parse_statement(
         f"CREATE SOURCE s ({columns}) WITH (connector = 'kafka') FORMAT PLAIN ENCODE AVRO "
-        f"(schema.registry = '{url}', _rw_schema = {quoted})"
+        f"(schema.registry = '{url}', _rw_schema = {quoted}{options})"
     )
     assert isinstance(statement, CreateSource)
     assert parse_statement(render(statement)) == statement
@@ -73,8 +74,8 @@ def read_values(
             "value": pa.array(values, pa.binary()),
         }
     )
-    options = {"schema.registry": url, "topic": topic}
-    made = decode(spark.createDataFrame(table), statement, options, run=1, batch=1, bucket=1)
+    given = {"schema.registry": url, "topic": topic}
+    made = decode(spark.createDataFrame(table), statement, given, run=1, batch=1, bucket=1)
     names = [each["name"] for each in schema["fields"]]
     rows = made.select("_rw_offset", "_rw_error", *names).toArrow().sort_by("_rw_offset").to_pylist()
     return [({name: _plain(row[name]) for name in names}, row["_rw_error"]) for row in rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -250,3 +251,29 @@ def test_a_string_that_is_not_utf8_is_an_error_of_its_record(spark: SparkSession
     assert first == ({**good, "named": [("key", "value")]}, None)  # Arrow returns a map as a list of pairs.
     assert all(row == dict.fromkeys(good) for row, _ in others)
     assert all((error or "").startswith("the bytes are not a record of schema ") for _, error in others)
+
+
+def test_a_map_as_json_has_its_whole_values(spark: SparkSession, writer: AvroWriter) -> None:
+    local = {"type": "long", "logicalType": "local-timestamp-micros"}
+    inner = record_schema("Inner", {"at": MICROS, "local": local, "none": ["null", "int"]})
+    schema = record_schema(
+        "Mapped",
+        {
+            "records": {"type": "map", "values": inner},
+            "maps": {"type": "map", "values": {"type": "map", "values": ["null", "long"]}},
+            "listed": {"type": "array", "items": {"type": "map", "values": "string"}},
+        },
+    )
+    when = datetime.datetime(2026, 1, 2, 3, 4, 5, 123456, datetime.UTC)
+    value = {"at": when, "local": when.replace(tzinfo=None), "none": None}
+    data = writer.framed(
+        "mapped", schema, {"records": {"a": value}, "maps": {"a": {"b": 1, "c": None}}, "listed": [{"a": "x"}]}
+    )
+    columns, option = "records JSONB, maps JSONB, listed JSONB[]", ", map.handling.mode = 'jsonb'"
+    ((row, fault),) = read_values(spark, writer.url, "mapped", schema, [data], columns=columns, options=option)
+    assert fault is None
+    assert json.loads(row["records"]) == {
+        "a": {"at": "2026-01-02T03:04:05.123456Z", "local": "2026-01-02T03:04:05.123456", "none": None}
+    }
+    assert json.loads(row["maps"]) == {"a": {"b": 1, "c": None}}
+    assert [json.loads(each) for each in row["listed"]] == [{"a": "x"}]

@@ -7,7 +7,7 @@ schema. A record that cannot be read becomes a row of NULLs, together with the r
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
@@ -35,6 +35,14 @@ Spark returns a record without any values if it cannot read a record. The field 
 """
 
 _MOST_BYTES = 2**31 - 1
+
+_EXACT_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""The options of ``to_json`` with which the text contains the whole value. By default, Spark omits microseconds, and
+fields that are NULL."""
 
 _LIMITS = {"bytes.maxLength": 2**27, "string.maxLength": 2**27, "collectionItems.maxLength": 10_000_000}
 """The maximum lengths that Avro accepts within a record, in bytes and in items. The keys are the last parts of the
@@ -170,7 +178,9 @@ class AvroReader:
             case "array":
                 return _of_items(self._conversion(schema["items"], named))
             case "map":
-                return _of_values(self._conversion(schema["values"], named), is_json=self.map_mode == "jsonb")
+                # A map within a map that becomes JSON is a part of this JSON, not a string in it.
+                inside = replace(self, map_mode="map")
+                return _of_values(inside._conversion(schema["values"], named), is_json=self.map_mode == "jsonb")
         logical = logical_of(schema)
         if logical in ("time-millis", "time-micros"):
             return lambda value: time_text(value, 1_000 if logical == "time-millis" else 1_000_000)
@@ -202,7 +212,7 @@ def _of_items(item: Callable[[Column], Column] | None) -> Callable[[Column], Col
 def _of_values(item: Callable[[Column], Column] | None, *, is_json: bool) -> Callable[[Column], Column] | None:
     def convert(value: Column) -> Column:
         made = value if item is None else f.transform_values(value, lambda _, each: item(each))
-        return f.to_json(made) if is_json else made
+        return f.to_json(made, _EXACT_JSON) if is_json else made
 
     return convert if is_json or item is not None else None
 
