@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -12,12 +13,12 @@ from rw_sql.errors import FILE_UNREADABLE, SqlError
 
 
 def read_text(path: str) -> str:
-    """Reads a file (``-``: standard input). All line ends become ``\\n``. Raises SqlError FILE_UNREADABLE."""
+    """Reads a file (``-``: standard input). All line breaks become ``\\n``. Raises SqlError FILE_UNREADABLE."""
     return unix_lines(read_exactly(path))
 
 
 def read_exactly(path: str) -> str:
-    """Reads a file (``-``: standard input) and keeps its byte-order mark and line ends. Raises SqlError."""
+    """Reads a file (``-``: standard input) and keeps its byte-order mark and line breaks. Raises SqlError."""
     name = "standard input" if path == "-" else f'"{path}"'
     try:
         if path != "-":
@@ -55,7 +56,7 @@ def unusable_file(error: OSError) -> SqlError | None:
 
 
 def unix_lines(text: str) -> str:
-    """The text, in which all line ends are ``\\n``."""
+    """The text, in which all line breaks are ``\\n``."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -71,18 +72,22 @@ def as_before(text: str, before: str) -> str:
 def replace_text(path: str, text: str) -> None:
     """Writes a file as a whole: if the write fails or the process is killed, the file keeps its former content.
 
-    Keeps the file's mode and follows links. Writes in place if the file does not exist, is no plain file, has several
-    names or another owner, or cannot be replaced in its folder. Raises OSError.
+    Keeps the file's mode and group, and follows links. Writes in place if the file does not exist, is no plain file,
+    has several names, another owner or an access list, or cannot be replaced in its folder. Raises OSError.
     """
-    target, data = Path(os.path.realpath(path)), text.encode()
-    fresh = target.with_name(f".{uuid4().hex}.tmp")
-    if not target.is_file() or not _is_own(target):
-        target.write_bytes(data)
+    named, data = Path(path), text.encode()
+    if not named.is_file() or not _is_own(named):
+        # The name stays as it is, because the link /dev/stdout or /dev/fd/63 of a pipe leads to no path.
+        named.write_bytes(data)
         return
+    target = Path(os.path.realpath(named))
+    fresh = target.with_name(f".{uuid4().hex}.tmp")
     target.open("r+b").close()  # A file without the permission to write is not replaced.
     try:
         out = fresh.open("xb")
-    except PermissionError:
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
         target.write_bytes(data)
         return
     try:
@@ -90,10 +95,10 @@ def replace_text(path: str, text: str) -> None:
             out.write(data)
             out.flush()
             os.fsync(out.fileno())
-        fresh.chmod(stat.S_IMODE(target.stat().st_mode))
         try:
+            _make_like(fresh, target)
             fresh.replace(target)
-        except OSError:  # A single file may be mounted into a container. It cannot be replaced.
+        except OSError:  # A single file may be mounted into a container, or have a group of other users.
             target.write_bytes(data)
     finally:
         fresh.unlink(missing_ok=True)
@@ -101,7 +106,22 @@ def replace_text(path: str, text: str) -> None:
 
 def _is_own(target: Path) -> bool:
     found = target.stat()
-    return found.st_nlink == 1 and found.st_uid == os.geteuid()
+    return found.st_nlink == 1 and found.st_uid == os.geteuid() and not _has_access_list(target)
+
+
+def _has_access_list(target: Path) -> bool:
+    try:
+        return sys.platform == "linux" and "system.posix_acl_access" in os.listxattr(target)
+    except OSError:  # The file system has no attributes.
+        return False
+
+
+def _make_like(fresh: Path, target: Path) -> None:
+    """Gives a file the group and the mode of another file."""
+    wanted = target.stat()
+    if fresh.stat().st_gid != wanted.st_gid:
+        os.chown(fresh, -1, wanted.st_gid)
+    fresh.chmod(stat.S_IMODE(wanted.st_mode))
 
 
 def write_text(path: str, text: str) -> None:

@@ -85,3 +85,53 @@ def test_a_file_that_cannot_be_replaced_in_its_folder_is_written_in_place(
 )
 def test_a_text_gets_the_form_of_the_file_that_it_replaces(before: str, after: str) -> None:
     assert as_before("c\nd\n", before) == after
+
+
+def test_a_pipe_gets_the_text() -> None:
+    """/dev/fd/N of a pipe, as in ``--file >(jq .)``, is a link that leads to no path."""
+    reads, writes = os.pipe()
+    write_text(f"/dev/fd/{writes}", FORMATTED)
+    os.close(writes)
+    with open(reads, encoding="utf-8") as found:
+        assert found.read() == FORMATTED
+
+
+def test_a_rewritten_file_keeps_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.sql"
+    file.write_text(TYPED, encoding="utf-8")
+    other = next((group for group in os.getgroups() if group != file.stat().st_gid), None)
+    if os.geteuid() == 0:
+        other = 12345
+    if other is None:
+        pytest.skip("this user has only one group")
+    os.chown(file, -1, other)
+    replace_text(str(file), FORMATTED)
+    assert (file.read_text(encoding="utf-8"), file.stat().st_gid) == (FORMATTED, other)
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "chown", forbidden)
+    replace_text(str(file), TYPED)
+    assert (file.read_text(encoding="utf-8"), file.stat().st_gid) == (TYPED, other)
+    assert names(tmp_path) == ["a.sql"]
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
+def test_a_file_in_a_folder_without_the_right_to_write_is_written_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A file that is mounted into a container with a read-only root file system, for example."""
+    file = tmp_path / "a.sql"
+    file.write_text(TYPED, encoding="utf-8")
+    opened = type(file).open
+
+    def open_(path: Path, mode: str = "r", *given: object, **named: object) -> object:
+        if mode == "xb":
+            raise OSError(code, os.strerror(code))
+        return opened(path, mode, *given, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr("pathlib.Path.open", open_)
+    replace_text(str(file), FORMATTED)
+    monkeypatch.undo()
+    assert file.read_text(encoding="utf-8") == FORMATTED

@@ -7,6 +7,7 @@ that file or socket.
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -54,10 +55,10 @@ class _Descriptor(io.FileIO):
 def usable_streams() -> Iterator[None]:
     """A context manager. Inside the context, all three standard streams are open, and each error of standard output is
     raised as an OutputError. This includes an error of the last write, at the end of the block. Characters that the
-    encoding of standard output lacks, as in an ISO-8859 locale, are written as escapes."""
+    encoding of standard output lacks, as in an ISO-8859 locale, are written as escapes that JSON and Spark read."""
     _open_closed()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")
+        sys.stdout.reconfigure(errors=_ESCAPES)
     before = sys.stdout
     checked = _checked(before)
     if checked is None:
@@ -79,6 +80,18 @@ def usable_streams() -> Iterator[None]:
     finally:
         if sys.stdout is checked:
             sys.stdout = before
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    r"""Writes characters as ``\uXXXX``. JSON has neither the ``\xXX`` nor the ``\UXXXXXXXX`` of backslashreplace."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)), error.end
+
+
+_ESCAPES = "rw_sql.escapes"
+codecs.register_error(_ESCAPES, _escaped)
 
 
 def _open_closed() -> None:

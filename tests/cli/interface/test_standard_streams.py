@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -23,3 +24,13 @@ def test_characters_that_the_encoding_lacks_are_escaped(monkeypatch: pytest.Monk
         console_for().print(Text("\u21bb rebuild übersicht"))
         sys.stdout.flush()
     assert written.getvalue() == "größe\n\\u21bb rebuild übersicht\n".encode("iso-8859-1")
+
+
+def test_escaped_characters_leave_json_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = {"name": "größe € \U0001f600"}
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    with usable_streams():
+        print(json.dumps(named, ensure_ascii=False))
+        sys.stdout.flush()
+    assert json.loads(written.getvalue()) == named

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rw_sql.checkpoints.checkpoint import Checkpoint
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import OperationRecord
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.statements.checkpoint.context import InjectContext
     from rw_sql.syntax.statements import InjectCheckpointOffsets, ShowCheckpoint, Statement
@@ -388,20 +389,27 @@ def lower_undo_checkpoint(
     inspector: Inspector,
     path: str,
     *,
-    of: str | None = None,
+    of: OperationRecord | None = None,
     reason: str | None = None,
     watch_seconds: float = WATCH_SECONDS,
     is_assumed_stopped: bool = False,
 ) -> Plan:
     """Reverts the last rewrite of a checkpoint, if the job has not planned a batch since that rewrite.
 
-    ``of`` is the statement whose rewrite is to be undone. Raises SqlError if another statement made the last rewrite.
+    ``of`` is the operation whose rewrite is to be undone. Raises SqlError if another operation made the last rewrite.
     """
     look = inspector.checkpoints.look(path)
     checkpoint = look.checkpoint
     require_still(checkpoint, look.running, None)
     entry = inspector.checkpoints.undoable_rewrite(path)
-    if of is not None and entry.statement != of:
+    if of is not None and datetime.fromisoformat(entry.at).timestamp() < of.at_ms // 1000:
+        # An equal statement before the operation may have moved the offsets by the same number.
+        raise SqlError(
+            CANNOT_UNDO_CHECKPOINT,
+            f"operation {of.epoch} has no effect on checkpoint {path!r} any more: its rewrite was undone already",
+            hint=f"rw-sql checkpoint show {path}",
+        )
+    if of is not None and entry.statement != of.statement:
         raise SqlError(
             CANNOT_UNDO_CHECKPOINT,
             f"checkpoint {path!r} was rewritten by another operation since, at {entry.at}",

@@ -214,9 +214,7 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector
     if renaming is not None:
         return lower_undo_rename(statement, snapshot, inspector, renaming, UNDO, partial(_refused, statement))
     if record.kind == INJECT_CHECKPOINT:
-        return lower_undo_checkpoint(
-            statement, inspector, record.objects[0], of=record.statement, reason=statement.reason
-        )
+        return lower_undo_checkpoint(statement, inspector, record.objects[0], of=record, reason=statement.reason)
     before = with_positions(record, snapshot, inspector)
     # A table's definition is derived from the definition of the table's source.
     back = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.errors import CANNOT_UNDO, CHECKPOINT_IN_USE, SqlError
+from rw_sql.errors import CANNOT_UNDO, CANNOT_UNDO_CHECKPOINT, CHECKPOINT_IN_USE, SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.plan.statements.checkpoint.checkpoint_outcomes import NOT_KNOWN
 from rw_sql.runtime.control import checkpoint_folders, executor
@@ -58,6 +59,17 @@ def test_an_undo_without_effect_is_repeated(tmp_path: Path, outcome: str) -> Non
     with pytest.raises(SqlError, match=f"operation {done} has already undone it") as caught:
         world.plan(f"UNDO OPERATION {operation}")
     assert caught.value.hint == "to set the offsets again, use INJECT CHECKPOINT OFFSETS"
+
+
+def test_a_repeated_undo_leaves_an_earlier_equal_rewrite(tmp_path: Path) -> None:
+    world, operation = injected(tmp_path)
+    (record,) = world.operations
+    # The files were rewritten by an equal statement, 10 s before this operation.
+    rewritten = datetime.now(UTC).timestamp() * 1000
+    world.operations = (replace(record, at_ms=int(rewritten) + 10_000),)
+    with pytest.raises(SqlError, match="its rewrite was undone already") as caught:
+        world.plan(f"UNDO OPERATION {operation}")
+    assert caught.value.kind is CANNOT_UNDO_CHECKPOINT
 
 
 def test_an_undo_that_failed_is_not_undone(tmp_path: Path) -> None:
