@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rw_sql.masking import masked, masked_around, without_secrets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +277,11 @@ def first_names(names: Iterable[str], most: int) -> str:
     listed = list(names)
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more
+
+
+def either(words: Sequence[str]) -> str:
+    """The words as alternatives: ``a``, ``a or b``, or ``a, b or c``."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 _NEAR_THE_BEST = 0.1

@@ -72,7 +72,8 @@ _VIEW_ROWS = {
     "rw_rewind_points": "unsafe operation, with its rewind point or the reason why it has none",
     "rw_ddl_progress": "view that is being built, or table that is being refreshed, with its progress",
     "rw_refresh_table_state": "refreshable table: state, times of its refreshes, interval, last failure",
-    "rw_refresh_progress": "key range of a table's newest refresh: number of rows that differ, whether it is merged",
+    "rw_refresh_progress": "key range of a table's newest refresh: number of rows that differ between the upstream and "
+    "the table, whether the range is merged",
     "rw_lease": "resource group: the owner of its jobs; a group has no row before its first owner",
 }
 """The meaning of a row of each catalog view. The meanings are defined here because released files of ``catalog/`` never

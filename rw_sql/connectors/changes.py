@@ -163,8 +163,8 @@ class SchemaChange:
 
 
 def schema_change(table: str, before: Mapping[str, str], now: Mapping[str, str], position: int) -> SchemaChange | None:
-    """The change from the columns ``before`` to ``now`` (name → type); None if the columns are equal. A column whose
-    type in ``before`` is empty counts as unchanged, whatever its type in ``now`` is."""
+    """The change from the columns in ``before`` (name → type) to the columns in ``now``; None if the columns are equal.
+    A column whose type in ``before`` is empty counts as unchanged, whatever its type in ``now`` is."""
     retyped = {column: kind for column, kind in now.items() if before.get(column, "") not in ("", kind)}
     added = {column: kind for column, kind in now.items() if column not in before}
     dropped = {column: kind for column, kind in before.items() if column not in now}
@@ -380,8 +380,8 @@ class ChangeConnector(Protocol):
         ...
 
     def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
-        """The reason, as one clause, why a position from the upstream ``before`` is not valid in the upstream
-        ``now``."""
+        """The reason, as one clause, why a position is not valid in the upstream ``now`` if the position comes from the
+        upstream ``before``."""
         ...
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:

@@ -29,7 +29,7 @@ class RecordFetcher(Protocol):
     def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
         """Fetches the records ``[start, end)`` of each split, with the columns of :meth:`Connector.read_stream`.
 
-        Returns None if the caller should use Spark's reader instead, which then also reports any error.
+        Returns None if the caller should use Spark's reader, which then also reports any error.
         """
         ...
 
@@ -57,7 +57,7 @@ class FollowingFetcher(RecordFetcher, Protocol):
 
         Splits without new records may be absent. Once more than ``most`` records have arrived, no more records are
         received until the arrived records are fetched. A :meth:`fetch` of records before the returned ends does not
-        wait. Returns None if the caller should use Spark's reader instead.
+        wait. Returns None if the caller should use Spark's reader.
         """
         ...
 

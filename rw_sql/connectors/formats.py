@@ -354,7 +354,7 @@ def _is_value(option: EncodeOption, value: str) -> bool:
         return value.lower() in option.choices
     if option.is_text:
         return bool(placeholder_text(value))
-    # A quote, a line end and NUL have another meaning in CSV. Spark misreads characters of two UTF-16 units.
+    # A quote, a line break and NUL have another meaning in CSV. Spark misreads characters of two UTF-16 units.
     return value == "\\t" or (len(value) == 1 and value not in '"\r\n\0' and value < "\U00010000")
 
 

@@ -134,7 +134,8 @@ class RangedConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """A stream without rows, with one entry per batch. rw_sql itself calls :meth:`range_feed` instead."""
+        """A stream without rows, with one entry per batch. rw_sql itself does not call this method, but
+        :meth:`range_feed`."""
         return self.range_feed(options, positions, max_records=max_records).open(spark)
 
     def range_feed(

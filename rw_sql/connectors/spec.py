@@ -21,6 +21,7 @@ from rw_sql.errors import (
     ErrorCode,
     Span,
     SqlError,
+    either,
     near_names,
 )
 
@@ -115,17 +116,16 @@ class OptionSpec:
 
     def fault(self, value: str) -> str | None:
         """The error in ``value``, as the end of a sentence that begins with the option's name; None for a valid value.
-
-        The message contains the value only if the option is not a secret.
-        """
+        The error contains ``value`` only if the option is not a secret."""
         wanted = self._wanted()
         if self._fits(value):
             return None
-        return f"must be {wanted}" if self.is_secret else f"must be {wanted}, not {quoted(value)}"
+        joint = "but is" if self.choices or self.type == "boolean" else "not"
+        return f"must be {wanted}" if self.is_secret else f"must be {wanted}, {joint} {quoted(value)}"
 
     def _wanted(self) -> str:
         if self.choices:
-            return "one of " + ", ".join(self.choices)
+            return either(self.choices)
         words = {
             "text": "a string that is not empty",
             "integer": "a whole number",

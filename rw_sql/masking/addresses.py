@@ -105,5 +105,5 @@ def password_parameter(value: str) -> str | None:
 
 
 def stars(text: str) -> str:
-    """Replaces each character of a text with an asterisk, except quotes, dollar signs and line ends."""
+    """Replaces each character of a text with an asterisk, except quotes, dollar signs and line breaks."""
     return re.sub(r"[^\n'\"$]", "*", text)

@@ -209,8 +209,8 @@ def _is_checkpoint(word: str) -> bool:
 
 
 def _doubtful_runs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The spans that must not be shown in a part of a text whose quotes may be wrong: everything except keywords, names
-    of options, and values that are never secret."""
+    """The spans that must be hidden in a part of a text where the quotes may be unbalanced. These spans are everything
+    except keywords, names of options, and values that are never secret."""
     for run in RUN.finditer(text, start, end):
         key = _VALUE.search(text, max(0, run.start() - _LONGEST_KEY), run.start())
         is_plain = key is not None and key[1].lower() in _PLAIN_KEYS

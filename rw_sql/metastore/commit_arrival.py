@@ -38,6 +38,7 @@ def has_arrived(log: StoredTable, row: dict[str, Any], error: Exception, seconds
 
 
 def is_in_log(log: StoredTable, row: dict[str, Any]) -> bool:
-    """True if the log contains a row with the row's commit id, as far as the handle ``log`` has read it."""
+    """True if the log, up to the version that the handle ``log`` has read, contains a row with the same commit id as
+    ``row``."""
     rows = log.read(["epoch", "commit_id"], above=("epoch", row["epoch"] - 1))
     return row["commit_id"] in rows["commit_id"].to_pylist()

@@ -1,5 +1,5 @@
-"""Reads the commit files of a metastore table without delta-rs, because delta-rs needs more time or more requests to
-find new commits."""
+"""Reads the commit files of a metastore table without delta-rs, because delta-rs needs more time or more requests than
+this module to find new commits."""
 
 from __future__ import annotations
 

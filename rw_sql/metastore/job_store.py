@@ -140,7 +140,7 @@ class JobStore:
         return bool(self._leases().write(choose))
 
     def release_lease(self, lease: Lease) -> bool:
-        """Marks the holder's lease as released; returns False if the holder does not have it."""
+        """Marks a holder's lease as released; returns False if the holder does not have the lease."""
         return self.renew_lease(replace(lease, is_released=True))
 
     def claim_run(self, job: str, epoch: int, owner: str) -> Run:

@@ -42,8 +42,8 @@ class RefreshRecord:
 class RefreshChunk:
     """Progress of one chunk of a refresh. The chunk number -1 stands for the loading phase before the merge.
 
-    ``position`` is the last key of the chunk, as JSON; ``rows`` is the number of rows that differ. ``epoch`` is the
-    catalog's epoch at the merge, ``run`` the run of the table's job.
+    ``position`` is the last key of the chunk, as JSON; ``rows`` is the number of rows that differ between the upstream
+    and the table. ``epoch`` is the catalog's epoch at the merge, ``run`` the run of the table's job.
     """
 
     table_id: int

@@ -60,7 +60,8 @@ def is_table(uri: str) -> bool:
     """True if there is a Delta table at the path or URI ``uri``.
 
     ``DeltaTable.is_deltatable`` blocks all threads of the process until the store responds or, after three minutes, its
-    client gives up. Opening the table does not block other threads, but takes more time on a local path.
+    client gives up. Opening the table does not block other threads. On a local path, opening the table would take
+    longer than ``is_deltatable``.
     """
     if "://" not in uri:
         return DeltaTable.is_deltatable(uri)
@@ -328,10 +329,10 @@ class StoredTable:
         """Removes replaced files, compacts or folds the other files, writes a checkpoint, and cleans the log.
 
         ``fold`` receives all rows and returns the rows to keep, or None to skip folding. A caller that has cached the
-        rows passes ``replace`` instead, which receives a handle on the table and also returns the rows to keep or None.
-        If another process commits first, the next run does the remaining work. Files that one run replaces are removed
-        by the next run, so that readers of an older version have time to finish. Files of failed commits are removed
-        after a day.
+        rows passes ``replace`` and not ``fold``. The function ``replace`` receives a handle on the table and also
+        returns the rows to keep or None. If another process commits first, the next run does the remaining work. Files
+        that one run replaces are removed by the next run, so that readers of an older version have time to finish.
+        Files of failed commits are removed after a day.
         """
         with self.lock:
             version = self._handle.version()

@@ -36,8 +36,8 @@ class IncarnationReads:
     which the identity of the incarnation is unknown.
 
     ``spans`` and ``reached`` include all readings that may have read this incarnation. ``certain_spans`` and
-    ``certain_reached`` exclude the readings that may have read another known incarnation instead. If no reading
-    remains, ``certain_reached`` is None.
+    ``certain_reached`` exclude the readings that may have read another known incarnation and not this one. If no
+    reading remains, ``certain_reached`` is None.
     """
 
     spans: Spans

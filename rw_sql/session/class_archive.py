@@ -1,4 +1,5 @@
-"""An archive of the classes of a JVM. Later JVMs load these classes faster from the archive.
+"""An archive of the classes of a JVM. Later JVMs load these classes from the archive, which is faster than loading them
+from the jars.
 
 A JVM of Spark reads and checks about 20,000 classes before it has run its first statement. Java can write the classes
 of a process into a file when the process ends (a dynamic CDS archive, JEP 350), and map that file into later processes.

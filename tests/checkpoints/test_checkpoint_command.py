@@ -185,7 +185,7 @@ def test_a_delta_source(tmp_path: Path) -> None:
         (("--set", "words:0=²"), "is neither a number nor JSON"),
         (("--to-latest", "--property", "x"), "--property takes KEY=VALUE"),
         (("--to-latest", "--allow", "all"), "--allow takes gaps, duplicates and clamp"),
-        (("--to-latest", "--output", "yaml"), "--output must be one of text, json, mermaid, svg"),
+        (("--to-latest", "--output", "yaml"), "--output must be text, json, mermaid or svg"),
         (("--to-latest", "--watch", "soon"), "WATCH must be a time"),
         (("--set", "words:0=5"), "cannot ask whether the job is stopped, because this session is not interactive"),
         (

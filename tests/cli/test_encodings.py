@@ -1,4 +1,4 @@
-"""Files in the forms that editors write: byte-order marks, other encodings, line ends, invisible characters."""
+"""Files in the forms that editors write: byte-order marks, other encodings, line breaks, invisible characters."""
 
 from __future__ import annotations
 

@@ -96,12 +96,12 @@ def test_missing_property_says_how_to_give_it() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("scan.startup.mode", "newest", "must be one of earliest, latest, timestamp, not 'newest'"),
+        ("scan.startup.mode", "newest", "must be earliest, latest or timestamp, but is 'newest'"),
         ("scan.startup.timestamp.millis", "-1", "must be a whole number, at least 0, not '-1'"),
         ("scan.startup.timestamp.millis", "1e3", "must be a whole number, at least 0, not '1e3'"),
         ("properties.fetch.wait.max.ms", "300001", "must be a whole number from 0 to 300000, not '300001'"),
         ("properties.sync.call.timeout", "soon", "must be a duration such as 10s or 500ms from 0.1 to 600, not 'soon'"),
-        ("properties.enable.auto.commit", "yes", "must be true or false, not 'yes'"),
+        ("properties.enable.auto.commit", "yes", "must be true or false, but is 'yes'"),
         ("topic", " ", "must be a string that is not empty, not ' '"),
     ],
 )

@@ -143,9 +143,9 @@ def check_command(
     before it.
 
     The statements of a folder define objects. These statements are checked in the order of their dependencies, by the
-    same rules as in the command diff. The check needs no Spark, Java or network. The summary lists the facts that could
-    not be checked. The exit status is 0 if there are no errors, 1 if there are errors, and 2 if a file or the catalog
-    cannot be read.
+    same rules that rw-sql diff applies. The check needs no Spark, Java or network. The summary lists the facts that
+    could not be checked. The exit status is 0 if there are no errors, 1 if there are errors, and 2 if a file or the
+    catalog cannot be read.
     """
     output = form or output
     try:

@@ -150,8 +150,8 @@ def set_offsets(
     show_sql: ShowSql = False,
     output: _MoveOutput = "text",
 ) -> None:
-    """Rewrite the positions of a stopped job. The job keeps its state. A backup of the replaced files is kept; the
-    command undo restores this backup."""
+    """Rewrite the positions of a stopped job. The job keeps its state. A backup of the replaced files is kept; rw-sql
+    checkpoint undo restores this backup."""
     from rw_sql.cli.checkpoint.running import Upstreams, move_checkpoint, statement_of, target_of
 
     require_move_output(output, is_dry_run=dry_run)

@@ -139,7 +139,7 @@ def apply_command(
     """Bring a warehouse to the state of a folder of CREATE statements.
 
     If a statement fails, run rw-sql apply again to continue. A plan that was applied in part is outdated: write a new
-    plan with diff, and apply the new plan.
+    plan with rw-sql diff, and apply the new plan.
     """
     from rw_sql.cli.interface.error_report import error_as_json
     from rw_sql.cli.terminal.output import console_for, print_error

@@ -40,11 +40,11 @@ class NoCatalog:
 
 
 def format_text(text: str, file: str | None = None, *, is_canonical: bool = False) -> str:
-    """Formats the text of a file and keeps its line ends. Raises SqlError like :func:`format_script`."""
+    """Formats the text of a file and keeps its line breaks. Raises SqlError like :func:`format_script`."""
     plain = unix_lines(text)
     if plain == text:
         return format_script(text, file, is_canonical=is_canonical)
-    # If all line ends of a file are of the same kind, formatting adds line ends of this kind.
+    # If all line breaks of a file are of the same kind, formatting adds line breaks of this kind.
     for end in ("\r\n", "\r"):
         if plain.replace("\n", end) == text:
             return format_script(plain, file, is_canonical=is_canonical).replace("\n", end)

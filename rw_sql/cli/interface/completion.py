@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from rw_sql.cli.interface.misplaced_words import misplaced_word
-from rw_sql.errors import INVALID_OPTION, SqlError
+from rw_sql.errors import INVALID_OPTION, SqlError, either
 
 SHELLS = ("bash", "zsh", "fish")
 INSTALL, SHOW = "--install-completion", "--show-completion"
@@ -97,8 +97,8 @@ def _typer() -> Any:
 def _chosen(shell: str, option: str) -> str:
     name = Path(os.environ.get("SHELL", "")).name if shell == _THIS else shell
     if name not in SHELLS:
-        found = f"not {shell!r}" if shell != _THIS else f"and $SHELL is {os.environ.get('SHELL', '')!r}"
-        raise SqlError(INVALID_OPTION, f"{option} takes one of {', '.join(SHELLS)}, {found}", hint=f"{option} bash")
+        found = f"{shell!r}" if shell != _THIS else f"{os.environ.get('SHELL', '')!r} ($SHELL)"
+        raise SqlError(INVALID_OPTION, f"{option} must be {either(SHELLS)}, but is {found}", hint=f"{option} bash")
     return name
 
 

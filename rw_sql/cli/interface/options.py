@@ -9,7 +9,7 @@ import typer
 
 from rw_sql.cli.interface.completion import complete_words
 from rw_sql.cli.interface.error_report import remember_output
-from rw_sql.errors import INVALID_OPTION, SqlError
+from rw_sql.errors import INVALID_OPTION, SqlError, either
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -138,8 +138,8 @@ def require_output(output: str, forms: Sequence[str], option: str = "--output") 
     """Raises SqlError INVALID_OPTION if the command does not support the output format. If the command supports the
     format, the command's later errors are reported in this format."""
     if output not in forms:
-        listed = f"one of {', '.join(forms)}" if len(forms) > 2 else " or ".join(forms)
-        raise SqlError(INVALID_OPTION, f"{option} must be {listed}, not {output!r}", hint=f"{option} {forms[-1]}")
+        message = f"{option} must be {either(forms)}, but is {output!r}"
+        raise SqlError(INVALID_OPTION, message, hint=f"{option} {forms[-1]}")
     remember_output(output)
 
 

@@ -22,7 +22,7 @@ def start_log(form: str, stream: TextIO | None = None) -> logging.Handler:
     Raises SqlError INVALID_OPTION.
     """
     if form not in FORMS:
-        raise SqlError(INVALID_OPTION, f"--log must be text or json, not {form!r}", hint="--log json")
+        raise SqlError(INVALID_OPTION, f"--log must be text or json, but is {form!r}", hint="--log json")
     handler = logging.StreamHandler(stream or sys.stdout)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logger = logging.getLogger("rw_sql")

@@ -129,7 +129,7 @@ def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
 
 
 def _token(file: str | None) -> str | None:
-    """The token for the status page, from a file or the environment, without blanks and line ends around it; None if
+    """The token for the status page, from a file or the environment, without blanks and line breaks around it; None if
     neither the file nor the environment variable is set. Raises SqlError if the file cannot be read, or if the file or
     the variable contains only blanks."""
     from rw_sql.runtime.status.http_server import TOKEN_VARIABLE

@@ -128,7 +128,7 @@ def _begins_line(text: str, at: int) -> bool:
 
 
 def listing(name: str, pattern: str) -> str | None:
-    """The statement of a command that lists objects; None for other commands."""
+    """The statement that a listing command runs; None for other commands."""
     if name == "do":
         return f"SHOW UNSAFE OPERATIONS FOR {pattern}" if pattern else "SHOW UNSAFE OPERATIONS"
     if name == "dl":

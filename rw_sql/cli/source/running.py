@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.cli.interface.options import PICTURES, require_move_output, require_output
 from rw_sql.cli.terminal.output import console_for, print_rows
 from rw_sql.cli.terminal.question import choose_answer
-from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SPLITS_UNKNOWN, SqlError
+from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SPLITS_UNKNOWN, SqlError, either
 from rw_sql.model.offset_files import FORMS, write_offsets
 from rw_sql.model.split_status import ORPHAN, OTHER_CLUSTER, RECREATED
 from rw_sql.plan.result.confirmation import UnconfirmedError, hint_for_a_command
@@ -104,7 +104,7 @@ def offsets_of(
         if readers and fragment not in readers:
             raise SqlError(
                 INVALID_OPTION,
-                f"--fragment must be one of {', '.join(readers)}, not {fragment!r}",
+                f"--fragment must be {either(readers)}, but is {fragment!r}",
                 hint=f"--fragment {readers[0]}",
             )
         standing = [row for row in standing if row["fragment"] == fragment]

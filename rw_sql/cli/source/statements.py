@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, connector_names
-from rw_sql.errors import INVALID_OPTION, INVALID_PROPERTY, SYNTAX_ERROR, SqlError
+from rw_sql.errors import INVALID_OPTION, INVALID_PROPERTY, SYNTAX_ERROR, SqlError, either
 from rw_sql.syntax.statements import (
     AlterSourceUnsafeSet,
     InjectBack,
@@ -145,7 +145,7 @@ class TargetWords:
 
 def _bound(where: str) -> InjectTo:
     if where.lower() not in ("earliest", "latest"):
-        raise SqlError(INVALID_OPTION, f"--to must be earliest or latest, not {where!r}", hint="--to earliest")
+        raise SqlError(INVALID_OPTION, f"--to must be earliest or latest, but is {where!r}", hint="--to earliest")
     return InjectTo(where=where.lower())
 
 
@@ -169,7 +169,7 @@ def inject_statement(
     """The statement ``INJECT SOURCE OFFSETS``."""
     if convention not in ("next", "last_seen"):
         raise SqlError(
-            INVALID_OPTION, f"--convention must be next or last_seen, not {convention!r}", hint="omit --convention"
+            INVALID_OPTION, f"--convention must be next or last_seen, but is {convention!r}", hint="omit --convention"
         )
     return InjectSourceOffsets(
         name=source_name(name),
@@ -186,8 +186,9 @@ def allowed_words(words: Sequence[str], known: Sequence[str]) -> tuple[str, ...]
     """The words of ALLOW. Raises SqlError for a word that the statement does not accept."""
     allowed = tuple(dict.fromkeys(word.upper() for word in words))
     if strange := [word for word in allowed if word not in known]:
-        listed = ", ".join(known).lower()
-        raise SqlError(INVALID_OPTION, f"--allow takes {listed}, not {strange[0].lower()!r}", hint="--allow duplicates")
+        listed = either([word.lower() for word in known])
+        message = f"--allow must be {listed}, but is {strange[0].lower()!r}"
+        raise SqlError(INVALID_OPTION, message, hint="--allow duplicates")
     return allowed
 
 

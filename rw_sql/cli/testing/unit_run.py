@@ -215,7 +215,7 @@ class UnitRun:
         return self._given_columns(given, name, f'the columns of "{name}" come from its upstream', own)
 
     def _given_columns(self, given: RowsGiven, name: str, why: str, own: Collection[str]) -> StructType:
-        """The columns whose types the test gives, without the columns ``own``, whose types are known."""
+        """The columns whose types the test gives, without the columns in ``own``, whose types are known."""
         if given.sql is not None and not given.types:
             found = self._query(given.sql, f"given {name}", lambda frame: frame.schema)
         else:

@@ -192,8 +192,8 @@ class DatagenDataSource(DataSource):
 
 
 def share_out(left: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Distributes ``most`` rows evenly among the splits. ``left`` is the number of rows that each split can still
-    generate. No split gets more rows than it can generate."""
+    """Distributes at most ``most`` rows evenly among the splits. ``left`` contains, for each split, the number of rows
+    that the split can still generate. No split gets more rows than it can generate."""
     if int(left.sum()) <= most:
         return left
     low, high = 0, int(left.max())

@@ -53,20 +53,20 @@ An empty field without quotes is NULL too, but a line that consists of one empty
 """
 
 Lines = tuple["NDArray[np.int64]", list[bytes]]
-"""The offsets of lines, and the lines without line ends."""
+"""The offsets of lines, and the lines without line breaks."""
 
 
 def lines(file: Any, start: int, end: int | None, *, chunk: int = CHUNK) -> Iterator[Lines]:
     """The lines that begin in ``[start, end)`` of an open file; if ``end`` is None, up to the file's end. Empty lines
     are skipped.
 
-    The last line needs no line end. A byte-order mark at the beginning and a carriage return before a line end are
+    The last line needs no line break. A byte-order mark at the beginning and a carriage return before a line break are
     removed. Raises ValueError for a line of more than MOST_LINE_BYTES.
     """
     base = max(0, start - 1)
     if file.seekable():
         file.seek(base)
-    # Text before the first line end belongs to a line that began earlier.
+    # Text before the first line break belongs to a line that began earlier.
     is_inside = start > 0
     held = b""
     while True:
@@ -164,7 +164,7 @@ def ranks(places: NDArray[np.int64], before: tuple[int, int] = (-1, 0)) -> tuple
 
 
 def header_of(file: Any) -> bytes:
-    """Reads the first line of an open file, without the line end. The file must be at its beginning."""
+    """Reads the first line of an open file, without the line break. The file must be at its beginning."""
     first: bytes = file.readline(MOST_LINE_BYTES + 1)
     _require_short(first)
     return first.removeprefix(_BOM).rstrip(b"\r\n")

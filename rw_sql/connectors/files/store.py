@@ -43,7 +43,8 @@ class FoundFile:
 class FileStore:
     """A root folder or bucket.
 
-    ``arguments`` are fsspec's arguments for the protocol, including access keys; ``repr`` omits them.
+    ``arguments`` are fsspec's arguments for the protocol, including access keys; The ``repr`` of this object omits
+    these arguments.
     """
 
     protocol: str

@@ -26,7 +26,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def missing(table: Table, name: str, columns: Iterable[str]) -> ColumnMisfit | None:
-    """The first declared column that the table lacks. Upper and lower case count as equal."""
+    """The first declared column that the table lacks. Names that differ only in upper and lower case count as equal."""
     known = {field.name.lower(): field.name for field in table.schema().fields}
     for column in columns:
         if column.lower() not in known:

@@ -59,7 +59,8 @@ _EXACT_TYPES = {
     "timestamp_ntz": {"timestamp"},
     "decimal": {"numeric"},
 }
-"""Maps each of Spark's types to the types of PostgreSQL in which different values of the type stay different."""
+"""Maps each of Spark's types to the types of PostgreSQL in which different values of Spark's type are stored as
+different values."""
 
 _NUMBER = "_rw_index"
 

@@ -185,8 +185,8 @@ class KafkaFetcher:
             self._drop()
 
     def _try(self, act: Callable[[], T]) -> T | None:
-        """Calls ``act`` and returns its result. If Spark's reader should be used instead, closes the consumer and
-        returns None."""
+        """Calls ``act`` and returns its result. If the call shows that Spark's reader should read the batch, closes the
+        consumer and returns None."""
         import confluent_kafka as ck
 
         with self._lock:

@@ -116,8 +116,8 @@ class KinesisConnector(RangedConnector):
         return RangeFeed(poller, options, positions, first, most_offsets=MOST**2, poll_seconds=seconds)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The next range of each shard, read with a new poller. A run keeps its poller and uses :meth:`range_feed`
-        instead."""
+        """The next range of each shard, read with a new poller. A run does not call this method: it keeps its poller
+        and uses :meth:`range_feed`."""
         from rw_sql.connectors.kinesis.poller import Poller
 
         return Poller(max_records=MOST_RECORDS).stretches(options, positions)

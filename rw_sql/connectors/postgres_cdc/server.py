@@ -247,8 +247,9 @@ def check_position(facts: Facts, options: Mapping[str, str], position: SplitStat
 
 
 def other_server(before: str | None, now: str | None) -> str | None:
-    """The message for a server whose identity (system identifier and timeline) ``now`` differs from the identity
-    ``before`` of the server that was read; None if both identities are equal."""
+    """The message for a server that is not the server that was read. ``before`` is the identity (system identifier and
+    timeline) of the server that was read, and ``now`` the identity of the present server. None if the two identities
+    are equal, or if one of them is unknown."""
     if before is None or now is None or before == now:
         return None
     system, _, timeline = before.partition("/")

@@ -154,8 +154,8 @@ class PulsarConnector(RangedConnector):
         )
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The next range of each partition, read with a new poller. A run keeps its poller and uses :meth:`range_feed`
-        instead."""
+        """The next range of each partition, read with a new poller. A run does not call this method: it keeps its
+        poller and uses :meth:`range_feed`."""
         from rw_sql.connectors.pulsar.poller import Poller
 
         poller = Poller(max_records=MOST_RECORDS, is_compacted=_is_compacted(options))

@@ -1,5 +1,5 @@
-"""The Protobuf files that a schema may import without a reference, because Confluent's registry contains them, besides
-``google/protobuf``.
+"""The Protobuf files, other than those in ``google/protobuf``, that a schema may import without a reference, because
+Confluent's registry contains the files.
 
 The declarations list the names, numbers and types of the fields of ``confluent/meta.proto`` and ``confluent/type``
 (github.com/confluentinc/schema-registry) and of ``google/type`` (github.com/googleapis/googleapis).

@@ -253,8 +253,8 @@ def _columns(key: tuple[str, ...]) -> str:
 
 
 def fits(column: ColumnDefinition, found: UpstreamColumn) -> bool:
-    """True if a column of the declared type can represent every value of the upstream column ``found``. A CHARACTER
-    VARYING column can represent every value."""
+    """True if a column of the declared type can represent every value of ``found``, a column of the upstream. A
+    CHARACTER VARYING column can represent every value."""
     name = column.data_type.name
     if name == "CHARACTER VARYING" or found.canonical is None:
         return True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.formats import SCHEMA_ENCODES, SPECS, find_encode_fault, instead_of
 from rw_sql.connectors.schemas.options import schema_fault
 from rw_sql.connectors.spec import check_format, load_spec, plain_keys
-from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, NOT_SUPPORTED, SqlError
+from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, NOT_SUPPORTED, SqlError, either
 from rw_sql.model.definitions import connector_of, encode_options, has_changes, include_name, primary_key
 from rw_sql.syntax.statements import SecretValue
 
@@ -184,7 +184,7 @@ def _check_key_encode(
     message = hint = None
     if encode not in _KEY_ENCODES:
         message = f"KEY ENCODE {encode} is not supported"
-        hint = f"KEY ENCODE must be one of {', '.join(_KEY_ENCODES)}"
+        hint = f"KEY ENCODE must be {either(_KEY_ENCODES)}"
     elif record_key is not None:
         if encode != "BYTES":
             message = f'KEY ENCODE {encode} contradicts INCLUDE key: "{record_key}" contains the bytes of the key'

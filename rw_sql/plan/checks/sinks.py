@@ -234,7 +234,7 @@ def _check_encode(clause: FormatEncode) -> None:
             if is_switch and text.lower() not in ("true", "false"):
                 raise SqlError(
                     INVALID_DEFINITION,
-                    f"{option.key} must be true or false, not '{text}'",
+                    f"{option.key} must be true or false, but is '{text}'",
                     span=option.value.span,
                     hint=f"{option.key} = 'true' or {option.key} = 'false'",
                 )

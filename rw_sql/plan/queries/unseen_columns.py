@@ -1,4 +1,5 @@
-"""Finds the columns that the query of a view or sink would select by ``*``, but that the object does not have.
+"""Finds the columns that the ``*`` in the query of a view or sink would select, but that the view or sink itself does
+not have.
 
 Such columns were added to an input after the object's query was set. The object does not see these columns until the
 object's query is set again.

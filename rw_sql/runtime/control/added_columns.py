@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 
 def add_columns(context: Context, source_id: int, table: str, known: Collection[str], added: Mapping[str, str]) -> bool:
-    """In one operation, adds the columns ``added`` of an upstream table to the source's tables that read all other
-    columns (``known``) of that upstream table.
+    """In one operation, adds the columns in ``added``, which are columns of an upstream table, to the source's tables
+    that read all other columns (``known``) of that upstream table.
 
     A table of the source need not read those columns in ``known`` that the upstream table no longer has. So if a column
     was renamed upstream, and a user has dropped the column with the old name from the table, the table still gets the

@@ -377,8 +377,8 @@ class Executor:
 
     def _lock(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[QuiesceLock, ...]]:
         """Stops the readers whose positions a block or a REWIND changes, so that the preview is still exact at the
-        commit. Returns the epoch on which the statement was planned, and the locks. For all other statements, returns
-        None and no locks."""
+        commit. Returns the epoch of the catalog on which the statement's plan is based, and the locks. For all other
+        statements, returns None and no locks."""
         if not isinstance(statement, ast.UnsafeBlock | ast.RewindSource):
             return None, ()
         snapshot, plan = self._plan(statement, session)

@@ -62,8 +62,8 @@ def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, seen_seconds: float | 
     sources resume after a session is killed. Finally, a lock becomes invalid after LOCK_SECONDS, because its session
     may be suspended, or may never get an answer to its question. ``seen_seconds`` is the time in seconds since this
     process first read the lock. For a lock that a process on another machine made, this time is compared with
-    LOCK_SECONDS, because the clock of the other machine may differ. The lock is older than this time, so the lock
-    expires here no earlier than in the process that made it.
+    LOCK_SECONDS, because the clock of the other machine may differ from the clock of this machine. The lock is older
+    than this time, so the lock expires here no earlier than in the process that made it.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False

@@ -433,7 +433,7 @@ class Reconciler:
         """Stops a running job for an external reason. The job is retried unless the reason is final.
 
         ``spec`` is the spec that the reason applies to. If the desired spec has changed in the meantime, the job is
-        restarted instead.
+        restarted with the changed spec.
         """
         slot = self._slots.get(spec.job)
         if slot is None or (slot.running is None and slot.idle is None):

@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REMOTE_SECONDS = 2.0
-"""The interval in seconds at which input tables in an object store are checked for commits that no batch has made."""
+"""The interval in seconds at which input tables in an object store are checked for commits that were not made by a
+batch."""
 
 _NOTE_SECONDS = 1.0
 """The minimum interval between two writes of the list of jobs at rest, in seconds."""

@@ -61,12 +61,12 @@ class TaskFiles:
 class BlockFiles:
     """Writes the records that a task receives: as rows or, if they were not decoded, unchanged.
 
-    The first column of a batch contains the text of each record (see ``BlockReader``). The records' columns ``kept``
-    follow, then the columns ``computed``, whose values Spark has computed. Columns are identified by their order, not
-    by their names in the batch. ``schema`` are the columns of the files. Columns that none of the other attributes
-    provide are NULL. ``constants`` are the values of the columns that have the same value in all rows. ``by_split`` has
-    the values of one column whose value depends on the record's split. ``renamed`` are the columns of the files whose
-    names differ from the names in the other attributes (name in the files → other name).
+    The first column of a batch contains the text of each record (see ``BlockReader``). The records' columns in ``kept``
+    follow, and then the columns in ``computed``, whose values Spark has computed. Columns are identified by their
+    order, not by their names in the batch. ``schema`` are the columns of the files. Columns that none of the other
+    attributes provide are NULL. ``constants`` are the values of the columns that have the same value in all rows.
+    ``by_split`` has the values of one column whose value depends on the record's split. ``renamed`` are the columns of
+    the files whose names differ from the names in the other attributes (name in the files → other name).
     """
 
     folder: str

@@ -40,7 +40,7 @@ _QUOTED = rf'{_OPEN}"'
 
 
 def one_line(text: Column) -> Column:
-    """Removes the line end that a record's writer may have added. Spark would read the line end as part of a value.
+    """Removes the line break that a record's writer may have added. Spark would read the line break as part of a value.
 
     A line that was cut before the line feed of a CRLF ends with only a carriage return.
     """

@@ -20,7 +20,8 @@ def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
     enabled, if that version is later.
 
     A commit that only repeats the setting, such as a commit that adds a column, does not count as enabling the change
-    feed. If the commit ``after`` was cleaned up, the settings of that version are unknown, and the result is ``after``.
+    feed. If the commit of the version ``after`` was cleaned up, the settings of that version are unknown, and the
+    result is ``after``.
     """
     began: int | None = None
     for version, actions in commits(warehouse, table, down_to=after + 1):

@@ -170,8 +170,8 @@ def latest_version(warehouse: Warehouse, table: str) -> int:
     """The table's newest version; -1 if there is no table.
 
     On a local path, this function only checks for versions after the newest version that it has found before, because
-    listing a log of 100,000 commits takes half a second. In an object store, this function does the same if a listing
-    takes several requests.
+    listing a log of 100,000 commits takes half a second. In an object store, this function also checks only for such
+    versions if a listing takes several requests.
     """
     files = warehouse.files_at(table)
     if not files.is_local:
@@ -201,7 +201,8 @@ def _latest_in_store(warehouse: Warehouse, files: PlainFiles, table: str) -> int
 
 
 def _newest_from(exists: Callable[[int], bool], known: int) -> int | None:
-    """The newest version of a log that had the version ``known``; None if only a listing can show the newest version.
+    """The newest version of a log whose version ``known`` has existed; None if only a listing can show the newest
+    version.
 
     The number of calls of ``exists`` grows with the logarithm of the number of new versions. Existing versions have no
     gap, because the oldest are cleaned up first. The last call checks that the result itself was not cleaned up in the

@@ -244,9 +244,9 @@ def discard_from(warehouse: Warehouse, path: str, batch: int) -> None:
 
 
 def carry_over(warehouse: Warehouse, old: str, new: str, batch: int) -> None:
-    """Copies the rows of the batches up to ``batch`` from the table of rejected rows ``old`` to the table ``new``. In
-    ``new``, the copied rows replace the rows of these batches. Creates ``new`` if needed; does nothing if ``old`` does
-    not exist."""
+    """Copies the rows of all batches up to ``batch`` from one table of rejected rows, ``old``, to another one, ``new``.
+    In ``new``, the copied rows replace the rows of these batches. Creates ``new`` if needed; does nothing if ``old``
+    does not exist."""
     if latest_version(warehouse, old) < 0:
         return
     table = DeltaTable(old)

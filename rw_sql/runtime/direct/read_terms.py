@@ -34,8 +34,8 @@ def reached_states(
 ) -> dict[str, SplitState]:
     """The states with the terms that the view's latest commits have stored.
 
-    ``since`` is the epoch of the statement that set each split's position. Only commits of runs that started at
-    ``since`` or later, and before the epoch ``before``, count. If the last batch is in the view but not in its
+    ``since`` maps each split to the epoch of the statement that set the split's position. A commit counts only if its
+    run started at this epoch or later, and before the epoch ``before``. If the last batch is in the view but not in its
     checkpoint, the result includes the end of this batch, because the log must contain the records of this batch too.
     """
     found = dict(states)

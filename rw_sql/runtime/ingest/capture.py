@@ -314,7 +314,8 @@ def _fields(table: TableRecord) -> frozenset[str]:
 def _missing(
     tables: Sequence[TableRecord], known: Collection[str], added: Collection[str]
 ) -> dict[str, list[TableRecord]]:
-    """For each of the upstream columns ``added``, the tables that lack it. ``known`` are the other upstream columns.
+    """Maps each upstream column in ``added`` to the tables that lack this column. ``known`` are the other upstream
+    columns.
 
     If another table already reads the column, the result does not contain the tables that also lack one of the other
     columns: these tables leave the column out on purpose.

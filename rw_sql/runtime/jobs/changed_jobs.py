@@ -48,7 +48,7 @@ def desired_jobs_since(before: Snapshot, jobs: Mapping[str, JobSpec], now: Snaps
 
 
 def _affected(before: Snapshot, now: Snapshot) -> set[int] | None:
-    """The objects whose jobs may differ between two snapshots; None if all may differ."""
+    """The objects whose jobs may differ between two snapshots; None if the jobs of all objects may differ."""
     if any(snapshot.all("rebuild") or snapshot.all("refresh") for snapshot in (before, now)):
         return None
     changed: set[int] = set()

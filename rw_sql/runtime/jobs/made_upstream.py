@@ -267,8 +267,8 @@ def _without_used(
     made: Mapping[str, bool],
     here: Mapping[str, str] | None,
 ) -> dict[str, bool]:
-    """The objects ``made`` of a dropped source with the options ``own``, without the objects that a source in the
-    catalog uses. The source in the catalog inherits these objects.
+    """The objects in ``made``, which a dropped source with the options ``own`` has made, except the objects that a
+    source in the catalog uses. The source in the catalog inherits the objects that it uses.
 
     ``here`` are the resolved options if ``own`` has the present address of the server. In this case, a source with
     another address also uses an object of the same name, if the identity of the server is that of the source's server,
@@ -299,7 +299,7 @@ def _found_elsewhere(
     left: Mapping[str, bool],
     here: Mapping[str, str],
 ) -> list[str]:
-    """The objects ``left`` that ``source`` has found under another address; see :func:`_without_used`."""
+    """The objects in ``left`` that ``source`` has found under another address; see :func:`_without_used`."""
     others, made = source_options(snapshot, source), made_upstream(warehouse, source)
     found = [what for what in _OBJECTS if left[what] and not made.get(what) and _is_named(kind, own, others, what)]
     systems = _systems_of(snapshot, kind, source) if found else None

@@ -48,8 +48,9 @@ class Silence:
 def silence_of(context: Context, lease: Lease, at_ms: int | None = None) -> Silence | None:
     """The reason why the owner of a group writes nothing; None if the owner has renewed its lease recently.
 
-    The statuses of an owner on another machine stay valid until the owner counts as gone, because the clocks of
-    machines differ. The same applies in an object store, where one write may take long.
+    The statuses of an owner on another machine stay valid until the owner counts as gone, because the clocks of two
+    machines may differ. In an object store, the statuses of every owner stay valid until the owner counts as gone,
+    because one write may take long.
     """
     silent = (now_ms() if at_ms is None else at_ms) - lease.heartbeat_ms
     is_near = lease.host == this_machine() and context.warehouse.is_local

@@ -127,7 +127,7 @@ class CommitCache:
         have no rows for such a reader."""
 
     def is_own(self, table: str) -> bool:
-        """True if a table is in the warehouse, where no other table ever has its path."""
+        """True if a table is inside the warehouse. No other table ever reuses the path of such a table."""
         return table.startswith(f"{self._warehouse.uri}/")
 
     def id_of(self, table: str) -> str:

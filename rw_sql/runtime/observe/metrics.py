@@ -152,9 +152,9 @@ class Metrics:
         """Like :meth:`samples`, but metrics that cannot be read now are absent, and in this case
         ``rw_sql_catalog_readable`` is 0.
 
-        Counting the rows of a table for the first time may take long. If counting is not finished within a time limit,
-        the rows and errors of this table and ``rw_sql_catalog_readable`` are absent, and counting continues in the
-        background.
+        Counting the rows of a table for the first time may take long. If counting takes longer than a time limit, the
+        result has neither ``rw_sql_catalog_readable`` nor the row and error counts of this table, and counting
+        continues in the background.
         """
         found, problems = self._read(_COUNT_LIMIT_SECONDS)
         for problem in dict.fromkeys(cause_line(str(each)) for each in problems):

@@ -123,7 +123,7 @@ def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: Backf
 
 def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
     """The text for a wait that has timed out. The text states that the jobs (None: all) continue, and names the phase
-    of each job. If the jobs make no progress, the text states the reason instead.
+    of each job. If the jobs make no progress, the text states the reason for this and no phases.
 
     None if no process runs the jobs.
     """

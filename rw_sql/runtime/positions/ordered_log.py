@@ -4,11 +4,11 @@ Delta's stream limits the size of a batch: it ends a batch at a file of a commit
 begins. The files of a commit have no order, and a snapshot's files are in the order of their times, which compaction
 changes. Therefore, a later batch of the stream may contain an earlier row of a key.
 
-For a reader that depends on the order, this module replaces the rows of such a batch. It reads the positions of the
-rows, and chooses positions that divide the rows into shares of about the size of a batch. A batch that ends within the
-commit or snapshot gets the next share. The batch that reads the rest of the commit or snapshot gets all other shares.
-So each row is read once, each batch has about the size that Delta has planned, and the order depends on neither the
-writer of the files nor their statistics.
+For a reader that depends on the order, this module therefore puts other rows into the batches of such a commit or
+snapshot: it reads the positions of all rows of the commit or snapshot, and chooses positions that divide these rows
+into shares of about the size of a batch. A batch that ends within the commit or snapshot gets the next share. The batch
+that reads the rest of the commit or snapshot gets all other shares. So each row is read once, each batch has about the
+size that Delta has planned, and the order depends on neither the writer of the files nor their statistics.
 
 The query's checkpoint contains the shares (:mod:`rw_sql.runtime.positions.log_shares`). If an older version of rw_sql
 has read the first part of a commit or snapshot, the checkpoint has no shares of this commit or snapshot. The rest of

@@ -1,4 +1,5 @@
-"""Merges one chunk of a refresh into the table, in one commit that writes only rows that differ."""
+"""Merges one chunk of a refresh into the table, in one commit that writes only the rows that differ between the
+upstream and the table."""
 
 from __future__ import annotations
 

@@ -52,7 +52,8 @@ Spark divides larger numbers.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """The number of staged rows, which are the rows that differ, and the number of chunks."""
+    """The number of staged rows, which are the rows that differ between the upstream and the table, and the number of
+    chunks."""
 
     rows: int
     chunks: int

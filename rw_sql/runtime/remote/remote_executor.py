@@ -202,7 +202,8 @@ class RemoteExecutor:
             time.sleep(seconds)
 
     def _check_owner(self, request: Request, found: Request | None, waited: float, patience: float) -> None:
-        """Raises SqlError if the owner will not respond."""
+        """Raises SqlError if the owner can no longer be expected to respond, for example because its process has
+        ended."""
         lease = self._context.metastore.jobs.lease(request.resource_group)
         is_owned = lease is not None and lease.group in possibly_owned_groups(self._context)
         is_taken = found is not None and found.state == TAKEN

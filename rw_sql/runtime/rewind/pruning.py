@@ -1,8 +1,8 @@
 """Removes rewind points: a source's oldest points if the source has more than ``rewind_points``, and the points that
 are older than ``rewind_point_retention``.
 
-The time in which no process ran the jobs of the source's resource group does not count. After a long pause, the points
-are therefore as old as before the pause.
+The time in which no process ran the jobs of the source's resource group does not count. A long pause therefore does not
+make the points older.
 
 A point that is too old is removed in two steps. First, the point gets a reason, and no new REWIND can return to it. But
 a REWIND that was planned earlier may be committed after its user has confirmed it. The data of the point therefore

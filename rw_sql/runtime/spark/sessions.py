@@ -68,7 +68,7 @@ _threads: WeakKeyDictionary[SparkContext, tuple[Any, Any]] = WeakKeyDictionary()
 
 
 def polling_delay_ms(running: int, least_ms: int = 0) -> int:
-    """The polling delay in milliseconds of a new query while ``running`` other queries run.
+    """The polling delay of a new query, in milliseconds, if the number of other running queries is ``running``.
 
     A poll costs the same with and without new data. For a Kafka source, a poll takes two requests to a broker. If many
     queries run, each query polls less often, so that the total cost does not grow with the number of queries.

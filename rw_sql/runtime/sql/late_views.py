@@ -1,5 +1,5 @@
-"""Creates many Spark views in a thread. A session is attached before the views exist, and a statement first creates the
-views that it mentions.
+"""Creates many Spark views in a thread. A session is attached before the views exist; if a statement mentions some of
+the missing views, these views are created immediately before the statement runs.
 
 Spark analyzes each view at its creation, which takes 10 to 20 ms. For a thousand views, the analysis takes longer than
 the rest of attaching.

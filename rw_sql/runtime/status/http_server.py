@@ -59,7 +59,8 @@ class Served(Protocol):
         ...
 
     def why_not_ready(self) -> str | None:
-        """The reason why this process does not run all jobs that the catalog requires; None if it runs them."""
+        """The reason why this process does not run all jobs that the catalog requires; None if this process runs all of
+        these jobs."""
         ...
 
 

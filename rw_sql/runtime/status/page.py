@@ -232,7 +232,8 @@ def _lineage(status: WarehouseStatus, query: PageQuery) -> str:
 
 
 def around(graph: Graph, name: str) -> Graph:
-    """The boxes with a name, and the parts of the graph that are upstream or downstream of these boxes."""
+    """The part of the graph that consists of the boxes named ``name`` and of all boxes that are upstream or downstream
+    of these boxes."""
     kept: set[int] = set()
     for edges in (graph.edges, tuple((end, start) for start, end in graph.edges)):
         following: dict[int, list[int]] = {}

@@ -15,7 +15,8 @@ def this_machine() -> str:
     """The id of the scope in which process ids are valid: this host since its boot and, on Linux, this namespace of
     process ids.
 
-    Two containers may share a warehouse and a host name, but not their process ids.
+    Two containers may have the same warehouse and host name, but a process id from one container means nothing in the
+    other container.
     """
     parts = [socket.gethostname()]
     with suppress(OSError):

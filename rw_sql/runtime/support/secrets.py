@@ -142,8 +142,8 @@ def _opened(secret: SecretRecord, key: bytes) -> str | None:
 
 
 def _without_line_end(text: str) -> str:
-    """A value without the line ends that follow it. Editors, ``echo`` and ``$(…)`` in other tools add line ends, but no
-    password ends with a line end."""
+    """A value without the line breaks that follow it. Editors, ``echo`` and ``$(…)`` in other tools add line breaks,
+    but no password ends with a line break."""
     return text.rstrip("\r\n")
 
 
@@ -165,7 +165,7 @@ def _from_file(name: str, path: str) -> str:
 
 
 def _credential(variable: str) -> str | None:
-    """A credential of the vault from the environment, without blanks and line ends around it."""
+    """A credential of the vault from the environment, without blanks and line breaks around it."""
     value = os.environ.get(variable)
     return None if value is None else value.strip()
 

@@ -30,7 +30,7 @@ def read_text_file(path: str) -> str:
 
 
 def decode_text(read: bytes, name: str) -> str:
-    """Decodes UTF-8 text, keeping a byte-order mark and line ends. ``name`` is the name of the text's origin in
+    """Decodes UTF-8 text, keeping a byte-order mark and line breaks. ``name`` is the name of the text's origin in
     messages.
 
     Raises SqlError FILE_UNREADABLE if the text has another encoding, or contains a NUL, which no statement may contain.

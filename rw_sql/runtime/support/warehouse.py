@@ -284,4 +284,5 @@ def _written_at(of: dict[str, Any]) -> float:
 
 
 _WRITTEN_KEYS = ("mtime", "LastModified", "last_modified", "updated")
-"""The names under which the file systems report the time when a file was written: local and GCS, S3, Azure, GCS."""
+"""The names under which the file systems report the time when a file was written. The first name is that of local file
+systems and GCS, the second that of S3, the third that of Azure, and the fourth that of GCS."""

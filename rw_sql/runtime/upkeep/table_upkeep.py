@@ -53,7 +53,7 @@ EVERY_VERSIONS = 100
 """The number of commits after which upkeep runs again."""
 
 EVERY_SECONDS = 600.0
-"""The number of seconds since the last run after which the next batch triggers a run of upkeep."""
+"""If upkeep has not run for this number of seconds, the next batch triggers a run of upkeep."""
 
 ORPHANS_EVERY_SECONDS = 24 * 3600.0
 """The interval in seconds between two searches for files that killed writers left behind."""

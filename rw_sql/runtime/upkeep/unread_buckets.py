@@ -57,7 +57,7 @@ class UnreadBuckets:
         return least
 
     def _found_from(self, first: int) -> int | None:
-        """The oldest bucket in the commits from version ``first`` on that have been read."""
+        """The oldest bucket in those commits from version ``first`` on that this process has read."""
         at = bisect_left(self._least, (first,))
         return self._least[at][1] if at < len(self._least) else None
 

@@ -154,7 +154,8 @@ class GroupTable:
         return next((name for name, function in self.functions.items() if function == ROWS), None)
 
     def _known(self, rows: pa.Table) -> pa.Table | None:
-        """The table's rows, at least the rows with the keys of ``rows``; None if this process cannot read them."""
+        """The table's rows, at least the rows with the keys of ``rows``; None if this process cannot read these
+        rows."""
         table = self.run.output.table
         if self._held is not None and self._held[0] == table.version():
             return self._held[1]

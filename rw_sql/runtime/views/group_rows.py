@@ -37,7 +37,7 @@ class Combination:
 
 
 def combine(groups: pa.Table, added: pa.Table, functions: Mapping[str, str]) -> Combination | None:
-    """Combines ``groups`` with the rows ``added``. ``groups`` has at most one row for each key.
+    """Combines the rows in ``groups`` with the rows in ``added``. ``groups`` has at most one row for each key.
 
     ``groups`` and ``added`` have the same columns. ``functions`` contains the function of each column. Returns None if
     a sum may exceed its type, or if Arrow compares values in another way than Spark (NaN). Raises pa.ArrowException for

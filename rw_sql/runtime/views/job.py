@@ -457,8 +457,8 @@ class View:
     def stop(self) -> None:
         """Stops the run. Afterwards, the run commits nothing. The checkpoint and state are kept.
 
-        With direct readers, the batch in progress has more time to finish, because a cancelled batch must be read
-        again.
+        With direct readers, the batch in progress has more time to finish than without direct readers, because a direct
+        reader must read a cancelled batch again.
         """
         try:
             if self.backfill is not None:

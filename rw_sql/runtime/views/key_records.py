@@ -48,8 +48,8 @@ def then_of(known: Column, given: Column, columns: Sequence[str], rows: KeyedRow
 
 
 def is_as_new(known: Column, given: Column, version_columns: Sequence[str]) -> Column:
-    """True if the row ``given`` is not older than the existing row ``known``. Compares the version columns one after
-    the other; NULL is older than all values."""
+    """True if ``given``, a new row, is not older than ``known``, the existing row. Compares the version columns one
+    after the other; NULL is older than all values."""
     from pyspark.sql import functions as f
 
     answer = f.lit(True)

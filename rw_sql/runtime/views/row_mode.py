@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 class RowMode:
     """Determines how one run of a view writes its batches: with a query or with a thread.
 
-    ``start_query`` starts a query at the checkpoint's position, ``end_query`` ends it. ``write`` receives a batch of
-    the thread and the batch's rows, and writes these rows. ``writer`` writes the rows; None if only a query can write
-    the rows.
+    ``start_query`` starts a query at the checkpoint's position, ``end_query`` ends it. ``write`` takes two arguments,
+    one of the thread's batches and the rows of that batch, and writes the rows. ``writer`` writes the rows; None if
+    only a query can write the rows.
     """
 
     run: ViewRun

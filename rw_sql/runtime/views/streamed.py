@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Streamed:
-    """The strategy for a query over appended rows, or over the changes to a view, each with a sign: 1 for an added row,
-    -1 for a removed row."""
+    """The strategy for a query over appended rows, or over the changes to a view. Each change has a sign: 1 for an
+    added row, -1 for a removed row."""
 
     run: ViewRun
     steps: tuple[str, ...] | None = None
@@ -45,7 +45,7 @@ class Streamed:
     """The number of rows that the last batch reads."""
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """The query over its inputs' streams."""
+        """The view's query, with each input read as a stream, and Spark's output mode for the query."""
         is_signed = self.run.spec.is_signed
         for given in self.run.spec.inputs:
             frame = signed_frame(self.run.context, spark, given) if is_signed else self.run.input(spark, given)

@@ -82,8 +82,8 @@ def bound_statement(text: str, args: Any = None, fields: Mapping[str, object] | 
 def _clauses(
     text: str, args: Mapping[str, object] | list[object] | None, fields: Mapping[str, object]
 ) -> Iterator[Edit]:
-    """The edits that replace the clauses ``IDENTIFIER(…)`` with their names, for all clauses whose names are known
-    without Spark."""
+    """The edits that replace each clause ``IDENTIFIER(…)`` with the name for which the clause stands, if this name is
+    known without Spark."""
     shown = bare(text)
     for found in _CLAUSE.finditer(shown):
         value = _value(text, *found.span("inside"), shown, args, fields)

@@ -120,9 +120,9 @@ def missing_function_hint(name: str, known: Collection[str], *, in_from: bool = 
 
 
 def is_mistaken_function(name: str, known: Collection[str]) -> bool:
-    """True if a function that is not among the ``known`` functions is most probably a mistake and not user-defined:
-    RisingWave or PostgreSQL has the function, or the function's name differs from the name of a known function only by
-    a typing error."""
+    """True if a function that is not in ``known`` is most probably a mistake and not user-defined: RisingWave or
+    PostgreSQL has the function, or the function's name differs from the name of a known function only by a typing
+    error."""
     lower = name.lower()
     if lower in _FUNCTIONS or lower in _TABLE_FUNCTIONS:
         return True

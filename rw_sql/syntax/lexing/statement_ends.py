@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _COMPOUND = frozenset({"CASE", "FOR", "IF", "LOOP", "REPEAT", "WHILE"})
-"""The statements of a block that end with END and their first word, such as END IF."""
+"""The first words of those statements inside a block that end with END and their first word, as IF ends with END IF."""
 
 _BEFORE_STATEMENT = frozenset({";", "BEGIN", "DO", "ELSE", "LOOP", "REPEAT", "THEN"})
 _IN_CASE = frozenset({"ELSE", "THEN"})

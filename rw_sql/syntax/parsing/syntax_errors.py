@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.errors import SYNTAX_ERROR, SqlError, near_names
+from rw_sql.errors import SYNTAX_ERROR, SqlError, either, near_names
 from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.lexing.identifiers import RESERVED
 from rw_sql.syntax.lexing.spark_words import clause_expected, near_clause, words_after
@@ -218,7 +218,7 @@ def _what_next(
     """The hint that shows a possible continuation, if no similar word is known."""
     if expected == "end of statement":
         more = [_said(other) for other in listed if other not in _UNSAID][:_MOST_LISTED]
-        return f"omit {_legible(token)}{f', or write {_either(more)} before it' if more else ''}"
+        return f"omit {_legible(token)}{f', or write {either(more)} before it' if more else ''}"
     example = example_like(before)
     shown = f"; for example: {example}" if example is not None else ""
     if listed:
@@ -259,10 +259,6 @@ def _said(expected: str) -> str:
     for term, spoken in _SPOKEN:
         expected = re.sub(rf"\b{term}\b(?! in quotes)", spoken, expected)
     return expected
-
-
-def _either(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 _NEEDS_NAME = re.compile(
@@ -315,5 +311,5 @@ def _expected(accepted: set[str], keywords: list[str], last: Any) -> tuple[str, 
     if len(listed) == 1:
         return listed[0], []
     if len(listed) <= _MOST_IN_SENTENCE:
-        return _either(listed), []
+        return either(listed), []
     return f"one of {', '.join(keywords[:3])} …" if keywords else listed[0], listed

@@ -45,8 +45,8 @@ def _canonical(text: str, dialect: str) -> str:
 
 
 def _fold_relations(tree: exp.Expr) -> None:
-    """Folds the names of relations in the same way as the catalog. Folds the aliases of relations and the qualifiers of
-    columns in the same way as Spark.
+    """Folds the names of relations to lower case, as the catalog does. Folds the aliases of relations and the
+    qualifiers of columns as Spark does.
 
     The names of columns keep their case, because a view's columns have these names. The names between a column and the
     last name of a path also keep their case, because such a name may be a key of a MAP, which is a value.

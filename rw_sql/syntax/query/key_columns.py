@@ -105,7 +105,7 @@ def _without_names(
 ) -> exp.Expr:
     """A copy of an expression in which the expressions of the first ``limit`` select items replace the items' names.
 
-    ``is_column`` is True for a name that means a column of the input. Within an item, the names ``known`` of columns
+    ``is_column`` is True for a name that means a column of the input. Within an item, the column names in ``known``
     take precedence over the names of earlier items, as in Spark. Expressions whose spellings are in ``wholes`` are left
     unchanged.
     """
@@ -355,7 +355,7 @@ def output_of(select: exp.Select, column: str) -> str | None:
 
 def stars_of(select: exp.Select) -> list[exp.Star]:
     """The items of a select that return all columns of its only input, except the columns that the items exclude by
-    name. ``s.*`` for a struct ``s`` returns the fields of ``s`` instead."""
+    name. An item ``s.*`` for a struct ``s`` returns only the fields of ``s``, not the input's columns."""
     from sqlglot import exp
 
     relation = read_by(select).alias_or_name

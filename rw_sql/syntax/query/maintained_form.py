@@ -265,8 +265,8 @@ class ViewQuery:
         return spent_sql(only(core, listed))
 
     def touched_rows(self) -> str | None:
-        """A query that returns, for each input row, the result row to which it belongs; None if the query is not a
-        DISTINCT over a single relation, or if the result row depends on other input rows."""
+        """A query that returns, for each input row, the result row to which the input row belongs; None if the query is
+        not a DISTINCT over a single relation, or if the result row depends on other input rows."""
         if self.kind != DISTINCT or len(self._chain) != 1 or not self.is_direct or has_sessions(self._chain[0]):
             return None
         core = copy_of(self._chain[0])

@@ -5,9 +5,9 @@
 ``\\elif``, ``\\else`` and ``\\endif`` must each be on a separate line. Inside strings, quoted names, comments and
 dollar quotes nothing is replaced.
 
-``${v}``, the variables of an environment, are replaced if the caller requests it, everywhere except in comments.
-Comments that begin with ``rw:`` are instructions, such as ``-- rw: renamed from ${env}_orders``; in such comments,
-``${v}`` is replaced too.
+If the caller requests it, references to an environment's variables (``${v}``) are replaced everywhere except in
+comments. Comments that begin with ``rw:`` are instructions, such as ``-- rw: renamed from ${env}_orders``; in such
+comments, ``${v}`` is replaced too.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def is_statement(text: str) -> bool:
 
 
 def texts_of(text: str) -> list[str]:
-    """The comments of a text, with blanks in the place of their line ends."""
+    """The comments of a text, with blanks in the place of their line breaks."""
     return sorted(" ".join(comment.text.split()) for comment in comments_of(text, scan(text)))
 
 

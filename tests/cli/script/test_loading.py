@@ -72,7 +72,7 @@ def test_secrets_are_hidden_wherever_they_come_from(tmp_path: Path) -> None:
         ("\\i none.sql", (), 'RW408: cannot read "none.sql": No such file or directory\nLINE 1: \\i none.sql'),
         ("\\nonsense", (), "RW251: there is no command \\nonsense"),
         ("SELECT 1", ("--var", "a-b=1"), "RW107: --var takes NAME=VALUE"),
-        ("SELECT 1", ("--output", "xml"), "--output must be one of text, json, junit, not 'xml'"),
+        ("SELECT 1", ("--output", "xml"), "--output must be text, json or junit, but is 'xml'"),
         ("SELECT '${TOPIC}';", ("--env", "dev"), 'RW408: no folder of "'),
     ],
 )

@@ -153,7 +153,7 @@ def test_times_are_those_of_the_files(tmp_path: Path) -> None:
         (
             "posix_fs",
             {"posix_fs.root": "/x", "shared": "false"},
-            "property \"shared\" must be one of true, not 'false'",
+            "property \"shared\" must be true, but is 'false'",
         ),
         (
             "s3",

@@ -233,7 +233,7 @@ def test_a_certificate_that_cannot_be_read_is_named() -> None:
         (
             {"properties.enable.ssl.certificate.verification": "false"},
             "properties.enable.ssl.certificate.verification",
-            "one of true",
+            "must be true",
         ),
     ],
 )

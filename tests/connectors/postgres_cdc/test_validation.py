@@ -325,7 +325,7 @@ def test_options_that_contradict() -> None:
         ({"slot.name": "My-Slot"}, "lower-case letters, digits and underscores"),
         ({"publication.name": "ü" * 40}, "at most 63 bytes"),
         ({"ssl.mode": "verify-full"}, "ssl[.]root[.]cert is needed"),
-        ({"ssl.mode": "sometimes"}, "must be one of disabled, preferred, required, verify-ca, verify-full"),
+        ({"ssl.mode": "sometimes"}, "must be disabled, preferred, required, verify-ca or verify-full"),
         ({"port": "70000"}, "from 1 to 65535"),
     ):
         with pytest.raises(OptionError, match=message):

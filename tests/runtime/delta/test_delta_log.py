@@ -111,7 +111,7 @@ def test_the_last_batch_is_found_behind_others_commits_and_a_fence(warehouse: Wa
 
 @pytest.mark.parametrize("separator", ["\x85", "\u2028", "\u2029", "\v", "\x1c"])
 def test_values_in_statistics_may_have_any_character(warehouse: Warehouse, separator: str) -> None:
-    """JSON has some of Python's line ends unescaped, and a commit contains the least and the greatest values."""
+    """JSON has some of Python's line breaks unescaped, and a commit contains the least and the greatest values."""
     table = warehouse.data(1, 1)
     schema = SCHEMA.replace('"integer"', '"string"')
     output = JobOutput.open(warehouse, table, schema, job="mv-1", run=1, epoch=1)

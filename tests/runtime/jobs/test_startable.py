@@ -92,8 +92,8 @@ def test_what_may_come_is_waited_for(splits: tuple[str, ...], seen: Upstream, re
 def test_a_refused_property_is_not_a_silent_upstream(look: type[Upstream] | type[SinkLook]) -> None:
     """Nothing was asked, so the job must not be retried as one whose upstream is down."""
     with pytest.raises(StalledError) as raised:
-        require_usable(look(error='property "k" contains a line end', refused_key="k", hint="write k on one line"))
-    assert raised.value.reason == 'property "k" contains a line end: write k on one line'
+        require_usable(look(error='property "k" contains a line break', refused_key="k", hint="write k on one line"))
+    assert raised.value.reason == 'property "k" contains a line break: write k on one line'
     assert raised.value.is_lasting
     with pytest.raises(StalledError) as raised:
         require_usable(look(error="no answer within 8 s"))

@@ -35,7 +35,7 @@ WITHOUT_BRACKETS = frozenset({
     "current_catalog", "current_database", "current_date", "current_path", "current_schema", "current_time",
     "current_timestamp", "current_timezone", "current_user", "grouping__id", "localtimestamp", "session_user", "user",
 })  # fmt: skip
-"""Functions that Spark calls without parentheses if there is no column with that name."""
+"""The names of functions that Spark calls without parentheses if there is no column of the same name."""
 
 
 @dataclass(frozen=True, slots=True)

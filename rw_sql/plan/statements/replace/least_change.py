@@ -81,7 +81,8 @@ class LeastChange:
 
 @dataclass(slots=True)
 class _OptionChanges:
-    """The changes to a WITH list: options to set, keys to unset, and the new connection if it differs.
+    """The changes to a WITH list: options to set, keys to unset, and the new connection if the definition names another
+    connection than the object has.
 
     ``unlike`` are options for which the new connection provides other values than the object has. The object must be
     given these values before it gets the new connection. ``lacking`` are the options of the connection that neither
@@ -331,7 +332,7 @@ def _option_changes(
 
 
 def connection_name(options: Mapping[str, Option]) -> Name | None:
-    """The name of the connection in a WITH list, if it has one."""
+    """The name of the connection in a WITH list, if the list names a connection."""
     option = options.get("connection")
     return option.value.connection if option is not None and isinstance(option.value, ConnectionValue) else None
 

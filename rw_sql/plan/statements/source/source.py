@@ -189,7 +189,7 @@ def _paused_at_birth(statement: CreateSource) -> bool:
             if text not in ("true", "false"):
                 raise SqlError(
                     INVALID_PROPERTY,
-                    f"property \"paused\" must be 'true' or 'false', not {text!r}",
+                    f"property \"paused\" must be 'true' or 'false', but is {text!r}",
                     span=option.value.span,
                     hint="paused = 'true' creates the source without starting it",
                 )

@@ -84,8 +84,9 @@ def upsert_rows(
 def debezium_rows(records: StepsT, statement: CreateSource, conversion: RowConversion, key: AvroReader) -> StepsT:
     """DEBEZIUM: returns a row per change, with ``_rw_row``, ``_rw_op``, ``_rw_unchanged`` and ``_rw_fault``.
 
-    Before the call, ``_rw_row`` contains the envelope: ``op`` and the rows ``before`` and ``after``. These rows are
-    results of :func:`plain_row`: they have the declared columns, but their values are not converted yet.
+    Before the call, ``_rw_row`` contains the envelope with its fields ``op``, ``before`` and ``after``. The rows in
+    ``before`` and ``after`` are results of :func:`plain_row`: they have the declared columns, but their values are not
+    converted yet.
     """
     options = encode_options(statement)
     ignore_key = encode_value("DEBEZIUM", "AVRO", options, IGNORE_KEY) == "true"

@@ -247,7 +247,7 @@ def refuse_twice(what: str, named: Sequence[tuple[str, Span]]) -> None:
 
 
 def read_switches(written: Sequence[Option], known: Mapping[str, T]) -> dict[str, Any]:
-    """The values of the ``known`` switches, with defaults for missing switches.
+    """The values of the switches in ``known``, with defaults for missing switches.
 
     If a switch's default is a bool, the switch takes true or false. If a switch's default is a tuple, the switch takes
     one of the tuple's words, and the first word is the default.
