@@ -145,13 +145,13 @@ class LivePosition(NamedTuple):
     ``since`` is the epoch of the statement that last set the source's position before the table was created. ``offset``
     is the source's position at that time or, for a table without a snapshot, the end of the server's log. ``hour`` is
     the first hour (since 1970) of the log that can contain later changes. ``split`` is the split, if known. ``run`` is
-    the newest run of the source's reader at that time; 0 if there was none, or with rw_sql 0.1."""
+    the newest run of the source's reader at that time; 0 if there was none, and -1 with rw_sql 0.1."""
 
     since: int
     offset: int
     hour: int
     split: str = ""
-    run: int = 0
+    run: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

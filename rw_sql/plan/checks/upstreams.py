@@ -6,8 +6,6 @@ import re
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import missing_hint
-from rw_sql.connectors.connection_types import connection_spec, connection_types
-from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
 from rw_sql.errors import (
     INVALID_PROPERTY,
     TARGET_UNFIT,
@@ -19,43 +17,32 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.model.definitions import definition_of, option_text, sink_definition
+from rw_sql.plan.checks.login_hints import (
+    ADDRESS,
+    PROTOCOL_KEY,
+    is_of_login,
+    login_hint,
+    missing_login,
+    of_connection,
+    spec_of,
+)
 from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import ConnectionValue, SecretValue, TextValue
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
     from rw_sql.connectors.base import Upstream
     from rw_sql.connectors.sink import SinkLook
-    from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.metastore.records import SinkRecord, SourceRecord
     from rw_sql.syntax.statements import Option
 
 
-_ADDRESS = re.compile(
-    r"^(?!.*(?:\bssl\.|\boauth|_pem_|schema\.location))(?:.*[._])?"
-    r"(?:bootstrap\.servers?|schema\.registry|url|uri|hostname|host|endpoint|path|location|root)$"
-)
-"""Matches the properties that contain the address of an upstream or target. Does not match properties about
-certificates or OAuth servers."""
-
 _IN_FILES = ("path", "location", "root")
 """A property contains a path if the property's name ends with one of these words."""
 
-_USER = re.compile(
-    r"^(?!.*\bssl\.)(?:.*\.)?(?:user|username|password|jwt|nkey|token|principal|keytab|client_cert|client_key|"
-    r"(?:access|secret)\.key|oauth\.\w+\.url|credentials?(?:\..+)?)$"
-)
-"""Matches the properties that contain a part of the login to an upstream or target."""
-
-_IDENTITY = re.compile(
-    r"(?:^|\.)(?:user|username|principal|access\.key|credentials\.(?:access|access_key_id|account_name|role\..+))$"
-)
-"""Matches those properties of a login that contain a name, not a password or key."""
-
-_PROTOCOL_KEY = "properties.security.protocol"
 _PROTOCOL = re.compile(r"^properties\.security\.protocol$")
-_WRONG_PROTOCOL = f"does {_PROTOCOL_KEY} fit?"
+_WRONG_PROTOCOL = f"does {PROTOCOL_KEY} fit?"
 _LOGIN = re.compile(
     r"authentication|authorization|unauthorized|not authorized|password|\blogin\b|access denied|access key|forbidden|"
     r"invalid credentials",
@@ -212,9 +199,9 @@ def no_answer(
     if _WRONG_PROTOCOL in reason:
         return _wrong_protocol(what, reason, span, options)
     if _LOGIN.search(reason):
-        login = [option for option in options if _is_of_login(option)]
-        shared = [] if _connection(definition) else [option for option in definition if _is_of_login(option)]
-        hint = _login_hint(login, connection, otherwise, shared) or _missing_login(options)
+        login = [option for option in options if is_of_login(option)]
+        shared = [] if _connection(definition) else [option for option in definition if is_of_login(option)]
+        hint = login_hint(login, connection, otherwise, shared) or missing_login(options)
         has_none = not (login or connection or otherwise)
         refused = "refuses access, and the statement has no login" if has_none else "refuses the login"
         message, place = f"{what} {refused}: {unreachable(reason)}", next((o.value_place for o in login), None)
@@ -235,10 +222,10 @@ def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, .
     place = _place(options, _PROTOCOL) or address_place(options) or span
     if "does not support SSL" in reason:
         message = f"{what} does not use TLS, but properties.security.protocol requires TLS"
-        hint = f"set {_PROTOCOL_KEY} = 'plaintext', or 'sasl_plaintext' with a login"
+        hint = f"set {PROTOCOL_KEY} = 'plaintext', or 'sasl_plaintext' with a login"
     else:
-        message = f"{what} closes every connection at once: its listener probably needs another {_PROTOCOL_KEY}"
-        hint = f"set {_PROTOCOL_KEY} to 'ssl' for TLS, 'sasl_plaintext' for a login, or 'sasl_ssl' for both"
+        message = f"{what} closes every connection at once: its listener probably needs another {PROTOCOL_KEY}"
+        hint = f"set {PROTOCOL_KEY} to 'ssl' for TLS, 'sasl_plaintext' for a login, or 'sasl_ssl' for both"
     return SqlError(UPSTREAM_UNREACHABLE, message, span=place, hint=hint)
 
 
@@ -277,7 +264,7 @@ def _address(options: Iterable[Option], reason: str) -> Option | None:
     property with an address. Properties with servers are preferred to properties with paths. Among several servers, the
     server with the longest named host is preferred, because a host with a port is more specific than a host alone."""
     listed = sorted(
-        (option for option in options if _ADDRESS.search(option.key)),
+        (option for option in options if ADDRESS.search(option.key)),
         key=lambda option: option.key.endswith(_IN_FILES),
     )
     named = [(option, _longest_named(option_text(option.value), reason)) for option in listed]
@@ -328,7 +315,7 @@ def _address_hint(
     if connection is not None:
         is_of_kafka = any(option.key == "connector" and option_text(option.value) == "kafka" for option in options)
         key = "properties.bootstrap.server = '…'" if is_of_kafka else "…"
-        return f"check that the server runs and its port is open; {_of_connection(connection, 'address', key)}"
+        return f"check that the server runs and its port is open; {of_connection(connection, 'address', key)}"
     if otherwise:
         return f"start the server at the address that {otherwise} shows, or change the address"
     if (elsewhere := _other_address(options)) is not None:
@@ -336,91 +323,11 @@ def _address_hint(
     return "check that this process can reach the server, and that the properties in the WITH list are right"
 
 
-def _is_of_login(option: Option) -> bool:
-    """True for a property with a part of the login, and for an address that contains a login."""
-    return _USER.search(option.key) is not None or (
-        _ADDRESS.search(option.key) is not None and "@" in option_text(option.value)
-    )
-
-
-def _login_hint(
-    login: Sequence[Option], connection: ConnectionValue | None, otherwise: str, shared: Sequence[Option]
-) -> str | None:
-    """The hint for a server that refuses the login; None if the login is missing. ``login`` are the properties of the
-    login in the statement, and ``shared`` the properties of the connection, if they are known."""
-    if connection is not None and shared and not login:
-        listed = ", ".join(f"{option.key} = '…'" for option in shared if not isinstance(option.value, SecretValue))
-        name = sql_name(connection.connection.key)
-        changes = f": ALTER CONNECTION {name} SET ({listed}) changes it" if listed else ""
-        return f"correct the login of connection {name}{changes}{_secret_hint(shared)}"
-    if login:
-        hint = f"correct the login in {' and '.join(option.key for option in login)}{_secret_hint(login)}"
-        return hint if connection is None else f"{hint}; {_of_connection(connection, 'rest of it', '…')}"
-    if connection is not None:
-        return f"correct the login: {_of_connection(connection, 'login', '…')}"
-    return f"correct the login in the properties that {otherwise} shows" if otherwise else None
-
-
-def _secret_hint(login: Sequence[Option]) -> str:
-    """The end of a hint, which changes the secret of a login; empty if the login has no secret."""
-    with_secret = [(option.key, option.value.secret) for option in login if isinstance(option.value, SecretValue)]
-    if not with_secret:
-        return ""
-    _, secret = min(with_secret, key=lambda found: _IDENTITY.search(found[0]) is not None)
-    return f"; ALTER SECRET {sql_name(secret.key)} AS '…' changes the secret"
-
-
-def _missing_login(options: Iterable[Option]) -> str:
-    """The hint for a server that requires a login, if the statement has none: the properties of a login."""
-    listed = tuple(options)
-    spec, given = _spec_of(listed), {option.key: option_text(option.value).lower() for option in listed}
-    if spec is None:
-        return "add the login to the WITH list"
-    known = [option for option in spec.options.values() if _USER.search(option.key)]
-    secret = next((option.key for option in known if option.is_secret), None)
-    if secret is None:
-        return f"give this process the rights that it needs: connector '{spec.name}' has no property for a login"
-    before = [option.key for option in known[: [option.key for option in known].index(secret)]]
-    users = [f"{user} = '…'" for user in [key for key in before if _IDENTITY.search(key)][-1:]]
-    modes = {
-        key: f"{key} = '{mode}'"
-        for key, (mode, *without) in _MODES.items()
-        if spec.option(key) is not None and given.get(key, "") in ("", *without)
-    }
-    verb = "write" if modes.keys() & given.keys() else "add"
-    return f"{verb} {', '.join([*modes.values(), *users, f'{secret} = SECRET a_secret'])}"
-
-
-_MODES = {
-    _PROTOCOL_KEY: ("sasl_ssl", "plaintext", "ssl"),
-    "properties.sasl.mechanism": ("PLAIN",),
-    "connect_mode": ("user_and_password", "plain"),
-}
-"""Properties that determine how a client logs in, each with the value for a login by user and password, and the values
-without a login."""
-
-
 def _other_address(options: Iterable[Option]) -> str | None:
     """The property with the address of a server, if the connector knows a server without it; None otherwise."""
-    spec = _spec_of(options)
+    spec = spec_of(options)
     keys = () if spec is None else (option.key for option in spec.options.values() if not option.is_required)
-    return next((key for key in keys if _ADDRESS.search(key) and not key.endswith(_IN_FILES)), None)
-
-
-def _spec_of(options: Iterable[Option]) -> ConnectorSpec | None:
-    """The spec of the connector or type in a WITH list; None if the list has none that is known."""
-    values = {option.key: option_text(option.value) for option in options if isinstance(option.value, TextValue)}
-    name = values.get("connector", "")
-    if name in connector_names():
-        return connector(name).spec
-    if name in sink_connector_names():
-        return sink_connector(name).spec
-    return connection_spec(values["type"]) if values.get("type") in connection_types() else None
-
-
-def _of_connection(connection: ConnectionValue, part: str, key: str) -> str:
-    name = sql_name(connection.connection.key)
-    return f"SHOW CREATE CONNECTION {name} shows the {part}, and ALTER CONNECTION {name} SET ({key}) changes it"
+    return next((key for key in keys if ADDRESS.search(key) and not key.endswith(_IN_FILES)), None)
 
 
 def address_place(options: Iterable[Option]) -> Span | None:

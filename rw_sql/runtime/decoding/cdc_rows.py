@@ -118,7 +118,7 @@ def numbered(log: pa.Table, table: str) -> pa.Table:
 def _is_after(live_from: LivePosition) -> Column:
     """True for a row of the log that was read after ``live_from``."""
     is_later, is_beyond = f.col(SINCE) > live_from.since, f.col(OFFSET) > live_from.offset
-    if not live_from.run:
+    if live_from.run < 0:
         return is_later | is_beyond
     # Positions of different epochs are not comparable: a statement may have set the source's position back, or to
     # another server. Neither positions nor epochs of different splits are comparable: a source that is moved back to a

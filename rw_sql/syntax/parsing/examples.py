@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from rw_sql.assets import list_assets, read_asset
-from rw_sql.syntax.lexing.tokens import NUMBER, PUNCTUATION, WORD, scan
+from rw_sql.syntax.lexing.tokens import NUMBER, PUNCTUATION, STRING, WORD, scan
 from rw_sql.syntax.lexing.written_names import spelled
 
 if TYPE_CHECKING:
@@ -98,12 +98,15 @@ def completed(before: Sequence[Token], keyword: str, token: Token) -> str | None
 
 def _with_names(text: str, tokens: Sequence[Token], statement: Sequence[Token]) -> str:
     """The example with the statement's names inserted. Strings are not inserted, because they may be secrets."""
-    if tokens[0].text in _ACTING and len(tokens) > len(statement):
+    is_acting = tokens[0].text in _ACTING
+    if is_acting and len(tokens) > len(statement):
         start = tokens[len(statement)].start
         text = text[:start] + _without_values(text[start:])
     for mine, other in reversed(list(zip(statement, tokens, strict=False))):
         if other.kind == mine.kind == WORD and not _is_fixed(other) and not mine.text.isupper():
             text = text[: other.start] + mine.text + text[other.end :]
+        elif is_acting and other.kind == mine.kind and other.kind in (NUMBER, STRING):
+            text = text[: other.start] + (mine.text if other.kind == NUMBER else "'…'") + text[other.end :]
     return text
 
 
@@ -112,7 +115,10 @@ _ACTING = frozenset({"ALTER", "CANCEL", "INJECT", "RESET", "REWIND", "SKIP", "UN
 that nobody pastes a value that is not their own."""
 
 _VALUES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"'(?P<split>\w+:\d+)?[^']*'"), lambda value: "'a_split'" if value["split"] else "'…'"),
+    (
+        re.compile(r"(?P<option>= )?'(?P<split>\w+:\d+)?[^']*'"),
+        lambda value: f"{value['option'] or ''}'{'a_split' if value['split'] and not value['option'] else '…'}'",
+    ),
     (re.compile(r"(?<![\w'])\d+"), "…"),
     (re.compile(r"(?<=\bTO )[a-z]\w*"), "a_name"),
     (re.compile(r", [A-Z]+ \([^()]*\)|, [^()]*(?=\))|(?<=…), …"), ""),  # all but the first item of a list

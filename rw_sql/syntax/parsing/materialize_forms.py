@@ -133,7 +133,7 @@ def _source_from(system: str, place: Place) -> str:
     whole = _system([place.before[-1], place.token, *place.after])
     if system in _INSTEAD:
         return f"no connector reads {whole}: {_INSTEAD[system]}"
-    return _none_of("connector", f"reads {whole}", system, _names_of_connectors(".toml"), "FROM")
+    return _none_of("connector", "reads", whole, system, _names_of_connectors(".toml"), "FROM")
 
 
 def _names_of_connectors(suffix: str) -> tuple[str, ...]:
@@ -142,13 +142,16 @@ def _names_of_connectors(suffix: str) -> tuple[str, ...]:
     return tuple(name for name in names if not name.endswith(".sink") and name != "schema_registry")
 
 
-def _none_of(key: str, does: str, system: str, known: Sequence[str], word: str) -> str:
+def _none_of(key: str, does: str, whole: str, system: str, known: Sequence[str], word: str) -> str:
     """The hint for a system whose name may be a known ``connector`` or ``type``, which WITH names. ``word`` precedes
     the system's name."""
-    near = [name for name in known if name.replace("-", "_").split("_")[0] == system.lower()]
+    names = {name: name.replace("-", "_") for name in known}
+    near = [name for name, plain in names.items() if system.lower() in (plain, plain.split("_")[0])]
     if near:
         return f"write WITH ({key} = '{near[0]}', …) instead of {word} …"
-    return f"no built-in {key} {does}; the built-in {key}s are {', '.join(known)}"
+    if not whole:
+        return f"name the {key} in the list: WITH ({key} = '…', …)"
+    return f"no built-in {key} {does} {whole}; the built-in {key}s are {', '.join(known)}"
 
 
 def _system(tokens: Sequence[Token]) -> str:
@@ -191,7 +194,7 @@ def _address_after(word: str, tokens: Sequence[Token]) -> str | None:
 
 def _connection_to(place: Place) -> str:
     """The hint for CREATE CONNECTION … TO KAFKA and the like."""
-    name, system = place.before[-1].text, (place.follows(1) or [""])[0]
+    name, system = name_at(place.before, len(place.before) - 1, "a_connection"), (place.follows(1) or [""])[0]
     if not system or system in CONNECTIONS:
         listed = CONNECTIONS.get(system, "type = '…', …")
         for placeholder, word in ((_BROKER, "BROKER"), (_REGISTRY, "URL")):
@@ -202,7 +205,7 @@ def _connection_to(place: Place) -> str:
     whole = _system(place.after)
     if system in _CONNECTED_OTHERWISE:
         return f"no connection is of type {whole}: {_CONNECTED_OTHERWISE[system]}; the types are {', '.join(TYPES)}"
-    return _none_of("type", f"is {whole}", system, TYPES, place.token.upper)
+    return _none_of("type", "is", whole, system, TYPES, place.token.upper)
 
 
 def _format(envelope: str, words: Sequence[str]) -> str:
@@ -246,8 +249,8 @@ def _sink_into(place: Place) -> str:
     if system in _STORES:
         return f"no sink writes files to {_system(place.after)}: {_FILES}"
     if system != "KAFKA":
-        does, known = f"writes to {_system(place.after)}", _names_of_connectors(".sink.toml")
-        return _none_of("connector", does, system, known, place.token.upper)
+        whole, known = _system(place.after), _names_of_connectors(".sink.toml")
+        return _none_of("connector", "writes to", whole, system, known, place.token.upper)
     words = place.follows(len(place.after))
     shared = f", connection = {place.name(words.index('CONNECTION') + 1)}" if "CONNECTION" in words else ""
     pairs = dict(pairwise(words))
@@ -262,7 +265,9 @@ def _sink_into(place: Place) -> str:
         format = "FORMAT PLAIN ENCODE JSON"
         told = f": a Kafka sink writes AVRO, JSON or PROTOBUF, not {encode}"
     if "PLAIN" in format:
-        told += f"; write UPSERT instead of PLAIN if {place.before[-1].text} replaces rows"
+        is_relation = place.words[-2:-1] == ["FROM"] and "SELECT" not in place.words
+        read = name_at(place.before, len(place.before) - 1, "the query") if is_relation else "the query"
+        told += f"; write UPSERT instead of PLAIN if {read} replaces rows"
     listed = f"connector = 'kafka'{shared}, {_topic(place.after, shared)}"
     return f"write WITH ({listed}) {format} instead of {place.token.upper} …{told}"
 

@@ -33,7 +33,8 @@ def having_hint(text: str, at: int, name: str) -> str:
     parts = tokens[where + 1 : end]
     condition = text[parts[0].start : parts[-1].end]
     is_grouped = end < len(tokens) and tokens[end].upper == "GROUP"
-    has_having = any(True for _ in _outside(tokens, where + 1, frozenset({"HAVING"})))
+    more = (token.upper for _, token in _outside(tokens, where + 1, frozenset({"HAVING", *_SET_OPERATIONS})))
+    has_having = next(more, "") == "HAVING"
     keys = _plain_columns(tokens, where)
     kept, moved = "", condition
     if len(condition) > _LONGEST or "\n" in condition or any(part.upper in ("AND", "OR") for part in parts):

@@ -48,7 +48,7 @@ def table_call(tokens: Sequence[Token], before: Sequence[Token]) -> tuple[str, s
         if function == "GENERATE_SERIES":
             return message, _numbers(tokens, before)
         if function == "UNNEST":
-            return message, _lateral(spelled(_inside(tokens[3:])), tokens, before)
+            return message, _lateral(_in_spark(spelled(_inside(tokens[3:]))), tokens, before)
         return message, f"omit TABLE( … ): FROM {name}(…)"
     inner = _inside(tokens[3:])
     relation, column, given = _arguments(inner, function)
@@ -83,7 +83,7 @@ def _numbers(tokens: Sequence[Token], before: Sequence[Token]) -> str:
     name, inner = tokens[1].text, _inside(tokens[3:])
     range_ = _range(tokens[3:])
     if range_ is None and inner:
-        return _lateral(f"sequence({spelled(inner)})", tokens, before)
+        return _lateral(f"sequence({_in_spark(spelled(inner))})", tokens, before)
     range_ = range_ or "range(first, last + 1)"
     if _alias(tokens)[1]:
         return f"write {range_} instead of TABLE({name}(…))"
@@ -95,7 +95,7 @@ def _lateral(array: str, tokens: Sequence[Token], before: Sequence[Token]) -> st
     inner = _inside(tokens[3:])
     written = spelled(inner)
     if not written or any(token.kind == STRING for token in inner) or len(array) > _WIDEST or "\n" in array:
-        array, written = "an_array", "…"
+        array, written = "sequence(first, last)" if array.startswith("sequence(") else "an_array", "…"
     alias, column = _alias(tokens)
     view = f"LATERAL VIEW explode({array}) {alias or 'exploded'} AS {column or 'a_value'}"
     call = f"TABLE({tokens[1].text}({written})){f' AS {alias}({column})' if column else ''}"

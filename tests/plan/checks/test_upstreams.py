@@ -270,6 +270,22 @@ def test_the_hint_for_a_missing_login_has_all_of_its_properties(properties: str,
     assert "refuses access, and the statement has no login" in error.message
 
 
+def test_a_certificate_is_a_login() -> None:
+    given = "properties.security.protocol = 'ssl', properties.ssl.certificate.location = '/c.pem'"
+    text = f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', {given}) FORMAT PLAIN ENCODE JSON"
+    error = refusal(text, Upstream(error="Topic authorization failed"))
+    assert error.hint == "correct the login in properties.ssl.certificate.location"
+    assert "refuses the login" in error.message
+
+
+def test_a_catalog_in_a_database_takes_no_token() -> None:
+    text = "CREATE SOURCE s (id INT) WITH (connector = 'iceberg', catalog.type = 'jdbc')"
+    error = refusal(text, Upstream(error="access denied"))
+    assert error.hint is not None
+    assert "catalog.token" not in error.hint
+    assert "SECRET a_secret" in error.hint
+
+
 @pytest.mark.parametrize(
     ("login", "hint"),
     [

@@ -1,0 +1,125 @@
+"""The hints about the login of a statement to an upstream or target."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.connection_types import connection_spec, connection_types
+from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
+from rw_sql.model.definitions import option_text
+from rw_sql.syntax.lexing.identifiers import sql_name
+from rw_sql.syntax.statements import SecretValue, TextValue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.syntax.statements import ConnectionValue, Option
+
+PROTOCOL_KEY = "properties.security.protocol"
+
+ADDRESS = re.compile(
+    r"^(?!.*(?:\bssl\.|\boauth|_pem_|schema\.location))(?:.*[._])?"
+    r"(?:bootstrap\.servers?|schema\.registry|url|uri|hostname|host|endpoint|path|location|root)$"
+)
+"""Matches the properties that contain the address of an upstream or target. Does not match properties about
+certificates or OAuth servers."""
+
+_USER = re.compile(
+    r"^(?!.*\bssl\.)(?:.*\.)?(?:user|username|password|jwt|nkey|token|principal|keytab|client_cert|client_key|"
+    r"(?:access|secret)\.key|oauth\.\w+\.url|credentials?(?:\..+)?)$"
+)
+"""Matches the properties that contain a part of the login to an upstream or target."""
+
+_CERTIFICATE = re.compile(r"\bssl\.(?:certificate|keystore|key)\.")
+_OF_REST = re.compile(r"catalog\.(?:token|credential)$")
+"""Matches the login to an Iceberg catalog that is a REST service."""
+
+_IDENTITY = re.compile(
+    r"(?:^|\.)(?:user|username|principal|access\.key|credentials\.(?:access|access_key_id|account_name|role\..+))$"
+)
+"""Matches those properties of a login that contain a name, not a password or key."""
+
+
+def is_of_login(option: Option) -> bool:
+    """True for a property with a part of the login, and for an address that contains a login."""
+    if ADDRESS.search(option.key) is not None and "@" in option_text(option.value):
+        return True
+    return _USER.search(option.key) is not None or _CERTIFICATE.search(option.key) is not None
+
+
+def login_hint(
+    login: Sequence[Option], connection: ConnectionValue | None, otherwise: str, shared: Sequence[Option]
+) -> str | None:
+    """The hint for a server that refuses the login; None if the login is missing. ``login`` are the properties of the
+    login in the statement, and ``shared`` the properties of the connection, if they are known."""
+    if connection is not None and shared and not login:
+        listed = ", ".join(f"{option.key} = '…'" for option in shared if not isinstance(option.value, SecretValue))
+        name = sql_name(connection.connection.key)
+        changes = f": ALTER CONNECTION {name} SET ({listed}) changes it" if listed else ""
+        return f"correct the login of connection {name}{changes}{_secret_hint(shared)}"
+    if login:
+        hint = f"correct the login in {' and '.join(option.key for option in login)}{_secret_hint(login)}"
+        return hint if connection is None else f"{hint}; {of_connection(connection, 'rest of it', '…')}"
+    if connection is not None:
+        return f"correct the login: {of_connection(connection, 'login', '…')}"
+    return f"correct the login in the properties that {otherwise} shows" if otherwise else None
+
+
+def _secret_hint(login: Sequence[Option]) -> str:
+    """The end of a hint, which changes the secret of a login; empty if the login has no secret."""
+    with_secret = [(option.key, option.value.secret) for option in login if isinstance(option.value, SecretValue)]
+    if not with_secret:
+        return ""
+    _, secret = min(with_secret, key=lambda found: _IDENTITY.search(found[0]) is not None)
+    return f"; ALTER SECRET {sql_name(secret.key)} AS '…' changes the secret"
+
+
+def missing_login(options: Iterable[Option]) -> str:
+    """The hint for a server that requires a login, if the statement has none: the properties of a login."""
+    listed = tuple(options)
+    spec, given = spec_of(listed), {option.key: option_text(option.value).lower() for option in listed}
+    if spec is None:
+        return "add the login to the WITH list"
+    has_rest = given.get("catalog.type") != "jdbc"
+    known = [o for o in spec.options.values() if _USER.search(o.key) and (has_rest or not _OF_REST.match(o.key))]
+    secret = next((option.key for option in known if option.is_secret), None)
+    if secret is None:
+        return f"give this process the rights that it needs: connector '{spec.name}' has no property for a login"
+    before = [option.key for option in known[: [option.key for option in known].index(secret)]]
+    users = [f"{user} = '…'" for user in [key for key in before if _IDENTITY.search(key)][-1:]]
+    modes = {
+        key: f"{key} = '{mode}'"
+        for key, (mode, *without) in _MODES.items()
+        if spec.option(key) is not None and given.get(key, "") in ("", *without)
+    }
+    verb = "write" if modes.keys() & given.keys() else "add"
+    return f"{verb} {', '.join([*modes.values(), *users, f'{secret} = SECRET a_secret'])}"
+
+
+_MODES = {
+    PROTOCOL_KEY: ("sasl_ssl", "plaintext", "ssl"),
+    "properties.sasl.mechanism": ("PLAIN",),
+    "connect_mode": ("user_and_password", "plain"),
+}
+"""Properties that determine how a client logs in, each with the value for a login by user and password, and the values
+without a login."""
+
+
+def spec_of(options: Iterable[Option]) -> ConnectorSpec | None:
+    """The spec of the connector or type in a WITH list; None if the list has none that is known."""
+    values = {option.key: option_text(option.value) for option in options if isinstance(option.value, TextValue)}
+    name = values.get("connector", "")
+    if name in connector_names():
+        return connector(name).spec
+    if name in sink_connector_names():
+        return sink_connector(name).spec
+    return connection_spec(values["type"]) if values.get("type") in connection_types() else None
+
+
+def of_connection(connection: ConnectionValue, part: str, key: str) -> str:
+    """The part of a hint that shows and changes a property of a connection. ``key`` is the property with its value, and
+    ``part`` describes it."""
+    name = sql_name(connection.connection.key)
+    return f"SHOW CREATE CONNECTION {name} shows the {part}, and ALTER CONNECTION {name} SET ({key}) changes it"
