@@ -68,10 +68,11 @@ def continuing_status(kind: Connector, state: SplitState | None, upstream: Upstr
 
     Like :func:`split_status`, but OK for a deleted split that was read completely (:func:`still_asked`).
     """
-    return OK if upstream is None and _is_finished(kind, state) else split_status(state, upstream)
+    return OK if upstream is None and is_finished(kind, state) else split_status(state, upstream)
 
 
-def _is_finished(kind: Connector, state: SplitState | None) -> bool:
+def is_finished(kind: Connector | None, state: SplitState | None) -> bool:
+    """True if a source with this connector has read the split completely."""
     return state is not None and isinstance(kind, RangedConnector) and kind.is_finished(state)
 
 
@@ -79,7 +80,7 @@ def still_asked(
     kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
     """The splits that the upstream must still have: all except deleted splits that were read completely."""
-    return tuple(split for split in splits if split in upstream.splits or not _is_finished(kind, states.get(split)))
+    return tuple(split for split in splits if split in upstream.splits or not is_finished(kind, states.get(split)))
 
 
 def at_offset(upstream: UpstreamSplit, offset: int) -> SplitState:

@@ -52,10 +52,9 @@ _CREDENTIALS = frozenset(
         "InvalidClientTokenId",
         "InvalidSignatureException",
         "ExpiredTokenException",
-        "AccessDeniedException",
-        "AccessDenied",
     }
 )
+_REFUSED = _CREDENTIALS | {"AccessDeniedException", "AccessDenied"}
 _SECRETS = ("aws.credentials.access_key_id", "aws.credentials.secret_access_key", "aws.credentials.session_token")
 _DENIED = re.compile(r"not authorized to perform: ([a-zA-Z0-9:]+)")
 
@@ -265,7 +264,7 @@ def _refused(code: str, error: Exception, options: Mapping[str, str]) -> Kinesis
         return NotANumberError(told)
     if (denied := _DENIED.search(told)) is not None:
         return KinesisError(f"the user may not {denied[1]}: allow this action in the policy of the user or role")
-    if code in _CREDENTIALS:
+    if code in _REFUSED:
         return KinesisError(f"authentication failed ({code})")
     return KinesisError(f"{code}: {told}" if code in _THROTTLED else told)
 

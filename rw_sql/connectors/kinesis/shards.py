@@ -44,6 +44,10 @@ _MOST_PROBED = 100
 """The approximate size in bytes and the maximum number of the records in a request that only finds out whether a shard
 has records. After a response of 10 MiB, the shard refuses all requests of all its consumers for five seconds."""
 
+_PAGE_BYTES, _PAGE_RECORDS = 512 * 1024, 1_000
+"""The approximate size in bytes and the maximum number of the records in a request that probably returns all wanted
+records. A shard accepts 1,000 records per second, and only five requests."""
+
 THREADS = 8
 _WINDOWS_SECONDS = (10, 120, 1_800, 21_600, 86_400, 8_784 * 3_600)
 _NARROW_SECONDS = 10.0
@@ -226,19 +230,30 @@ def _last_within(
     """
     younger, older = ages
     last = None
-    limit = 1
-    while older - younger > _NARROW_SECONDS:
-        middle = older if last is None else (younger + older) / 2
-        found, is_end = _first_page(address, name, shard, now - middle, limit, deadline)
-        if found is None and last is None:
+    if older - younger > _NARROW_SECONDS:
+        first, _ = _first_page(address, name, shard, now - older, 1, deadline)
+        if first is None:
             return None
+        # If the shard has got few records since then, one page of moderate size reaches the newest record. Bisection
+        # would make more requests than a shard accepts within two seconds.
+        size = max(1, len(first.data))
+        most = max(1, min(_PAGE_RECORDS, AT_ONCE, _PAGE_BYTES // size))
+        found, is_end = _first_page(address, name, shard, now - older, most, deadline)
+        last = first.number if found is None else found.number
+        if is_end:
+            return last
+        if found is not None:
+            older = max(younger, min(older, now - found.at_us / 1e6))
+        limit = max(1, min(_MOST_PROBED, AT_ONCE, _PROBE_BYTES // size))
+    while older - younger > _NARROW_SECONDS:
+        middle = (younger + older) / 2
+        found, is_end = _first_page(address, name, shard, now - middle, limit, deadline)
         if found is None:
             younger = middle
             continue
         if is_end:
             return found.number
-        older, last = middle, found.number
-        limit = max(1, min(_MOST_PROBED, AT_ONCE, _PROBE_BYTES // max(1, len(found.data))))
+        older, last = max(younger, min(middle, now - found.at_us / 1e6)), found.number
     return _read_to_the_end(address, _at_time(address, name, shard, now - older, deadline), deadline) or last
 
 
@@ -271,7 +286,9 @@ def _read_to_the_end(address: Address, at: str, deadline: float) -> int | None:
 
 
 def _records(address: Address, at: str, deadline: float, limit: int | None = None) -> Iterator[RawRecord]:
-    """The records from an iterator up to the newest record. ``limit`` is the maximum number of records per request.
+    """The records from an iterator up to the newest record. ``limit`` is the maximum number of records of the first
+    request that returns any. Later requests return more records, because a shard accepts few requests per second. (Old
+    versions of botocore send times in whole seconds, so the first records may be too old for the caller.)
 
     The function ends after the page that reaches the newest record. In a shard that gets records all the time, every
     further page would have records.
@@ -282,6 +299,7 @@ def _records(address: Address, at: str, deadline: float, limit: int | None = Non
         page = next_page(address, next_at, most, _left(deadline))
         yield from page.records
         next_at = page.next if page.behind_ms or len(page.records) >= most else None
+        most = max(most, min(_PAGE_RECORDS, AT_ONCE)) if page.records else most
 
 
 def _left(deadline: float) -> float:

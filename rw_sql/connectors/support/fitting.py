@@ -141,6 +141,8 @@ def _list(given: Any, wanted: Any, is_julian: bool) -> Fitted:
 
 
 def _map(given: Any, wanted: Any, is_julian: bool) -> Fitted:
+    if given.null_count:
+        given = given.take(pa.array(range(len(given))))  # a map that is NULL may have items
     ends = np.asarray(given.offsets)
     inside = slice(int(ends[0]), int(ends[-1]))
     keys, is_wrong_key = fitted(given.keys[inside], wanted.key_type, is_julian=is_julian)

@@ -229,7 +229,7 @@ class Ingest:
         if job.watch is not None:
             output.before_commit = job._require_same_incarnation
         try:
-            with expired_splits(source.name, spec.splits, states, upstream):
+            with expired_splits(source.name, spec.splits, states, upstream, kind):
                 job._begin_batches(prepared, {split: states[split] for split in spec.splits})
             opening.end()
         except BaseException:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.connectors.support.records.range_stream import LostRecordsError
 from rw_sql.connectors.support.wide_offsets import MOST_COUNTED
-from rw_sql.model.split_status import AHEAD, EXPIRED, ORPHAN, OTHER_CLUSTER, RECREATED, is_emptied, split_status
+from rw_sql.model.split_status import (
+    AHEAD,
+    EXPIRED,
+    ORPHAN,
+    OTHER_CLUSTER,
+    RECREATED,
+    is_emptied,
+    is_finished,
+    split_status,
+)
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import literal, sql_name
 
@@ -113,23 +122,25 @@ def require_readable(
 
 @contextmanager
 def expired_splits(
-    name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
+    name: str,
+    splits: tuple[str, ...],
+    states: Mapping[str, SplitState],
+    upstream: Upstream,
+    kind: Connector | None = None,
 ) -> Iterator[None]:
     """A context manager in which a reader opens its stream. Raises StalledError, with a remedy, if a split may have
     lost unread records although the split's bounds do not show it, because the split has no records now.
 
-    The remedy includes all splits without records, because they may have lost unread records too. In such a split, the
-    move repeats nothing.
+    The remedy includes all splits without records, because they may have lost unread records too, except splits that
+    were read completely. In a split without records, the move repeats nothing. ``kind`` is the source's connector.
     """
     try:
         yield
     except LostRecordsError as error:
-        empty = {split for split, seen in upstream.splits.items() if is_emptied(seen)}
-        found = [
-            split
-            for split in splits
-            if split == error.split or (split in empty and states[split].offset > upstream.splits[split].start)
-        ]
+        empty = {split for split in splits if (seen := upstream.splits.get(split)) is not None and is_emptied(seen)}
+        lost = {split for split in empty if states[split].offset > upstream.splits[split].start}
+        lost = {split for split in lost if not is_finished(kind, states[split])}
+        found = [split for split in splits if split == error.split or split in lost]
         raise StalledError(
             f"{EXPIRED} {_few(found)}, unread records may be lost: {_move(name, 'EARLIEST', found, splits)}",
             is_final=error.is_certain,

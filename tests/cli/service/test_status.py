@@ -76,7 +76,7 @@ def test_status_as_json(written: WrittenWarehouse) -> None:
 
 def test_a_word_that_is_no_form_is_refused(written: WrittenWarehouse) -> None:
     for words in (["status", "-o", "table"], ["lineage", "--format", "png"]):
-        with pytest.raises(SqlError, match="not '"):
+        with pytest.raises(SqlError, match="but is '"):
             told(*words, "-w", written.uri)
 
 

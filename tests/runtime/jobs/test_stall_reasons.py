@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
+from rw_sql.connectors.kinesis.shards import ENDED
+from rw_sql.connectors.ranged import RangedConnector
+from rw_sql.connectors.registry import connector
 from rw_sql.connectors.support.records.range_stream import LostRecordsError
 from rw_sql.runtime.jobs.startable import expired_splits, require_readable
 from rw_sql.runtime.support.failures import StalledError
@@ -79,6 +82,16 @@ def test_a_split_whose_records_are_all_gone_moves_with_the_other_empty_splits(is
         "INJECT SOURCE OFFSETS \"the source\" TO EARLIEST FOR SPLITS ('t:1', 't:3')",
         'RESUME SOURCE "the source"',
     ]
+
+
+def test_a_shard_that_was_read_to_its_end_is_not_moved() -> None:
+    kind = connector("kinesis")
+    assert isinstance(kind, RangedConnector)
+    states = {split: SplitState(split=split, offset=offset) for split, offset in (("s", ENDED), ("t", 50))}
+    seen = {split: UpstreamSplit(split=split, start=0, end=0, is_empty=True) for split in states}
+    with pytest.raises(StalledError) as caught, expired_splits("k", ("s", "t"), states, Upstream(splits=seen), kind):
+        raise LostRecordsError("EXPIRED t: the split has no records now", "t", is_certain=True)
+    assert caught.value.reason.startswith("EXPIRED t, unread records may be lost: ")
 
 
 def test_other_errors_of_a_stream_are_no_stall() -> None:
