@@ -61,7 +61,7 @@ def unix_lines(text: str) -> str:
 
 
 def as_before(text: str, before: str) -> str:
-    """A text with the byte-order mark and the line ends of the file that it replaces. The line ends of a file with
+    """A text with the byte-order mark and the line breaks of the file that it replaces. The line ends of a file with
     several kinds of them become ``\\n``."""
     mark = "\ufeff" if before.startswith("\ufeff") else ""
     plain = unix_lines(before)

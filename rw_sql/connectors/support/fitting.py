@@ -115,7 +115,9 @@ def _storage(given: Any) -> Any:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+    types = pa.types
+    is_view = types.is_list_view(kind) or types.is_large_list_view(kind)  # Arrow's cast of list views loses the items.
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind) or is_view)
 
 
 def _struct(given: Any, wanted: Any, is_julian: bool) -> Fitted:
@@ -141,9 +143,10 @@ def _list(given: Any, wanted: Any, is_julian: bool) -> Fitted:
 
 
 def _map(given: Any, wanted: Any, is_julian: bool) -> Fitted:
-    if given.null_count:
-        given = given.take(pa.array(range(len(given))))  # a map that is NULL may have items
     ends = np.asarray(given.offsets)
+    if np.diff(ends)[np.asarray(given.is_null())].any():  # a map that is NULL has items
+        given = given.take(pa.array(range(len(given))))
+        ends = np.asarray(given.offsets)
     inside = slice(int(ends[0]), int(ends[-1]))
     keys, is_wrong_key = fitted(given.keys[inside], wanted.key_type, is_julian=is_julian)
     items, is_wrong = fitted(given.items[inside], wanted.item_type, is_julian=is_julian)

@@ -32,9 +32,10 @@ _USER = re.compile(
 )
 """Matches the properties that contain a part of the login to an upstream or target."""
 
-_CERTIFICATE = re.compile(r"\bssl\.(?:certificate|keystore|key)\.")
+_CERTIFICATE = re.compile(r"(?<!\benable\.)\bssl\.(?:certificate|keystore|key)\.")
 _OF_REST = re.compile(r"catalog\.(?:token|credential)$")
-"""Matches the login to an Iceberg catalog that is a REST service."""
+_OF_CATALOG = re.compile(r"catalog\.")
+"""Match the login to an Iceberg catalog: the login to a REST service, and every login. SQLite has no login."""
 
 _IDENTITY = re.compile(
     r"(?:^|\.)(?:user|username|principal|access\.key|credentials\.(?:access|access_key_id|account_name|role\..+))$"
@@ -42,11 +43,18 @@ _IDENTITY = re.compile(
 """Matches those properties of a login that contain a name, not a password or key."""
 
 
-def is_of_login(option: Option) -> bool:
-    """True for a property with a part of the login, and for an address that contains a login."""
+def parts_of_login(options: Iterable[Option]) -> list[Option]:
+    """The properties with a part of the login, and the addresses that contain a login. Certificates come last, because
+    a server that asks for a user refuses the user and not the certificate."""
+    listed = tuple(options)
+    users = [option for option in listed if _is_of_user(option)]
+    return [*users, *(option for option in listed if option not in users and _CERTIFICATE.search(option.key))]
+
+
+def _is_of_user(option: Option) -> bool:
     if ADDRESS.search(option.key) is not None and "@" in option_text(option.value):
         return True
-    return _USER.search(option.key) is not None or _CERTIFICATE.search(option.key) is not None
+    return _USER.search(option.key) is not None
 
 
 def login_hint(
@@ -82,8 +90,9 @@ def missing_login(options: Iterable[Option]) -> str:
     spec, given = spec_of(listed), {option.key: option_text(option.value).lower() for option in listed}
     if spec is None:
         return "add the login to the WITH list"
-    has_rest = given.get("catalog.type") != "jdbc"
-    known = [o for o in spec.options.values() if _USER.search(o.key) and (has_rest or not _OF_REST.match(o.key))]
+    unfit = _OF_REST if given.get("catalog.type") == "jdbc" else None
+    unfit = _OF_CATALOG if given.get("catalog.uri", "").startswith("jdbc:sqlite:") else unfit
+    known = [o for o in spec.options.values() if _USER.search(o.key) and not (unfit and unfit.match(o.key))]
     secret = next((option.key for option in known if option.is_secret), None)
     if secret is None:
         return f"give this process the rights that it needs: connector '{spec.name}' has no property for a login"

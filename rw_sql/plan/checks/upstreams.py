@@ -20,10 +20,10 @@ from rw_sql.model.definitions import definition_of, option_text, sink_definition
 from rw_sql.plan.checks.login_hints import (
     ADDRESS,
     PROTOCOL_KEY,
-    is_of_login,
     login_hint,
     missing_login,
     of_connection,
+    parts_of_login,
     spec_of,
 )
 from rw_sql.syntax.lexing.identifiers import sql_name
@@ -199,8 +199,8 @@ def no_answer(
     if _WRONG_PROTOCOL in reason:
         return _wrong_protocol(what, reason, span, options)
     if _LOGIN.search(reason):
-        login = [option for option in options if is_of_login(option)]
-        shared = [] if _connection(definition) else [option for option in definition if is_of_login(option)]
+        login = parts_of_login(options)
+        shared = [] if _connection(definition) else parts_of_login(definition)
         hint = login_hint(login, connection, otherwise, shared) or missing_login(options)
         has_none = not (login or connection or otherwise)
         refused = "refuses access, and the statement has no login" if has_none else "refuses the login"

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.checkpoints.offset_log import read_entry
-from rw_sql.connectors.base import TermConnector, Upstream, look_anew
+from rw_sql.connectors.base import TermConnector, look_anew
 from rw_sql.connectors.fetching import PartlyStreamingConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
@@ -27,7 +27,7 @@ from rw_sql.runtime.direct.checkpoint_record import offsets_of, read_head, read_
 from rw_sql.runtime.direct.read_terms import commit_key, reached_states
 from rw_sql.runtime.jobs.log_terms import LogTerms
 from rw_sql.runtime.jobs.rate_limit import Throttle, pace_of
-from rw_sql.runtime.jobs.startable import expired_splits, require_incarnations, require_readable, require_splits
+from rw_sql.runtime.jobs.startable import require_incarnations, require_readable, require_splits
 from rw_sql.runtime.positions.planned_rows import Planned
 from rw_sql.runtime.spark.jvm import analyzed_plan
 from rw_sql.runtime.support.failures import StalledError, cause_line
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-    from rw_sql.connectors.base import Connector, SplitState, UpstreamWatch
+    from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamWatch
     from rw_sql.metastore import Snapshot
     from rw_sql.model.job_specs import ReaderSpec, ViewSpec
     from rw_sql.model.view_inputs import ViewInput
@@ -265,15 +265,14 @@ class DirectReaders:
         if reader is None:
             return None
         statement = source_definition(reader.spec.definition)
-        with expired_splits(reader.source.name, tuple(reader.states), reader.states, Upstream(), reader.kind):
-            records = reader.kind.read_stream(
-                spark,
-                reader.options,
-                reader.states,
-                max_records=pace_of(reader.options, spark.sparkContext.defaultParallelism).batch_records,
-                with_headers=any(column.kind == "header" for column in statement.include),
-                columns={column.name: canonical_type(column.data_type) for column in statement.columns},
-            )
+        records = reader.kind.read_stream(
+            spark,
+            reader.options,
+            reader.states,
+            max_records=pace_of(reader.options, spark.sparkContext.defaultParallelism).batch_records,
+            with_headers=any(column.kind == "header" for column in statement.include),
+            columns={column.name: canonical_type(column.data_type) for column in statement.columns},
+        )
         added = added_fields(self.snapshot, reader.source)
         rows = decode(records, statement, reader.options, run=0, batch=0, bucket=0, added=added)
         rows = rows.observe(_errors_of(source_id), f.count(ERROR).alias(_ERRORS))

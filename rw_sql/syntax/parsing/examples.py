@@ -105,8 +105,9 @@ def _with_names(text: str, tokens: Sequence[Token], statement: Sequence[Token]) 
     for mine, other in reversed(list(zip(statement, tokens, strict=False))):
         if other.kind == mine.kind == WORD and not _is_fixed(other) and not mine.text.isupper():
             text = text[: other.start] + mine.text + text[other.end :]
-        elif is_acting and other.kind == mine.kind and other.kind in (NUMBER, STRING):
-            text = text[: other.start] + (mine.text if other.kind == NUMBER else "'…'") + text[other.end :]
+        elif is_acting and other.kind in (NUMBER, STRING):
+            value = mine.text if other.kind == mine.kind == NUMBER else "…" if other.kind == NUMBER else "'…'"
+            text = text[: other.start] + value + text[other.end :]
     return text
 
 

@@ -227,3 +227,31 @@ def test_a_run_at_an_emptied_shard_ends_with_the_shard(clock: Clock, serve: Any)
     with pytest.raises(LostRecordsError, match="the shard has no records now") as caught:
         KINESIS.range_feed(OPTIONS, states, max_records=None)
     assert (caught.value.split, caught.value.is_certain) == (empty.split, True)
+
+
+def test_the_first_look_at_a_short_burst_is_quick(clock: Clock, serve: Any) -> None:
+    shard = Shard(300, 200, age=1_700, span=3)
+    serve(shard)
+    seen = KINESIS.look(OPTIONS, timeout=2.0)
+    assert seen.error is None
+    assert seen.splits["shardId-000000000000"].end == _FIRST + 300
+    assert len(shard.read_at) <= 5
+
+
+def test_a_client_that_sends_times_in_whole_seconds_needs_few_requests(
+    clock: Clock, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As old versions of botocore do. The first records are then older than the time."""
+    exact = Service.get_shard_iterator
+
+    def rounded(service: Service, **given: Any) -> dict[str, str]:
+        if "Timestamp" in given:
+            given["Timestamp"] = given["Timestamp"].replace(microsecond=0)
+        return exact(service, **given)
+
+    monkeypatch.setattr(Service, "get_shard_iterator", rounded)
+    shard = Shard(20_000, 100, age=60, span=200)
+    serve(shard)
+    at = next(index for index, then in enumerate(shard.times) if then > _NOW - 100 and then % 1 >= 0.9)
+    assert KINESIS.offsets_at(OPTIONS, int(shard.times[at] * 1000), ["shardId-000000000000"])
+    assert len(shard.read_at) <= 5

@@ -29,6 +29,26 @@ def result(values: list[Any], given: pa.DataType, wanted: pa.DataType) -> list[A
     return [MISFIT if wrong else value for value, wrong in zip(made.to_pylist(), is_misfit, strict=True)]
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.string_view(), pa.large_string(), pa.binary_view()])
+def test_a_map_may_be_null(kind: pa.DataType) -> None:
+    value = b"x" if pa.types.is_binary_view(kind) else "x"
+    values = [[("a", value)], None, []]
+    assert result(values, pa.map_(pa.string(), kind), pa.map_(pa.string(), pa.string())) == [[("a", "x")], None, []]
+
+
+def test_a_map_that_is_null_may_have_items() -> None:
+    maps = pa.MapArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), pa.array(["a", "b", "c"]), pa.array([1, 2, 3]))
+    mask = pa.array([False, True, False])
+    given = pa.StructArray.from_arrays([maps], fields=[pa.field("m", maps.type)], mask=mask)
+    made, _ = fitted(given, pa.struct([("m", pa.map_(pa.string(), pa.int64()))]))
+    assert made.to_pylist() == [{"m": [("a", 1)]}, None, {"m": [("c", 3)]}]
+
+
+@pytest.mark.parametrize("kind", [pa.list_view(pa.int32()), pa.large_list_view(pa.int32())])
+def test_list_views_keep_their_items(kind: pa.DataType) -> None:
+    assert result([[1, 2], None, [], [3]], kind, pa.list_(pa.int64())) == [[1, 2], None, [], [3]]
+
+
 @pytest.mark.parametrize(
     ("given", "wanted", "values"),
     [

@@ -278,12 +278,34 @@ def test_a_certificate_is_a_login() -> None:
     assert "refuses the login" in error.message
 
 
-def test_a_catalog_in_a_database_takes_no_token() -> None:
-    text = "CREATE SOURCE s (id INT) WITH (connector = 'iceberg', catalog.type = 'jdbc')"
-    error = refusal(text, Upstream(error="access denied"))
-    assert error.hint is not None
-    assert "catalog.token" not in error.hint
-    assert "SECRET a_secret" in error.hint
+def test_a_refused_user_comes_before_the_certificate() -> None:
+    certificate = "properties.ssl.certificate.location = '/c.pem', properties.ssl.key.password = SECRET of_key"
+    given = f"{certificate}, properties.sasl.username = 'u', properties.sasl.password = SECRET pw"
+    text = f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', {given}) FORMAT PLAIN ENCODE JSON"
+    error = refusal(text, Upstream(error="SASL authentication failed"))
+    assert error.hint == (
+        "correct the login in properties.sasl.username and properties.sasl.password and "
+        "properties.ssl.certificate.location and properties.ssl.key.password; ALTER SECRET pw AS '…' changes the secret"
+    )
+
+
+def test_the_check_of_the_servers_certificate_is_no_login() -> None:
+    given = "properties.security.protocol = 'ssl', properties.enable.ssl.certificate.verification = 'false'"
+    text = f"CREATE SOURCE s (id INT) WITH (connector = 'kafka', {given}) FORMAT PLAIN ENCODE JSON"
+    error = refusal(text, Upstream(error="Topic authorization failed"))
+    assert "refuses access, and the statement has no login" in error.message
+
+
+@pytest.mark.parametrize(
+    ("uri", "login"),
+    [
+        ("jdbc:sqlite:/c.db", "add s3.access.key = '…', s3.secret.key = SECRET a_secret"),
+        ("jdbc:postgresql://h/d", "add catalog.jdbc.user = '…', catalog.jdbc.password = SECRET a_secret"),
+    ],
+)
+def test_a_catalog_in_a_database_takes_no_token(uri: str, login: str) -> None:
+    text = f"CREATE SOURCE s (id INT) WITH (connector = 'iceberg', catalog.type = 'jdbc', catalog.uri = '{uri}')"
+    assert refusal(text, Upstream(error="access denied")).hint == login
 
 
 @pytest.mark.parametrize(

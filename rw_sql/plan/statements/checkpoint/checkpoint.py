@@ -406,7 +406,8 @@ def lower_undo_checkpoint(
         # An equal statement before the operation may have moved the offsets by the same number.
         raise SqlError(
             CANNOT_UNDO_CHECKPOINT,
-            f"operation {of.epoch} has no effect on checkpoint {path!r} any more: its rewrite was undone already",
+            f"operation {of.epoch} has no rewrite of checkpoint {path!r} to undo: the newest rewrite, at {entry.at}, "
+            "is older than the operation",
             hint=f"rw-sql checkpoint show {path}",
         )
     if of is not None and entry.statement != of.statement:

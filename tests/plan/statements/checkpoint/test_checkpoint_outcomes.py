@@ -67,7 +67,7 @@ def test_a_repeated_undo_leaves_an_earlier_equal_rewrite(tmp_path: Path) -> None
     # The files were rewritten by an equal statement, 10 s before this operation.
     rewritten = datetime.now(UTC).timestamp() * 1000
     world.operations = (replace(record, at_ms=int(rewritten) + 10_000),)
-    with pytest.raises(SqlError, match="its rewrite was undone already") as caught:
+    with pytest.raises(SqlError, match="is older than the operation") as caught:
         world.plan(f"UNDO OPERATION {operation}")
     assert caught.value.kind is CANNOT_UNDO_CHECKPOINT
 
