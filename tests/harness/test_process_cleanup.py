@@ -58,8 +58,9 @@ def run_of(folder: Path, text: str, started: int) -> tuple[subprocess.Popen[str]
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        # A run started by nohup ignores the signal, and so would all processes that it starts.
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        # A run that nohup has started ignores SIGHUP, a run in the background of a script ignores SIGINT, and so would
+        # all processes that these runs start.
+        preexec_fn=lambda: [signal.signal(each, signal.SIG_DFL) for each in (signal.SIGHUP, signal.SIGINT)],
     )
     assert process.stdout is not None
     pids: list[int] = []
