@@ -58,7 +58,10 @@ _OTHERS = "use one of these, or install a package that has this connector"
 
 _KAFKA = "connector = 'kafka' is for every broker with Kafka's protocol"
 _POSTGRES = "connector = 'postgres-cdc' reads changes; 'jdbc' is for REFRESH TABLE"
-_DEBEZIUM = "let Debezium write its changes to Kafka: connector = 'kafka' with FORMAT DEBEZIUM ENCODE JSON"
+_DEBEZIUM = (
+    "let Debezium write its changes to Kafka, then CREATE TABLE a_table (id INT PRIMARY KEY, …) WITH "
+    "(connector = 'kafka', …) FORMAT DEBEZIUM ENCODE JSON"
+)
 _INSTEAD = {
     **dict.fromkeys(("confluent", "msk", "redpanda"), _KAFKA),
     **dict.fromkeys(("citus-cdc", "db2-cdc", "mongodb-cdc", "oracle-cdc", "sqlserver-cdc"), _DEBEZIUM),

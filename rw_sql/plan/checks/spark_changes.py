@@ -26,7 +26,10 @@ _TO_CHANGE = {
 }
 _TO_EMPTY = {
     **_TO_CHANGE,
-    "source": ("ALTER SOURCE {0} CONNECTOR WITH (log.retention = '…') drops old rows; DROP SOURCE {0} drops all rows"),
+    "source": (
+        "ALTER SOURCE {0} CONNECTOR WITH (log.retention = '…') drops old rows; DROP SOURCE {0} drops the source with "
+        "all its rows, once nothing depends on it"
+    ),
 }
 """For each kind of object: how a user can change the rows at the path of the object. The path of a source contains the
 log of the source, so a change at this path does not change the source's upstream."""

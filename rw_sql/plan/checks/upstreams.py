@@ -51,6 +51,10 @@ _LOGIN = re.compile(
 _UNKNOWN_HOST = re.compile(r"Failed to resolve|not known|no address associated", re.IGNORECASE)
 _NO_CONNECTION = re.compile(r"(?P<address>\S+?)/(?P<broker>bootstrap|\d+): Connect to \S+ failed: (?P<why>.+)")
 _NO_HOST = re.compile(r"(?P<address>\S+?)/(?P<broker>bootstrap|\d+): Failed to resolve '[^']*': (?P<why>.+)")
+_NO_ENDPOINT = re.compile(r'(?:(?P<root>[\w.-]+): )?Could not connect to the endpoint URL: "(?P<url>[^"]+)"')
+"""The reason that Amazon's client reports, perhaps after the name of the bucket."""
+_OF_ADDRESS = re.compile(r"(?:bucket|container|region)(?:_name)?$")
+"""A property whose value is a part of the address that a client makes."""
 _SILENT = re.compile(r"(?P<address>\S+): no answer within (?P<time>.+)")
 STORED = "WITH (VALIDATE = false) stores the definition without this check"
 """The last part of a hint for a statement that accepts VALIDATE in a separate WITH clause."""
@@ -88,7 +92,7 @@ def require_upstream(
         )  # fmt: skip
     if upstream.missing:
         topics = ", ".join(f'"{topic}"' for topic in upstream.missing)
-        named = {item for option in options for item in _items(option)}
+        named = next((items for option in options if upstream.missing[0] in (items := _items(option))), [])
         raise SqlError(
             UPSTREAM_MISSING,
             f'the upstream of {kind} "{name}" has no {upstream.part} {topics}',
@@ -146,15 +150,20 @@ _A_SECRET = "ALTER SECRET a_secret"
 """The beginning of a client's hint, if the value of a secret is at fault."""
 
 
-def _missing_hint(upstream: Upstream, named: Collection[str]) -> str:
-    """The hint for the first missing name. The hint does not suggest ``named``, the names in the statement."""
+def _missing_hint(upstream: Upstream, listed: Collection[str]) -> str:
+    """The hint for the first missing name. ``listed`` are the names in the property that contains the missing name;
+    empty if the statement does not contain it. The hint does not suggest names that the statement already has."""
     wanted = upstream.missing[0]
-    near = near_names(wanted, upstream.present, most=1)
-    if near and near[0] in named:
-        create = upstream.remedy.replace("{name}", wanted)
-        listed = first_names(sorted(upstream.present), _MOST_LISTED)
-        return f"omit {wanted} ({near[0]} is already listed), or {create}; the {upstream.part}s are {listed}"
-    return missing_hint(wanted, [name for name in upstream.present if name not in named], upstream.remedy)
+    create = upstream.remedy.replace("{name}", wanted)
+    others = [name for name in listed if name not in upstream.missing]
+    near = near_names(wanted, upstream.present or others, most=1)
+    if near and near[0] in others:
+        known = first_names(sorted(upstream.present), _MOST_LISTED)
+        told = f"; the {upstream.part}s are {known}" if known else ""
+        return f"omit {wanted} ({near[0]} is already listed), or {create}{told}"
+    if listed and not upstream.present:
+        return f"correct the name, or {create}"
+    return missing_hint(wanted, [name for name in upstream.present if name not in listed], upstream.remedy)
 
 
 _MOST_LISTED = 3
@@ -212,7 +221,7 @@ def no_answer(
         )
         message = f"{what} does not answer: {unreachable(reason)}"
         place = None if address is None else address.value.span
-    place = place or address_place(options) or span
+    place = place or address_place(options) or _place_in_address(options, reason) or span
     return SqlError(UPSTREAM_UNREACHABLE, message, span=place, hint=hint + more)
 
 
@@ -233,6 +242,9 @@ def unreachable(reason: str) -> str:
     """The reason why an upstream or target does not respond, as part of a sentence."""
     if silent := _SILENT.fullmatch(reason):
         return f"no answer from {silent['address']} within {silent['time']}"
+    if made := _NO_ENDPOINT.fullmatch(reason):
+        bucket = f" (bucket {made['root']})" if made["root"] and made["root"] in made["url"] else ""
+        return f"cannot connect to {made['url']}{bucket}"
     found = _NO_CONNECTION.match(reason) or _NO_HOST.match(reason)
     return f"cannot connect to {found['address']} ({found['why'].lower()})" if found else reason
 
@@ -337,6 +349,15 @@ def address_place(options: Iterable[Option]) -> Span | None:
     if address is not None:
         return address.value.span
     return next((option.value.span for option in listed if option.key == "connection"), None)
+
+
+def _place_in_address(options: Iterable[Option], reason: str) -> Span | None:
+    """The position of the first property from which the client makes the address in the reason."""
+    for option in options:
+        word = re.escape(option_text(option.value))
+        if _OF_ADDRESS.search(option.key) and re.search(rf"(?<![\w-]){word}(?![\w-])", reason):
+            return option.value.span
+    return None
 
 
 def _place(options: Iterable[Option], key: re.Pattern[str]) -> Span | None:

@@ -25,13 +25,16 @@ class Equivalent:
 
 _EXPLODED = "LATERAL VIEW explode(an_array) exploded AS a_value"
 
+_SERIES = "explode(CASE WHEN first <= last THEN sequence(first, last) END)"
+"""``generate_series``, which has no rows if ``first > last``, whereas ``sequence`` counts downwards."""
+
 EQUIVALENTS = {
     "ArrayContainsAll": Equivalent("the operator @>", "size(array_except(b, a)) = 0 for a @> b"),
     "ArrayOverlaps": Equivalent("the operator &&", "arrays_overlap(a, b)"),
     "AtTimeZone": Equivalent("AT TIME ZONE", "from_utc_timestamp(x, 'zone') or to_utc_timestamp(x, 'zone')"),
     "Explode": Equivalent("function unnest", "explode(array)"),
-    "ExplodingGenerateSeries": Equivalent("function generate_series", "explode(sequence(first, last))"),
-    "GenerateSeries": Equivalent("function generate_series", "explode(sequence(first, last))"),
+    "ExplodingGenerateSeries": Equivalent("function generate_series", _SERIES),
+    "GenerateSeries": Equivalent("function generate_series", _SERIES),
     "JSONBContains": Equivalent("the operator ?", "get_json_object(x, '$.key') IS NOT NULL"),
     "JSONBContainsTopKey": Equivalent("the operator ?", "get_json_object(x, '$.key') IS NOT NULL"),
     "Lateral": Equivalent("LATERAL", f"{_EXPLODED}, or a join"),
@@ -70,7 +73,7 @@ _FUNCTIONS = {
     "date_bin": "date_trunc('HOUR', x), or window(x, '15 minutes').start",
     "format": "printf('%s', x)",
     "gen_random_uuid": "uuid()",
-    "generate_series": "explode(sequence(first, last))",
+    "generate_series": _SERIES,
     "hop": _WINDOW,
     "json_agg": "to_json(collect_list(x))",
     "json_array_elements": _JSON_ARRAY,

@@ -99,6 +99,9 @@ def completed(before: Sequence[Token], keyword: str, token: Token) -> str | None
 def _with_names(text: str, tokens: Sequence[Token], statement: Sequence[Token]) -> str:
     """The example with the statement's names inserted. Strings are not inserted, because they may be secrets."""
     is_acting = tokens[0].text in _ACTING
+    if tokens[0].text not in _NAMING and len(tokens) > len(statement):
+        start = tokens[len(statement)].start
+        text = _without_names(text, start)
     if is_acting and len(tokens) > len(statement):
         start = tokens[len(statement)].start
         text = text[:start] + _without_values(text[start:])
@@ -114,6 +117,24 @@ def _with_names(text: str, tokens: Sequence[Token], statement: Sequence[Token]) 
 _ACTING = frozenset({"ALTER", "CANCEL", "INJECT", "RESET", "REWIND", "SKIP", "UNDO"})
 """The first words of statements that change existing objects. Their examples have placeholders instead of values, so
 that nobody pastes a value that is not their own."""
+
+_NAMING = frozenset({"CREATE", "REPLACE"})
+"""The first words of statements that define objects. Other statements name existing objects: their examples have
+placeholders instead of names."""
+
+_NAMED = re.compile(
+    r"\b(?P<kind>CONNECTION|SCHEMA|SECRET|SINK|SOURCE|TABLE|VIEW)(?: IF EXISTS| SPLITS| OFFSETS| CONTINUITY)? "
+    r"(?P<name>[a-z]\w*)"
+)
+
+
+def _without_names(text: str, start: int) -> str:
+    """The example with placeholders such as ``a_source`` instead of the names that begin at ``start`` or later."""
+    for found in reversed(list(_NAMED.finditer(text))):
+        if found.start("name") >= start:
+            text = f"{text[: found.start('name')]}a_{found['kind'].lower()}{text[found.end('name') :]}"
+    return text
+
 
 _VALUES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (

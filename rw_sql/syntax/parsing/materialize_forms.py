@@ -51,19 +51,25 @@ SINKS = {
 _INSTEAD = {
     **dict.fromkeys(
         ("DB2", "MONGODB", "ORACLE", "SQL"),
-        "let Debezium write its changes to Kafka: connector = 'kafka' with FORMAT DEBEZIUM ENCODE JSON",
+        "let Debezium write its changes to Kafka, then CREATE TABLE a_table (id INT PRIMARY KEY, …) WITH "
+        "(connector = 'kafka', …) FORMAT DEBEZIUM ENCODE JSON",
     ),
     "WEBHOOK": "let the sender write to a Kafka topic, and create a source that reads this topic",
 }
 """What to use for systems without a connector, by the first word of the system's name."""
 
 _CONNECTED_OTHERWISE = {
-    "AWS": "write the region and the access key in the WITH list of each source",
+    "AWS": "for Kinesis, CREATE CONNECTION {0} WITH (type = 'kinesis', aws.region = '…', …); for S3, CREATE CONNECTION "
+    "{0} WITH (type = 's3', s3.region = '…', …)",
     "SSH": "open the tunnel outside rw_sql, and use its local address",
 }
-"""What to use for connections that rw_sql does not have, by the first word of the connection's type."""
+"""What to use for connections that rw_sql does not have, by the first word of the connection's type. ``{0}`` is the
+name of the connection."""
 
-_FILES = "connector = 'fs' writes files of this host, 'deltalake' and 'iceberg' write tables in an object store"
+_FILES = (
+    "connector = 'fs' writes files on the host that runs the jobs, 'deltalake' and 'iceberg' write tables in an object "
+    "store"
+)
 _STORES = frozenset({"AZBLOB", "AZURE", "GCS", "S3"})
 
 TYPES = (
@@ -92,7 +98,9 @@ def materialize_form(place: Place) -> str | ForeignForm | None:
                 place.after[1].value if len(place.after) > 1 and place.after[1].kind in (WORD, QUOTED) else "a_group"
             )
             of = next((word.lower() for word in words[1:4] if word in ("SINK", "SOURCE", "TABLE")), None)
-            where = "before AS chooses the view's group" if of is None else f"chooses the {of}'s group"
+            where = (
+                "before AS chooses the view's resource group" if of is None else f"chooses the {of}'s resource group"
+            )
             hint = f"omit IN CLUSTER {place.name(1, 'a_group')}; WITH (resource_group = {literal(group)}) {where}"
             return ForeignForm(hint=hint, message=f"CREATE {(of or 'materialized view').upper()} has no IN CLUSTER")
         case ["CREATE", "SINK"], "ENVELOPE" if kind in ("UPSERT", "DEBEZIUM"):
@@ -204,7 +212,8 @@ def _connection_to(place: Place) -> str:
         return f"CREATE CONNECTION {name} WITH ({listed})"
     whole = _system(place.after)
     if system in _CONNECTED_OTHERWISE:
-        return f"no connection is of type {whole}: {_CONNECTED_OTHERWISE[system]}; the types are {', '.join(TYPES)}"
+        instead = _CONNECTED_OTHERWISE[system].format(name)
+        return f"no connection is of type {whole}: {instead}; the types are {', '.join(TYPES)}"
     return _none_of("type", "is", whole, system, TYPES, place.token.upper)
 
 

@@ -13,6 +13,7 @@ from rw_sql.errors import UNSUPPORTED_TYPE, near_names
 from rw_sql.syntax.lexing.identifiers import literal, quoted
 from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, NUMBER, QUOTED, STRING, WORD
 from rw_sql.syntax.lexing.written_names import name_at, spelled, whole_names
+from rw_sql.syntax.parsing.actions.formats import OF_TABLES
 from rw_sql.syntax.parsing.foreign_place import ForeignForm, Place
 from rw_sql.syntax.parsing.generic_types import generic_type
 from rw_sql.syntax.parsing.materialize_forms import OF_CONNECTION, OF_SINK, SCHEMAS, materialize_form
@@ -160,10 +161,11 @@ def _clauses(place: Place) -> str | ForeignForm | None:
         more = SCHEMAS.get(words[-1], "") if token.text != "(" else " (…)"
         message, span = f"{words[-1]} is an encoding, not a format", place.before[-1].span
         return ForeignForm(hint=f"write FORMAT PLAIN ENCODE {words[-1]}{more}", message=message, span=span)
+    more = OF_TABLES if words[:2] == ["CREATE", "SOURCE"] and words[-1] != "PLAIN" else ""
     if words[-1] in _FORMATS and token.text == "-" and place.after:
         encode = place.after[0].upper
-        return f"write FORMAT {words[-1]} ENCODE {encode}{SCHEMAS.get(encode, '')}"
-    return f"write FORMAT {words[-1]} ENCODE JSON" if words[-1] in _FORMATS and token.kind == END else None
+        return f"write FORMAT {words[-1]} ENCODE {encode}{SCHEMAS.get(encode, '')}{more}"
+    return f"write FORMAT {words[-1]} ENCODE JSON{more}" if words[-1] in _FORMATS and token.kind == END else None
 
 
 def _operations(place: Place) -> str | ForeignForm | None:

@@ -83,7 +83,7 @@ def _numbers(tokens: Sequence[Token], before: Sequence[Token]) -> str:
     name, inner = tokens[1].text, _inside(tokens[3:])
     range_ = _range(tokens[3:])
     if range_ is None and inner:
-        return _lateral(f"sequence({_in_spark(spelled(inner))})", tokens, before)
+        return _lateral(_sequence(inner), tokens, before)
     range_ = range_ or "range(first, last + 1)"
     if _alias(tokens)[1]:
         return f"write {range_} instead of TABLE({name}(…))"
@@ -94,8 +94,8 @@ def _lateral(array: str, tokens: Sequence[Token], before: Sequence[Token]) -> st
     """The hint for ``TABLE(unnest(array))`` and for other functions whose rows are the elements of an array."""
     inner = _inside(tokens[3:])
     written = spelled(inner)
-    if not written or any(token.kind == STRING for token in inner) or len(array) > _WIDEST or "\n" in array:
-        array, written = "sequence(first, last)" if array.startswith("sequence(") else "an_array", "…"
+    if not written or any(token.kind == STRING for token in inner) or len(written) > _WIDEST or "\n" in array:
+        array, written = _SEQUENCE if tokens[1].upper == "GENERATE_SERIES" else "an_array", "…"
     alias, column = _alias(tokens)
     view = f"LATERAL VIEW explode({array}) {alias or 'exploded'} AS {column or 'a_value'}"
     call = f"TABLE({tokens[1].text}({written})){f' AS {alias}({column})' if column else ''}"
@@ -120,6 +120,17 @@ def _alias(tokens: Sequence[Token]) -> tuple[str, str]:
 
 
 _WIDEST = 40
+_SEQUENCE = "CASE WHEN first <= last THEN sequence(first, last) END"
+
+
+def _sequence(arguments: Sequence[Token]) -> str:
+    """The array with the numbers of ``generate_series``. ``generate_series`` has no rows if the last number precedes
+    the first one, whereas ``sequence`` without a step counts downwards, and with a step fails."""
+    parts = [_in_spark(spelled(part)) for part in _parts(arguments)]
+    if len(parts) not in (2, 3):
+        return _SEQUENCE
+    sign = ">=" if parts[2:] and parts[2].startswith("-") else "<="
+    return f"CASE WHEN {parts[0]} {sign} {parts[1]} THEN sequence({', '.join(parts)}) END"
 
 
 def _range(tokens: Sequence[Token]) -> str | None:
@@ -127,18 +138,7 @@ def _range(tokens: Sequence[Token]) -> str | None:
 
     None if the arguments are not numbers in rising order, which may be computed. ``tokens`` follow the bracket.
     """
-    arguments: list[list[Token]] = [[]]
-    depth = 0
-    for token in tokens:
-        if not depth and token.text == ")":
-            break
-        if not depth and token.text == ",":
-            arguments.append([])
-            continue
-        depth += (token.text == "(") - (token.text == ")")
-        arguments[-1].append(token)
-    else:
-        return None
+    arguments = _parts(_inside(tokens))
     step = arguments[2:]
     is_forward = not step or (len(step) == 1 and [token.kind for token in step[0]] == [NUMBER])
     kinds = {token.kind for part in arguments for token in part}
@@ -147,6 +147,19 @@ def _range(tokens: Sequence[Token]) -> str | None:
     first, last, *more = [spelled(part) for part in arguments]
     end = str(int(last) + 1) if re.fullmatch(r"[0-9]{1,18}", last) else f"{last} + 1"
     return f"range({', '.join([first, end, *more])})"
+
+
+def _parts(tokens: Sequence[Token]) -> list[list[Token]]:
+    """The arguments of a function, whose tokens inside the brackets are ``tokens``."""
+    parts: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens:
+        if not depth and token.text == ",":
+            parts.append([])
+            continue
+        depth += (token.text == "(") - (token.text == ")")
+        parts[-1].append(token)
+    return parts
 
 
 def _inside(tokens: Sequence[Token]) -> Sequence[Token]:

@@ -62,6 +62,11 @@ BUCKET = (
     "FORMAT PLAIN ENCODE JSON"
 )
 NO_BUCKET = 'b: Could not connect to the endpoint URL: "https://b.s3.eu-north-1.amazonaws.com/"'
+STREAM = (
+    "CREATE SOURCE s (id INT) WITH (connector = 'kinesis', stream = 's', aws.region = 'eu-nor-1') "
+    "FORMAT PLAIN ENCODE JSON"
+)
+NO_KINESIS = 'Could not connect to the endpoint URL: "https://kinesis.eu-nor-1.amazonaws.com/"'
 SHARED = parse_statement("CREATE CONNECTION c WITH (type = 'kafka', properties.sasl.password = SECRET kafka_pw)")
 
 
@@ -109,6 +114,8 @@ def test_the_caret_points_at_the_fault(recorded: Callable[[Path, str], None]) ->
         (CATALOG, Upstream(error="http://rest:8181/v1/config: connection refused")),
         (CATALOG, Upstream(error="http://minio:9000: connection refused")),
         (BUCKET, Upstream(error=NO_BUCKET)),
+        (STREAM, Upstream(error=NO_KINESIS)),
+        (SOURCE.replace("orders, ", ""), Upstream(missing=("ordrs",))),
     )
     told = [f"{text}\n\n{rendered(refusal(text, look))}" for text, look in looks]
     recorded(FIXTURES / "mistakes" / "upstreams.txt", "\n\n".join(told))

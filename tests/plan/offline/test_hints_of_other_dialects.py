@@ -41,6 +41,7 @@ _OPTIONS = {
     "connection = my, …": "connection = my, server.id = '5701'",
     "connection = broker, …": "connection = broker, topic = 'o'",
     "connection = public.broker, …": "connection = public.broker, topic = 'o'",
+    "aws.region = '…', …": "aws.region = 'eu-north-1'",
     "hostname = '…', …": "hostname = 'h', database.name = 'd', username = 'u', password = SECRET pw",
     "WITH (…)": "WITH (connector = 'kafka', connection = broker, topic = 'o')",
     "'iceberg', database.name = '…', table.name = '…', …": "'iceberg', database.name = 'd', table.name = 't', "
@@ -160,6 +161,57 @@ def test_each_connection_to_a_known_system_is_right(system: str) -> None:
     assert faults(script) == [], script
 
 
+def test_the_properties_of_amazon_connections_are_right() -> None:
+    hint = hint_for("CREATE CONNECTION made TO AWS (REGION 'eu-north-1')")
+    written = re.findall(r"CREATE CONNECTION made WITH \(.*?\)", hint)
+    assert len(written) == 2
+    for statement in written:
+        assert faults(statement.replace("'…', …", "'eu-north-1'")) == [], statement
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "FORMAT DEBEZIUM",
+        "FORMAT UPSERT",
+        "FORMAT CANAL",
+        "FORMAT MAXWELL",
+        "FORMAT DEBEZIUM-AVRO",
+        "FORMAT UPSERT-JSON",
+    ],
+)
+def test_a_format_of_changes_is_proposed_for_tables_only(clause: str) -> None:
+    listed = f"made (id INT PRIMARY KEY) WITH (connector = 'kafka', topic = 't') {clause}"
+    assert hint_for(f"CREATE SOURCE {listed}").endswith("this format needs CREATE TABLE with a PRIMARY KEY")
+    assert "CREATE TABLE" not in hint_for(f"CREATE TABLE {listed}")
+
+
+@pytest.mark.parametrize("word", ["my own", "a-json"])
+def test_the_formats_of_changes_are_listed_with_the_statement_that_accepts_them(word: str) -> None:
+    listed = f"made (id INT PRIMARY KEY) WITH (connector = 'kafka', topic = 't', format = '{word}')"
+    of_table = hint_for(f"CREATE TABLE {listed}")
+    assert of_table.endswith("CANAL instead of PLAIN")
+    assert hint_for(f"CREATE SOURCE {listed}") == (
+        f"{of_table}, and CREATE TABLE with a PRIMARY KEY instead of CREATE SOURCE"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "array"),
+    [
+        ("1, id", "CASE WHEN 1 <= id THEN sequence(1, id) END"),
+        ("id, 1, -1", "CASE WHEN id >= 1 THEN sequence(id, 1, -1) END"),
+        (
+            "abs(id), greatest(id, 2)",
+            "CASE WHEN abs(id) <= greatest(id, 2) THEN sequence(abs(id), greatest(id, 2)) END",
+        ),
+    ],
+)
+def test_a_series_without_rows_stays_without_rows_in_spark(arguments: str, array: str) -> None:
+    query = f"SELECT id, n FROM orders, TABLE(generate_series({arguments})) AS t(n)"
+    assert f"LATERAL VIEW explode({array}) t AS n" in hint_for(f"CREATE MATERIALIZED VIEW made AS {query}")
+
+
 @pytest.mark.parametrize("system", ["KAFKA", *SINKS])
 def test_each_sink_into_a_known_system_is_right(system: str) -> None:
     (script,) = scripts_of("", hint_for(f"CREATE SINK made FROM totals INTO {system} (A 'b')"))
@@ -202,8 +254,8 @@ def test_the_hint_for_an_unknown_system_lists_those_there_are(statement: str, na
         ),
         (
             "CREATE SOURCE made FROM SQL SERVER CONNECTION pg",
-            "no connector reads SQL SERVER: let Debezium write its changes to Kafka: "
-            "connector = 'kafka' with FORMAT DEBEZIUM ENCODE JSON",
+            "no connector reads SQL SERVER: let Debezium write its changes to Kafka, then CREATE TABLE a_table "
+            "(id INT PRIMARY KEY, …) WITH (connector = 'kafka', …) FORMAT DEBEZIUM ENCODE JSON",
         ),
         (
             "CREATE SOURCE made FROM WEBHOOK BODY FORMAT JSON",
@@ -212,8 +264,8 @@ def test_the_hint_for_an_unknown_system_lists_those_there_are(statement: str, na
         ),
         (
             "CREATE SINK made FROM totals INTO S3 CONNECTION s (PATH 's3://b/o')",
-            "no sink writes files to S3: connector = 'fs' writes files of this host, 'deltalake' and 'iceberg' write "
-            "tables in an object store",
+            "no sink writes files to S3: connector = 'fs' writes files on the host that runs the jobs, 'deltalake' and "
+            "'iceberg' write tables in an object store",
         ),
     ],
 )

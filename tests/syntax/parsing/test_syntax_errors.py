@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,3 +106,12 @@ def test_digits_of_other_scripts_are_no_number(number: str) -> None:
     with pytest.raises(SqlError) as caught:
         parse_statement(f"INJECT SOURCE OFFSETS s VALUES ('0' = {number})")
     assert caught.value.code == errors.SYNTAX_ERROR.code
+
+
+@pytest.mark.parametrize(
+    "text", ["DROP", "DROP SOURCE", "DROP MATERIALIZED", "PAUSE", "RESUME", "REBUILD", "SHOW CREATE"]
+)
+def test_an_example_names_no_existing_object(text: str) -> None:
+    hint = refusal(text).hint or ""
+    example = hint.partition("for example: ")[2]
+    assert not example or re.search(r" a_[a-z]+$", example), hint

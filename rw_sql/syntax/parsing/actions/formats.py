@@ -78,7 +78,14 @@ _FORMATS = (
     "FORMAT PLAIN ENCODE JSON after WITH (…) reads rows; for changes, write UPSERT, DEBEZIUM, MAXWELL or CANAL instead "
     "of PLAIN"
 )
+_IN_A_TABLE = ", and CREATE TABLE with a PRIMARY KEY instead of CREATE SOURCE"
+_OF_CHANGES = frozenset({"ogg-json", "ogg-avro"})
+"""Formats of changes that no FORMAT reads."""
+
+OF_TABLES = "; this format needs CREATE TABLE with a PRIMARY KEY"
+"""The end of a hint that proposes a format of changes to a CREATE SOURCE statement."""
 _PLAIN_WORD = re.compile(r"[\w.-]{1,40}")
+_READ_CHANGES = "read them with CREATE TABLE a_table (id INT PRIMARY KEY, …) WITH (…) FORMAT DEBEZIUM ENCODE JSON"
 _FORMAT_KEYS = frozenset({"encode", "format", "value.format", "value_format"})
 """The properties that name the format in Flink SQL and ksqlDB."""
 
@@ -111,13 +118,18 @@ def _refuse_format_property(options: Iterable[Option], *, is_source: bool) -> No
             format, encode = CLAUSES.get(word.lower(), ("…", "…"))
             written = f"{option.key} = '{word}'" if word.lower() in CLAUSES else option.key
             is_of_tables = is_source and format not in ("PLAIN", "…")
-            more = "; this format needs CREATE TABLE with a PRIMARY KEY" if is_of_tables else ""
+            more = OF_TABLES if is_of_tables else ""
             if encode == "BYTES":
                 more = "; this format needs a single column, of type BYTEA"
             hint = f"omit {written}, and write FORMAT {format} ENCODE {encode} after WITH (…){more}"
             if format == "…":
                 read = f"no FORMAT reads {word}" if _PLAIN_WORD.fullmatch(word) else "no FORMAT reads this"
-                hint = f"omit {option.key}: {read}; {_FORMATS}"
+                hint = f"omit {option.key}: {read}; {_FORMATS}{_IN_A_TABLE if is_source else ''}"
+                if word.lower() in _OF_CHANGES:
+                    hint = (
+                        f"omit {option.key}: no FORMAT reads the changes of {word}; let the producer write Debezium, "
+                        f"Maxwell or Canal, and {_READ_CHANGES}; FORMAT PLAIN ENCODE JSON reads the records as they are"
+                    )
             raise SqlError(
                 SYNTAX_ERROR,
                 "the format is a clause, not a property",
