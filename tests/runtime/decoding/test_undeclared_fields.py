@@ -1,8 +1,10 @@
-"""Avro records with fields that have no column, with keys of another type, and with logical types that Avro ignores."""
+"""Avro records with fields that have no column, with old values that do not fit their columns, with keys of another
+type, and with logical types that Avro ignores."""
 
 from __future__ import annotations
 
 import json
+from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.registry]
 WEI = {"type": "bytes", "logicalType": "decimal", "precision": 78, "scale": 0}
 NODE = record_schema("Node", {"next": ["null", "Node"]})
 KEY = record_schema("Key", {"id": "long"})
+DAY = {"type": "int", "logicalType": "date"}
+AFTER_YEAR_9999 = 2**31 - 1
 Told = tuple[int | None, dict[str, Any], str | None]
 
 
@@ -95,14 +99,66 @@ def test_a_debezium_table_reads_only_its_columns(spark: SparkSession, writer: Av
 
 
 def test_a_value_in_an_undeclared_field_makes_no_error(spark: SparkSession, writer: AvroWriter) -> None:
-    row = record_schema("Value", {"id": "long", "text": "string", "day": {"type": "int", "logicalType": "date"}})
-    # A day after the year 9999.
-    event = {"op": "c", "before": None, "after": {"id": 1, "text": "a", "day": 2**31 - 1}}
+    row = record_schema("Value", {"id": "long", "text": "string", "day": DAY})
+    event = {"op": "c", "before": None, "after": {"id": 1, "text": "a", "day": AFTER_YEAR_9999}}
     records = [
         (writer.framed("days-key", KEY, {"id": 1}), writer.framed("days-value", envelope(row), event)),
     ]
     found = decoded(spark, writer, "DEBEZIUM", "id BIGINT", (envelope(row), KEY), records)
     assert found == [(1, {"id": 1}, None)]
+
+
+def _decimal(digits: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": digits, "scale": 2}
+
+
+def _wrong_text(framed: bytes) -> bytes:
+    """The record with a string that is not UTF-8 in the place of the string ``wrong``."""
+    return framed.replace(b"wrong", b"wr\xffng")
+
+
+def test_of_the_row_before_only_the_key_must_fit(spark: SparkSession, writer: AvroWriter) -> None:
+    # Upstream, the decimal was widened after the table was created.
+    row, wide = (
+        record_schema("Value", {"id": "long", "amount": _decimal(digits), "day": DAY, "name": "string"})
+        for digits in (5, 8)
+    )
+    key = writer.framed("old-rows-key", KEY, {"id": 1})
+    good = {"id": 1, "amount": Decimal("123.00"), "day": date(2024, 2, 3), "name": "a"}
+    misfits = [
+        {**good, "amount": Decimal("12345.00")},
+        {**good, "day": AFTER_YEAR_9999},
+        {**good, "name": "wrong"},
+    ]
+    events: list[dict[str, Any]] = [{"op": "u", "before": bad, "after": good} for bad in misfits]
+    events += [{"op": "d", "before": bad, "after": None} for bad in misfits]
+    events.append({"op": "u", "before": {**misfits[0], "id": 2}, "after": good})
+    events += [{"op": "u", "before": good, "after": bad} for bad in misfits]
+    records = [(key, _wrong_text(writer.framed("old-rows-value", envelope(wide), event))) for event in events]
+    columns = "id BIGINT, amount NUMERIC(5, 2), day DATE, name VARCHAR"
+    found = decoded(spark, writer, "DEBEZIUM", columns, (envelope(row), KEY), records)
+    none = dict.fromkeys(good)
+    assert found[:3] == [(1, good, None)] * 3
+    assert found[3:6] == [(-1, {**none, "id": 1}, None)] * 3
+    moved = [(-1, {**none, "id": 2}, None), (1, good, None)]
+    assert sorted(found[6:8], key=lambda each: each[0] or 0) == moved
+    assert [(op, values) for op, values, _ in found[8:]] == [(None, none)] * 3
+    assert all((error or "").startswith("the bytes are not a record of schema ") for *_, error in found[8:])
+
+
+def test_a_key_in_the_row_before_must_fit(spark: SparkSession, writer: AvroWriter) -> None:
+    row, wide = (record_schema("Value", {"id": _decimal(digits), "name": "string"}) for digits in (5, 8))
+    key_schema = record_schema("Key", {"id": _decimal(5)})
+    key = writer.framed("old-keys-key", key_schema, {"id": Decimal("1.00")})
+    deleted: list[dict[str, Any]] = [
+        {"op": "d", "before": {"id": Decimal(id_), "name": "wrong"}, "after": None} for id_ in ("1.00", "12345.00")
+    ]
+    records = [(key, _wrong_text(writer.framed("old-keys-value", envelope(wide), event))) for event in deleted]
+    columns = "id NUMERIC(5, 2), name VARCHAR"
+    first, second = decoded(spark, writer, "DEBEZIUM", columns, (envelope(row), key_schema), records)
+    assert first == (-1, {"id": Decimal("1.00"), "name": None}, None)
+    assert second[:2] == (None, {"id": None, "name": None})
+    assert (second[2] or "").startswith("the bytes are not a record of schema ")
 
 
 @pytest.mark.parametrize("key_fields", [{"id": "string"}, {"id": "string", "wei": WEI}])

@@ -58,8 +58,9 @@ class AvroReader:
     """Reads one binary column.
 
     ``writers.reader`` is the source's schema in normal form, already reduced to the needed fields. ``map_mode`` is
-    ``map`` or ``jsonb``. If the schema is not a record, ``single`` is the column for its value. The result of
-    :meth:`read` is in columns whose names begin with ``into``.
+    ``map`` or ``jsonb``. If the schema is not a record, ``single`` is the column for its value. If the schema is that
+    of Debezium's events, ``event_keys`` are the columns of the primary key. The result of :meth:`read` is in columns
+    whose names begin with ``into``.
     """
 
     writers: Writers
@@ -67,6 +68,7 @@ class AvroReader:
     into: str
     map_mode: str = "map"
     single: str | None = None
+    event_keys: tuple[str, ...] | None = None
     _made: dict[tuple[WriterIdentity, ...], tuple[tuple[str, Column], ...]] = field(default_factory=dict)
 
     @property
@@ -114,7 +116,8 @@ class AvroReader:
                     read = read.when(head == f.lit(writer.head), _from_avro(payload, writer.text, options))
             name = f"{self.into}_{at}"
             steps.append((name, once(read)))
-            fits = FitCheck(avro.definitions(schema)).of(schema)
+            check = FitCheck(avro.definitions(schema))
+            fits = check.of(schema) if self.event_keys is None else check.of_event(schema, self.event_keys)
             is_read = f.col(name)[OK] if self.single is None else f.col(name).isNotNull()
             is_row = is_read if fits is None else is_read & fits(f.col(name))
             if self.single is None:

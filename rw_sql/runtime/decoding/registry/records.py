@@ -81,7 +81,8 @@ class SchemaRecords:
             if is_record:
                 of_key = avro.narrowed(of_key, primary_key(statement))
             key = AvroReader(Writers.of(options, of_key), "key", "_rw_key", mode, single)
-        value = AvroReader(Writers.of(options, reader), "value", "_rw_value", mode)
+        event_keys = primary_key(statement) if is_envelope else None
+        value = AvroReader(Writers.of(options, reader), "value", "_rw_value", mode, event_keys=event_keys)
         subjects, of_keys = (subjects_of(statement, options, is_key=is_key) for is_key in (False, True))
         return SchemaRecords(statement, value, key, subjects, of_keys, {})
 
