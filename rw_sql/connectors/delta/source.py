@@ -3,6 +3,7 @@ table."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -11,7 +12,7 @@ from rw_sql.connectors.delta.commits import TableCommit, read_commit
 from rw_sql.connectors.delta.paths import check_path
 from rw_sql.connectors.ranged import Encoding, RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
-from rw_sql.errors import INVALID_PROPERTY, UPSTREAM_MISSING, SqlError
+from rw_sql.errors import INVALID_PROPERTY, OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING, SqlError
 from rw_sql.object_stores import one_line
 from rw_sql.packages import deferred
 
@@ -128,10 +129,24 @@ class DeltaConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The first version committed at or after ``milliseconds``."""
-        table = deltalake.DeltaTable(_path(options))
+        """The first version committed at or after ``milliseconds``. Raises SqlError OFFSET_OUT_OF_RANGE if the table's
+        log may have lost versions after that time."""
+        path = _path(options)
+        table = deltalake.DeltaTable(path)
         history: list[dict[str, Any]] = table.history()
-        later = [int(commit["version"]) for commit in history if int(commit.get("timestamp", 0)) >= milliseconds]
+        times = {int(commit["version"]): int(commit.get("timestamp", 0)) for commit in history}
+        later = [version for version, at_ms in times.items() if at_ms >= milliseconds]
+        oldest = min(times, default=0)
+        if oldest > 0 and times[oldest] > milliseconds:
+            name = _split(path)
+            at = datetime.fromtimestamp(times[oldest] / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+            raise SqlError(
+                OFFSET_OUT_OF_RANGE,
+                f"the log of {name} no longer has all versions since that time: its oldest version is {oldest} and "
+                f"was committed at {at}",
+                hint=f"INJECT SOURCE OFFSETS SOURCE_NAME VALUES ('{name}' = 0) ALLOW DUPLICATES reads all rows that "
+                f"the table has; VALUES ('{name}' = {oldest}) reads the rows that the existing versions appended",
+            )
         return dict.fromkeys(splits, min(later, default=table.version() + 1))
 
     def sparse_topics(

@@ -122,22 +122,35 @@ class FileReader(DataSourceReader):
         if self._store.is_local or size is None or size > file_rows.CHUNK:
             found = self._store.find(path)
             _require_same(path, found.incarnation, life)
+            self._require_stored_bytes(found)
             if self._store.is_local or found.size > file_rows.CHUNK:
                 return found, filesystem.open(full, "rb")
             life = found.incarnation
         size = file_store.incarnation_size(life)
         # One byte more than the known size is requested. If this byte exists, the file was replaced, and the rest of a
         # large file need not be read.
-        data = filesystem.cat_file(full, start=0, end=size + 1) if size else filesystem.cat_file(full)
+        try:
+            data = filesystem.cat_file(full, start=0, end=size + 1) if size else filesystem.cat_file(full)
+        except Exception:
+            self._require_stored_bytes(self._store.find(path))
+            raise
         # The version is requested after the data, because the file may have been replaced since its version was
         # determined.
         found = self._store.find(path)
         _require_same(path, found.incarnation, life)
+        self._require_stored_bytes(found)
         if len(data) != found.size:
             raise OSError(
                 f"RECREATED {path}: the file was replaced: it has {found.size} bytes, and {len(data)} were read"
             )
         return found, io.BytesIO(data)
+
+    def _require_stored_bytes(self, found: FoundFile) -> None:
+        """Raises OSError if the store's client returns other bytes than the store holds."""
+        compression = self._compression_of(found.path)
+        fault = file_store.fault_of_encoding(self._store, found, compression, is_lines=self._encode != "PARQUET")
+        if fault is not None:
+            raise OSError(fault)
 
     def _records(self, filesystem: Any, file: Any, found: FoundFile, start: int, end: int) -> Iterator[pa.RecordBatch]:
         last = (-1, 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import shlex
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 LOCAL = "file"
 
+_DECODED_BY_AIOHTTP = ("gzip", "deflate", "br", "zstd")
+_DECODED_BY_AZURE = ("gzip", "deflate")
+
 _LITERAL = re.compile(r"[^*?\[]*")
 
 
@@ -30,13 +34,15 @@ class FoundFile:
     the file's size.
 
     ``modified_ms`` is the time when the file was written, in milliseconds since 1970; None if the store does not report
-    the time.
+    the time. ``content_encoding`` is the object's Content-Encoding if the store's client decodes it, so that the client
+    returns other bytes than the store holds; otherwise None.
     """
 
     path: str
     size: int
     incarnation: str
     modified_ms: int | None
+    content_encoding: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +141,39 @@ class FileStore:
             raise missing[0]
 
 
+def fault_of_encoding(store: FileStore, found: FoundFile, compression: str | None, *, is_lines: bool) -> str | None:
+    """Why a file with a Content-Encoding cannot be read, with the command that removes the encoding; None for a file
+    without an encoding that the client decodes.
+
+    ``compression`` is the compression with which the file would be read; None for no compression.
+    """
+    encoding = found.content_encoding
+    if encoding is None:
+        return None
+    ending = {"gzip": ".gz", "zstd": ".zst"}.get(encoding)
+    if ending is None or not is_lines:
+        advice = "upload the file again without this encoding"
+    else:
+        advice = f"remove the encoding ({_command_without_encoding(store, found.path)})"
+        if compression is None:
+            advice += f" and give the file a name that ends with {ending}, or set compression_format = '{encoding}'"
+    return (
+        f"{found.path}: it is stored with Content-Encoding: {encoding}, and the store's client decompresses such a "
+        f"file, so offsets cannot count its bytes: {advice}"
+    )
+
+
+def _command_without_encoding(store: FileStore, path: str) -> str:
+    full = store.full_path(path)
+    if store.protocol == "gs":
+        return f"gcloud storage objects update {shlex.quote(f'gs://{full}')} --clear-content-encoding"
+    container, _, name = full.partition("/")
+    return (
+        f"az storage blob update --container-name {shlex.quote(container)} --name {shlex.quote(name)} "
+        "--clear-content-settings true --content-type application/octet-stream"
+    )
+
+
 def is_storable(path: str) -> bool:
     """False for a name that is not UTF-8, because no catalog or table can store such a name."""
     try:
@@ -182,7 +221,21 @@ def _remote_file(path: str, info: Mapping[str, Any]) -> FoundFile:
         size=int(info["size"]),
         incarnation=f"{int(info['size'])}-{tag}",
         modified_ms=int(modified.timestamp() * 1000) if isinstance(modified, datetime) else None,
+        content_encoding=_decoded_encoding(info),
     )
+
+
+def _decoded_encoding(info: Mapping[str, Any]) -> str | None:
+    """The Content-Encoding that the client decodes. Of the clients, only gcsfs and adlfs decode, and each reports the
+    encoding under its own name; s3fs returns the bytes that are stored."""
+    for given, decoded in (
+        (info.get("contentEncoding"), _DECODED_BY_AIOHTTP),
+        (getattr(info.get("content_settings"), "content_encoding", None), _DECODED_BY_AZURE),
+    ):
+        name = str(given or "").strip().lower()
+        if name in decoded:
+            return name
+    return None
 
 
 def _first(info: Mapping[str, Any], keys: tuple[str, ...]) -> Any:

@@ -103,6 +103,12 @@ def first_since(table: Table, milliseconds: int) -> int:
     return found
 
 
+def oldest(table: Table) -> TableSnapshot | None:
+    """The oldest snapshot of the main branch that has not expired; None for a table without snapshots."""
+    found = list(_ancestors(table))
+    return _made(found[-1]) if found else None
+
+
 def _ancestors(table: Table) -> Iterator[Snapshot]:
     from pyiceberg.table.snapshots import ancestors_of
 

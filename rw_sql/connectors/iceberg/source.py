@@ -3,6 +3,7 @@ number of the table's snapshots."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, UpstreamSplit
@@ -10,7 +11,7 @@ from rw_sql.connectors.iceberg import catalog, history
 from rw_sql.connectors.ranged import Encoding, RangedConnector
 from rw_sql.connectors.spec import check_option_values, load_spec
 from rw_sql.connectors.support.local_frames import local_frame
-from rw_sql.errors import UNDEFINED_COLUMN, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.errors import OFFSET_OUT_OF_RANGE, UNDEFINED_COLUMN, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.packages import require_package
 
 if TYPE_CHECKING:
@@ -147,16 +148,31 @@ class IcebergConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The sequence number of the first snapshot committed at or after ``milliseconds``. Raises SqlError
-        UPSTREAM_UNREACHABLE."""
+        """The sequence number of the first snapshot committed at or after ``milliseconds``.
+
+        Raises SqlError UPSTREAM_UNREACHABLE, or OFFSET_OUT_OF_RANGE if snapshots after that time may have expired.
+        """
         try:
-            return dict.fromkeys(splits, history.first_since(self._table(options), milliseconds))
+            table = self._table(options)
         except OSError as error:
             raise SqlError(
                 UPSTREAM_UNREACHABLE,
                 f"the catalog does not answer: {error}",
                 hint="run the statement again once the catalog answers",
             ) from error
+        oldest = history.oldest(table)
+        if oldest is not None and oldest.sequence > 1 and oldest.at_ms > milliseconds:
+            name = catalog.table_name(options)
+            at = datetime.fromtimestamp(oldest.at_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+            raise SqlError(
+                OFFSET_OUT_OF_RANGE,
+                f"{name} no longer has all snapshots since that time: its oldest snapshot has the sequence number "
+                f"{oldest.sequence} and was committed at {at}",
+                hint=f"INJECT SOURCE OFFSETS SOURCE_NAME VALUES ('{name}' = 0) ALLOW DUPLICATES reads all rows that "
+                f"the table has; VALUES ('{name}' = {oldest.sequence}) reads the rows that the existing snapshots "
+                "appended",
+            )
+        return dict.fromkeys(splits, history.first_since(table, milliseconds))
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
         """The time of each offset's snapshot.

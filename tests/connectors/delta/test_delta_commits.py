@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from rw_sql.connectors.delta.commits import read_commit
 from rw_sql.connectors.delta.paths import comparable_path, full_path
 from rw_sql.connectors.delta.source import DeltaConnector
+from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,3 +85,23 @@ def test_a_commit_without_numbers_of_rows_has_an_unknown_number(tmp_path: Path, 
             action["add"]["stats"] = stats
     log.write_text("\n".join(map(json.dumps, actions)))
     assert DELTA.logged_records({"delta.path": str(tmp_path)}, {"t": (1, 2)}) is None
+
+
+def test_a_time_before_the_oldest_kept_version_is_refused(tmp_path: Path) -> None:
+    path, options = str(tmp_path), {"delta.path": str(tmp_path)}
+    for number in range(3):
+        write_deltalake(path, pa.table({"id": [number]}), mode="append")
+    times = {commit["version"]: commit["timestamp"] for commit in DeltaTable(path).history()}
+    assert DELTA.offsets_at(options, 0, ["orders"]) == {"orders": 0}
+    DeltaTable(path).create_checkpoint()
+    (tmp_path / "_delta_log" / "00000000000000000000.json").unlink()
+    name = tmp_path.name
+    with pytest.raises(SqlError) as lost:
+        DELTA.offsets_at(options, times[1] - 1, [name])
+    said = lost.value.render()
+    assert f"the log of {name} no longer has all versions since that time: " in said
+    assert "its oldest version is 1 and was committed at " in said
+    assert f"INJECT SOURCE OFFSETS SOURCE_NAME VALUES ('{name}' = 0) ALLOW DUPLICATES reads all rows" in said
+    assert f"VALUES ('{name}' = 1)" in said
+    assert DELTA.offsets_at(options, times[1], [name]) == {name: 1}
+    assert DELTA.offsets_at(options, times[2] + 1, [name]) == {name: 3}

@@ -216,6 +216,23 @@ def test_times(lake: Lake) -> None:
     assert ICEBERG.record_times(lake.options, {NAME: 1}) == {NAME: first}
 
 
+def test_a_time_before_the_oldest_kept_snapshot_is_refused(lake: Lake) -> None:
+    for number in range(3):
+        lake.append((number, "a"))
+    kept = {snapshot.sequence_number: snapshot for snapshot in lake.table().snapshots()}
+    lake.table().maintenance.expire_snapshots().by_ids([kept[1].snapshot_id]).commit()
+    second = kept[2].timestamp_ms
+    with pytest.raises(SqlError) as lost:
+        ICEBERG.offsets_at(lake.options, second - 1, [NAME])
+    said = lost.value.render()
+    assert f"{NAME} no longer has all snapshots since that time: " in said
+    assert "its oldest snapshot has the sequence number 2 and was committed at " in said
+    assert f"INJECT SOURCE OFFSETS SOURCE_NAME VALUES ('{NAME}' = 0) ALLOW DUPLICATES reads all rows" in said
+    assert f"VALUES ('{NAME}' = 2)" in said
+    assert ICEBERG.offsets_at(lake.options, second, [NAME]) == {NAME: 2}
+    assert ICEBERG.offsets_at(lake.options, kept[3].timestamp_ms + 1, [NAME]) == {NAME: 4}
+
+
 def test_a_schema_that_has_grown(lake: Lake) -> None:
     lake.append((1, "a"))
     with lake.table().update_schema() as update:
