@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict, deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import md5
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -237,6 +237,7 @@ class KinesisServer:
         with _LOCK:
             for record, age in zip(self._stream(stream).shards[shard].records.values(), ages, strict=True):
                 record.created_at = time.time() - age
+                record.created_at_datetime = datetime.fromtimestamp(record.created_at, UTC).replace(tzinfo=None)
 
     def remove(self, stream: str, shard: str) -> None:
         """Removes a closed shard with all its records, as Kinesis does when the retention period of the records
