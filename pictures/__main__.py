@@ -7,6 +7,8 @@ of their own, and headless Chromium, which draws the pictures.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -32,10 +34,8 @@ def main(
     album = Album(folder)
     with tempfile.TemporaryDirectory(prefix="rw_sql_pictures_") as made, chromium() as browser:
         work = Path(made)
-        kafka = work / "kafka"
-        broker = start_broker(kafka, port=0).bootstrap
-        try:
-            if "page" in parts or "shell" in parts:
+        if "page" in parts or "shell" in parts:
+            with _broker(work / "kafka") as broker:
                 shop = Shop(work, broker)
                 shop.open()
                 with shop.served() as address:
@@ -43,10 +43,18 @@ def main(
                         page.make(browser, album, address)
                     if "shell" in parts:
                         shell.make(browser, album, shop)
-            if "notebook" in parts:
+        if "notebook" in parts:
+            with _broker(work / "kafka_of_the_notebook") as broker:
                 notebook.make(browser, album, work, broker)
-        finally:
-            stop_broker(kafka)
+
+
+@contextmanager
+def _broker(folder: Path) -> Iterator[str]:
+    """Runs a broker in a folder. Yields its address."""
+    try:
+        yield start_broker(folder, port=0).bootstrap
+    finally:
+        stop_broker(folder)
 
 
 if __name__ == "__main__":

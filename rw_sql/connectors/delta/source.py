@@ -135,11 +135,15 @@ class DeltaConnector(RangedConnector):
         table = deltalake.DeltaTable(path)
         history: list[dict[str, Any]] = table.history()
         times = {int(commit["version"]): int(commit.get("timestamp", 0)) for commit in history}
-        later = [version for version, at_ms in times.items() if at_ms >= milliseconds]
-        oldest = min(times, default=0)
-        if oldest > 0 and times[oldest] > milliseconds:
+        first = oldest = min(times, default=0)
+        # A commit may lack its commitInfo. The history then omits this commit, and counts one version too many for each
+        # older commit.
+        while oldest > 0 and read_commit(path, oldest - 1) is not None:
+            oldest -= 1
+        later = [version - (first - oldest) for version, at_ms in times.items() if at_ms >= milliseconds]
+        if oldest > 0 and times[first] > milliseconds:
             name = _split(path)
-            at = datetime.fromtimestamp(times[oldest] / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+            at = datetime.fromtimestamp(times[first] / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
             raise SqlError(
                 OFFSET_OUT_OF_RANGE,
                 f"the log of {name} no longer has all versions since that time: its oldest version is {oldest} and "

@@ -143,12 +143,12 @@ class FileStore:
 
 def fault_of_encoding(store: FileStore, found: FoundFile, compression: str | None, *, is_lines: bool) -> str | None:
     """Why a file with a Content-Encoding cannot be read, with the command that removes the encoding; None for a file
-    without an encoding that the client decodes.
+    without an encoding that the client decodes, and for an empty file.
 
     ``compression`` is the compression with which the file would be read; None for no compression.
     """
     encoding = found.content_encoding
-    if encoding is None:
+    if encoding is None or found.size == 0:
         return None
     ending = {"gzip": ".gz", "zstd": ".zst"}.get(encoding)
     if ending is None or not is_lines:

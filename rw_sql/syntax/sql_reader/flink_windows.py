@@ -126,11 +126,15 @@ _SEQUENCE = "CASE WHEN first <= last THEN sequence(first, last) END"
 def _sequence(arguments: Sequence[Token]) -> str:
     """The array with the numbers of ``generate_series``. ``generate_series`` has no rows if the last number precedes
     the first one, whereas ``sequence`` without a step counts downwards, and with a step fails."""
-    parts = [_in_spark(spelled(part)) for part in _parts(arguments)]
+    written = _parts(arguments)
+    parts = [_in_spark(spelled(part)) for part in written]
     if len(parts) not in (2, 3):
         return _SEQUENCE
-    sign = ">=" if parts[2:] and parts[2].startswith("-") else "<="
-    return f"CASE WHEN {parts[0]} {sign} {parts[1]} THEN sequence({', '.join(parts)}) END"
+    first, last, *step = parts
+    condition = f"{first} {'>=' if step and step[0].startswith('-') else '<='} {last}"
+    if step and [token.kind for token in written[2] if token.text not in ("+", "-")] != [NUMBER]:
+        condition = f"{step[0]} > 0 AND {first} <= {last} OR {step[0]} < 0 AND {first} >= {last}"
+    return f"CASE WHEN {condition} THEN sequence({', '.join(parts)}) END"
 
 
 def _range(tokens: Sequence[Token]) -> str | None:

@@ -87,6 +87,14 @@ def test_a_commit_without_numbers_of_rows_has_an_unknown_number(tmp_path: Path, 
     assert DELTA.logged_records({"delta.path": str(tmp_path)}, {"t": (1, 2)}) is None
 
 
+def test_a_whole_log_is_known_without_the_information_of_a_commit(tmp_path: Path) -> None:
+    for number in range(3):
+        write_deltalake(str(tmp_path), pa.table({"id": [number]}), mode="append")
+    commit = tmp_path / "_delta_log" / "00000000000000000000.json"
+    commit.write_text("".join(line for line in commit.open() if '"commitInfo"' not in line))
+    assert DELTA.offsets_at({"delta.path": str(tmp_path)}, 0, ["orders"]) == {"orders": 0}
+
+
 def test_a_time_before_the_oldest_kept_version_is_refused(tmp_path: Path) -> None:
     path, options = str(tmp_path), {"delta.path": str(tmp_path)}
     for number in range(3):

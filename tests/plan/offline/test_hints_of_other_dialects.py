@@ -201,6 +201,7 @@ def test_the_formats_of_changes_are_listed_with_the_statement_that_accepts_them(
     [
         ("1, id", "CASE WHEN 1 <= id THEN sequence(1, id) END"),
         ("id, 1, -1", "CASE WHEN id >= 1 THEN sequence(id, 1, -1) END"),
+        ("id, 1, id", "CASE WHEN id > 0 AND id <= 1 OR id < 0 AND id >= 1 THEN sequence(id, 1, id) END"),
         (
             "abs(id), greatest(id, 2)",
             "CASE WHEN abs(id) <= greatest(id, 2) THEN sequence(abs(id), greatest(id, 2)) END",
