@@ -24,6 +24,7 @@ from rw_sql.runtime.views.unchanged import with_unknown
 from tests.plan.statements.table.test_cdc_tables import cdc_world, source
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -86,6 +87,13 @@ class LogOfRows:
         assert live_from is not None
         log = spark.read.format("delta").load(self.path)
         return cdc_frame(log, source_definition(given.decoded_by), live_from).orderBy("_rw_index")
+
+
+@pytest.fixture(autouse=True)
+def without_views(spark: SparkSession) -> Iterator[None]:
+    """Other tests of this process create sources of the same name, which a temporary view would hide."""
+    yield
+    spark.catalog.dropTempView("pg")
 
 
 def test_keys_from_before_a_repeated_snapshot_are_not_seen_by_it(spark: SparkSession, tmp_path: Path) -> None:
