@@ -61,8 +61,8 @@ def unix_lines(text: str) -> str:
 
 
 def as_before(text: str, before: str) -> str:
-    """A text with the byte-order mark and the line breaks of the file that it replaces. The line ends of a file with
-    several kinds of them become ``\\n``."""
+    """The text with the byte-order mark and the line breaks of ``before``, the text that it replaces. If ``before`` has
+    several kinds of line breaks, the text has ``\\n``."""
     mark = "\ufeff" if before.startswith("\ufeff") else ""
     plain = unix_lines(before)
     end = next((end for end in ("\r\n", "\r") if plain != before and plain.replace("\n", end) == before), "\n")

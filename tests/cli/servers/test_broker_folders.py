@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the started servers. Nothing is started in truth."""
     names: list[str] = []
+    both = threading.Barrier(2)
 
     def start(server: LocalServer, _: object, facts: Mapping[str, object], *__: object) -> int:
         names.append(server.name)
         known = {"pid": os.getpid(), "started": process_start(os.getpid()), **facts}
-        time.sleep(0.2)
+        try:
+            both.wait(0.2)  # Another start that is not kept waiting arrives here too.
+        except threading.BrokenBarrierError:
+            both.reset()
         (server.folder / server.file).write_text(json.dumps(known), encoding="utf-8")
         return os.getpid()
 
