@@ -99,8 +99,8 @@ def _run(warehouse: str) -> None:
     time.sleep(_SETTLE_SECONDS)
     write_to_parent(f"{attached} {usable} {views} {heap_bytes(spark) - heap} {own_bytes() - own}")
     sys.stdin.readline()
-    # From here on, jobs must not rest between two records.
-    spark.sql("ALTER SYSTEM SET idle_job_timeout = '-1'").collect()
+    # From here on, the jobs that get records do not rest between two records. ('-1' would start all jobs.)
+    spark.sql("ALTER SYSTEM SET idle_job_timeout = '3600s'").collect()
     write_to_parent("awake")
     sys.stdin.read()
 

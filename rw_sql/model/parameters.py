@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -58,17 +59,37 @@ def _boolean(text: str) -> str:
     raise ValueError("must be true or false")
 
 
+_UNITS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+"""The milliseconds of each unit of time, named as in PostgreSQL."""
+
+_MOST_MS = 1_000_000 * _UNITS["d"]
+
+_MOST_WAIT_MS = 100_000 * _UNITS["d"]
+"""The maximum of a duration for which a thread may wait. Python's own maximum is about 106,000 days."""
+
+_TIME = re.compile(r"([0-9]{1,15})\s*([a-z]*)", re.ASCII)
+
+
+def _milliseconds(text: str, default_unit: str | None = None) -> int | None:
+    """The milliseconds of a whole number with a unit; None for any other text. A number without a unit has
+    ``default_unit``, if this is not None."""
+    found = _TIME.fullmatch(text.strip().lower())
+    unit = None if found is None else found[2] or default_unit
+    if found is None or unit not in _UNITS:
+        return None
+    milliseconds = int(found[1]) * _UNITS[unit]
+    return milliseconds if milliseconds < _MOST_MS else None
+
+
 def _seconds(text: str) -> str:
-    """Parses a duration in seconds or with a unit, as in PostgreSQL: 60, 60s, 500ms, 2min.
+    """Parses a duration in seconds or with a unit, as in PostgreSQL: 60, 60s, 500ms, 2min, 1h.
 
     The canonical form is in milliseconds.
     """
-    word = text.strip().lower()
-    for unit, factor in (("ms", 1), ("min", 60_000), ("s", 1_000), ("", 1_000)):
-        number = word.removesuffix(unit).strip() if unit else word
-        if word.endswith(unit) and number.isascii() and number.isdecimal() and len(number) < 10:
-            return f"{int(number) * factor}ms"
-    raise ValueError("must be a time such as 60s, 500ms or 2min")
+    found = _milliseconds(text, "s")
+    if found is None or found > _MOST_WAIT_MS:
+        raise ValueError("must be a time such as 60s, 500ms or 2min")
+    return f"{found}ms"
 
 
 def _seconds_or_never(text: str) -> str:
@@ -106,28 +127,20 @@ def _rate(text: str) -> str:
     raise ValueError("must be a number of records per second, or -1 for no limit")
 
 
-_PERIODS = {"ms": 1, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_MOST_PERIOD_MS = 1_000_000 * _PERIODS["d"]
-
-
 def _period(text: str) -> str:
     """Parses a period of at least a minute: 30min, 12h, 7d; -1 for an unlimited period.
 
     The canonical form is in milliseconds.
     """
-    word = text.strip().lower()
-    if word in ("-1", "default"):
+    if text.strip().lower() in ("-1", "default"):
         return NO_LIMIT
-    for unit, milliseconds in _PERIODS.items():
-        number = word.removesuffix(unit).strip()
-        if word.endswith(unit) and number.isascii() and number.isdecimal() and len(number) < 16:
-            found = int(number) * milliseconds
-            if _PERIODS["min"] <= found < _MOST_PERIOD_MS:
-                return f"{found}ms"
-    raise ValueError("must be a time of at least a minute, such as 30min, 12h or 7d, or -1 for no limit")
+    found = _milliseconds(text)
+    if found is None or found < _UNITS["min"]:
+        raise ValueError("must be a time of at least a minute, such as 30min, 12h or 7d, or -1 for no limit")
+    return f"{found}ms"
 
 
-_POINT_AGE = f"{7 * _PERIODS['d']}ms"
+_POINT_AGE = f"{7 * _UNITS['d']}ms"
 
 
 def _point_age(text: str) -> str:
@@ -278,7 +291,7 @@ def rewind_point_retention_ms(snapshot: Snapshot) -> int | None:
 
 def period_text(milliseconds: int) -> str:
     """A period as it is written in a statement, in its largest unit: ``7d`` for 604,800,000 milliseconds."""
-    unit, factor = next(item for item in reversed(_PERIODS.items()) if milliseconds % item[1] == 0)
+    unit, factor = next(item for item in reversed(_UNITS.items()) if milliseconds % item[1] == 0)
     return f"{milliseconds // factor}{unit}"
 
 

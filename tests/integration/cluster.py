@@ -68,6 +68,10 @@ class Cluster:
     def _is_known(self, name: str) -> bool:
         return "Successfully registered" in (self.folder / f"{name}.log").read_text(errors="replace")
 
+    def pid(self, name: str) -> int:
+        """The process id of the master or of a worker."""
+        return self._workers[name].pid
+
     def give_sight(self, name: str, folder: Path) -> None:
         """Lets a worker that was blind to a folder see it as all others do."""
         self._on(name, f'while umount "{folder}" 2> /dev/null; do :; done')
