@@ -163,9 +163,14 @@ proof: setup $(JARS) ## the long proofs, each resumable; writes docs/proof/
 	$(BIN)/python -m proof --workers $(TEST_WORKERS)
 
 MINUTES ?= 60
+SEED ?= 1
+# The warehouse is on a disk or in moto's S3; its jobs run in one process (local) or on a standalone cluster of two workers.
+# Not called MASTER, which make would pass on to Spark.
+WAREHOUSE ?= disk
+RUN_ON ?= local
 
-soak: setup $(JARS) ## one warehouse with random statements, moves and faults: make soak MINUTES=60; writes docs/proof/soak.md
-	$(BIN)/python -m soak --minutes $(MINUTES)
+soak: setup $(JARS) ## random statements and faults on one warehouse: make soak MINUTES=30 WAREHOUSE=s3 RUN_ON=cluster
+	$(BIN)/python -m soak --minutes $(MINUTES) --seed $(SEED) --warehouse $(WAREHOUSE) --master $(RUN_ON)
 
 $(RELEASE): $(READY)
 	@$(INSTALL) --editable ".[release]"

@@ -4,27 +4,33 @@ fault."""
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 import rw_sql
-from rw_sql.metastore import Metastore
-from soak.processes import Processes, draw_fault
+from soak.faults import Fault, Faults, Suffering
+from soak.processes import Processes
+from soak.readings import TOPIC as READINGS
 from soak.upstream import ACCOUNTS, CLASSES, TOP, TOPICS, Upstream
-from tests.support.spark_settings import FEW_ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
 _PATIENCE_SECONDS = 1200.0
 _RETRY_SECONDS = 2.0
+_LARGE = 60_000
+
+_ERRORS = (rw_sql.SqlError, PySparkException, Py4JError, DeltaError, OSError)
+"""What a statement may raise while a fault lasts: rw_sql's own errors, Spark's, and those of the libraries below it."""
 
 VIEWS = {
     "all_events": "SELECT topic, part, off FROM s",
@@ -51,6 +57,7 @@ class Operator:
 
     processes: Processes
     upstream: Upstream
+    faults: Faults
     draw: random.Random
     spark: SparkSession | None = None
     counts: Counter[str] = field(default_factory=Counter)
@@ -59,10 +66,13 @@ class Operator:
     _moves: list[tuple[str, dict[tuple[str, int], int], bool, int]] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Creates the source, the table and the views."""
-        self.spark = rw_sql.connect(str(self.processes.warehouse), run_jobs=False, config=FEW_ROWS)
-        rw_sql.attach(self.spark, str(self.processes.warehouse), run_jobs=False).ask = lambda _: True
-        bootstrap = self.upstream.bootstrap
+        """Creates the sources, the table and the views."""
+        warehouse, settings = self.processes.warehouse, self.processes.place.settings
+        self.spark = rw_sql.connect(warehouse, run_jobs=False, config=settings)
+        rw_sql.attach(self.spark, warehouse, run_jobs=False).ask = lambda _: True
+        if self.processes.place.is_slow:
+            self.sql("SET statement_timeout = '300s'")
+        bootstrap, readings = self.upstream.bootstrap, self.upstream.readings
         self.say("ALTER SYSTEM SET enable_unsafe_ops = true")
         self.say(
             "CREATE SOURCE s (topic VARCHAR, k BIGINT, v BIGINT) INCLUDE partition AS part INCLUDE offset AS off "
@@ -75,11 +85,29 @@ class Operator:
         )
         for name, query in VIEWS.items():
             self.say(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+        if readings is not None:
+            self.say(
+                f"CREATE SOURCE readings (*) WITH (connector = 'kafka', topic = '{READINGS}', "
+                f"properties.bootstrap.server = '{bootstrap}') "
+                f"FORMAT PLAIN ENCODE AVRO (schema.registry = '{readings.url}')"
+            )
+            self.say("CREATE MATERIALIZED VIEW every_reading AS SELECT id, v FROM readings")
 
     def sql(self, text: str) -> list[tuple[object, ...]]:
         """The rows of a statement."""
         assert self.spark is not None
         return [tuple(row) for row in self.spark.sql(text).collect()]
+
+    def _ask(self, text: str) -> list[tuple[object, ...]]:
+        """The rows of a statement that changes nothing, which is repeated until it is answered. Raises RefusedError."""
+        started, error = time.monotonic(), ""
+        while time.monotonic() < started + _PATIENCE_SECONDS:
+            try:
+                return self.sql(text)
+            except _ERRORS as refused:
+                error = self._noted(text, refused)
+                time.sleep(_RETRY_SECONDS)
+        raise RefusedError(self.tell(f"{text}: {error}"))
 
     def say(self, text: str) -> None:
         """Runs a statement, and repeats it until it is committed; checks that it is committed exactly once. Raises
@@ -89,10 +117,8 @@ class Operator:
         while time.monotonic() < started + _PATIENCE_SECONDS:
             try:
                 self.sql(text)
-            except (rw_sql.SqlError, PySparkException) as refused:
-                error = str(refused)
-                self.story.append(f"refused: {text[:60]}: {error[:200]}")
-                self.counts["answers with an error"] += 1
+            except _ERRORS as refused:
+                error = self._noted(text, refused)
                 if self._operations() == before:
                     time.sleep(_RETRY_SECONDS)
                     continue
@@ -109,9 +135,8 @@ class Operator:
         while time.monotonic() < started + _PATIENCE_SECONDS:
             try:
                 rows = self.sql("FLUSH")
-            except (rw_sql.SqlError, PySparkException) as refused:
-                error = str(refused)
-                self.counts["answers with an error"] += 1
+            except _ERRORS as refused:
+                error = self._noted("FLUSH", refused)
                 time.sleep(_RETRY_SECONDS)
                 continue
             if any(change != "FLUSHED" for _, change, *_ in rows):  # FLUSH does not wait for a stalled job.
@@ -127,28 +152,20 @@ class Operator:
     def step(self) -> None:
         """Produces records and sometimes creates or drops a view, then sometimes moves the source.
 
-        Each of the two parts has a fault in half of the cases, and ends with a FLUSH.
+        Each of the two parts may have a fault, and ends with a FLUSH.
         """
-        self.upstream.grow(self.draw.choice((20, 200, 200, 2_000, 20_000)))
-        fault = self._fault() if self.draw.random() < 0.5 else None
-        if fault is not None:
-            fault.start()
-        try:
+        fault = self.faults.next()
+        self._grow(fault)
+        with self._suffering(fault):
             if self.draw.random() < 0.3:
                 self._another_view()
-        finally:
-            if fault is not None:
-                fault.join()
         self.flush()
-        if self.draw.random() < 0.6:
-            fault = self._fault() if self.draw.random() < 0.5 else None
-            if fault is not None:
-                fault.start()
-            try:
+        if self.faults.is_first_round or self.draw.random() < 0.6:
+            fault = self.faults.next()
+            if fault is not None and fault.needs_large:
+                self._grow(fault)
+            with self._suffering(fault):
                 self.draw.choice((self._inject, self._inject, self._move, self._forget, self._undo))()
-            finally:
-                if fault is not None:
-                    fault.join()
             self.flush()
 
     def compare(self) -> int:
@@ -169,20 +186,47 @@ class Operator:
         return "\n".join([*self.story[-30:], what])
 
     def _operations(self) -> int:
-        found = Metastore.open(str(self.processes.warehouse)).operations()
-        return sum(operation.kind != "DISCOVER SPLITS" for operation in found)
+        """The number of operations in the catalog. Waits until the warehouse can be read."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                found = self.processes.metastore().operations()
+            except _ERRORS:
+                if time.monotonic() > deadline:
+                    raise
+                self.counts["times that the catalog could not be read"] += 1
+                time.sleep(_RETRY_SECONDS)
+                continue
+            return sum(operation.kind != "DISCOVER SPLITS" for operation in found)
 
-    def _fault(self) -> threading.Thread:
-        name, fault = draw_fault(self.processes, self.draw)
-        delay = self.draw.uniform(0, 6)
+    def _noted(self, text: str, refused: Exception) -> str:
+        error = f"{type(refused).__name__}: {refused}"
+        self.story.append(f"refused: {text[:60]}: {error[:200]}")
+        is_own = isinstance(refused, (rw_sql.SqlError, PySparkException))
+        self.counts["answers with an error" + ("" if is_own else f" of a library, {type(refused).__name__}")] += 1
+        return error
 
-        def suffer() -> None:
-            threading.Event().wait(delay)
-            if fault():
-                self.counts[name] += 1
-                self.story.append(f"fault: {name}")
+    def _grow(self, fault: Fault | None) -> None:
+        is_large = fault is not None and fault.needs_large
+        self.upstream.grow(_LARGE if is_large else self.draw.choice((20, 200, 200, 2_000, 20_000)))
 
-        return threading.Thread(target=suffer, name="soak-fault")
+    @contextmanager
+    def _suffering(self, fault: Fault | None) -> Iterator[None]:
+        """A context manager inside which a fault begins, and after which it has ended."""
+        if fault is None:
+            yield
+            return
+        suffering = Suffering(fault, self.draw.uniform(0, 6))
+        try:
+            yield
+        finally:
+            suffering.end()
+        if suffering.has_disturbed:
+            self.counts[fault.name] += 1
+            self.story.append(f"fault: {fault.name}")
+            print(f"           {fault.name}", flush=True)
+        else:
+            self.faults.put_back(fault)
 
     def _during(self, move: Callable[[], None]) -> None:
         self.say("PAUSE SOURCE s")
@@ -225,7 +269,7 @@ class Operator:
         if not self._moves:
             return
         topic, positions, is_all, operations = self._moves.pop()
-        number = self.sql("SHOW UNSAFE OPERATIONS FOR s")[0][0]
+        number = self._ask("SHOW UNSAFE OPERATIONS FOR s")[0][0]
         assert self._operations() >= operations
         self._during(lambda: self.say(f"UNDO OPERATION {number} ALLOW DUPLICATES, GAPS"))
         self.upstream.reads = topic

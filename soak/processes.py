@@ -1,4 +1,5 @@
-"""The processes of a soak: one broker and one owner, which are killed, stopped and started again."""
+"""The processes of a soak: one broker, one owner, and the executors of a cluster, which are killed, stopped and started
+again."""
 
 from __future__ import annotations
 
@@ -16,13 +17,16 @@ from typing import TYPE_CHECKING
 
 from rw_sql.cli.servers.kafka_broker import is_running, start_broker, stop_broker
 from rw_sql.metastore import Metastore
-from tests.support.ageing import HOUR, WEEK, grow_old, wait_until_left
+from soak.places import WORKERS, Place
+from soak.shifted_clock import write_shift
+from tests.support.ageing import grow_old, wait_until_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 _LOOK_SECONDS = 1.0
-_SERVE = ("--no-http", "--conf", "spark.ui.enabled=false", "--master", "local[2]", "--driver-memory", "1g")
+_SERVE = ("--no-http", "--conf", "spark.ui.enabled=false", "--driver-memory", "1g")
 
 
 @dataclass(slots=True)
@@ -31,17 +35,27 @@ class Processes:
     stopped."""
 
     folder: Path
+    place: Place
+    why_no_registry: str = ""
     bootstrap: str = ""
     starts: int = 0
     _owner: subprocess.Popen[bytes] | None = None
     _is_kept_down: threading.Event = field(default_factory=threading.Event)
-    _is_over: threading.Event = field(default_factory=threading.Event)
+    is_over: threading.Event = field(default_factory=threading.Event)
     _watcher: threading.Thread | None = None
 
     @property
-    def warehouse(self) -> Path:
-        """The folder of the warehouse."""
-        return self.folder / "warehouse"
+    def warehouse(self) -> str:
+        """The folder or URI of the warehouse."""
+        return self.place.warehouse
+
+    @property
+    def _clock(self) -> Path:
+        return self.folder / "clock"
+
+    def metastore(self) -> Metastore:
+        """The catalog of the warehouse, which is only read."""
+        return Metastore.open(self.warehouse, only_reads=True)
 
     def start(self) -> None:
         """Starts the broker, and the thread that starts the owner and watches it."""
@@ -51,7 +65,7 @@ class Processes:
 
     def stop(self) -> None:
         """Ends the thread, the owner and the broker."""
-        self._is_over.set()
+        self.is_over.set()
         if self._watcher is not None:
             self._watcher.join()
         if self._owner is not None:
@@ -63,13 +77,14 @@ class Processes:
         stop_broker(self.folder / "broker")
 
     def _watch(self) -> None:
-        while not self._is_over.wait(_LOOK_SECONDS):
+        while not self.is_over.wait(_LOOK_SECONDS):
             if self._is_kept_down.is_set() or (self._owner is not None and self._owner.poll() is None):
                 continue
             self.starts += 1
             with (self.folder / "owner.log").open("ab") as log:
+                program = (sys.executable, "-m", "soak.shifted_clock", str(self._clock))
                 self._owner = subprocess.Popen(
-                    [sys.executable, "-m", "rw_sql.cli.main", "serve", "-w", str(self.warehouse), *_SERVE],
+                    [*program, "serve", "-w", self.warehouse, *_SERVE, *self.place.serve_words],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -78,7 +93,7 @@ class Processes:
 
     def owner_pids(self) -> tuple[int, int] | None:
         """The ids of the Python process and of the JVM that run the jobs; None if no owner runs them."""
-        lease = Metastore.open(str(self.warehouse)).jobs.lease()
+        lease = self.metastore().jobs.lease()
         if lease is None or lease.is_released or self._owner is None or lease.python_pid != self._owner.pid:
             return None
         return lease.python_pid, lease.jvm_pid
@@ -100,7 +115,7 @@ class Processes:
             return False
         for pid in pids:
             _signal(pid, signal.SIGSTOP)
-        self._is_over.wait(seconds)
+        self.is_over.wait(seconds)
         for pid in pids:
             _signal(pid, signal.SIGCONT)
         return True
@@ -113,9 +128,9 @@ class Processes:
             if not self.kill("both"):
                 return False
             if older:
-                wait_until_left(self.warehouse)
-                grow_old(self.warehouse, older)
-            self._is_over.wait(seconds)
+                wait_until_left(Path(self.warehouse))
+                grow_old(Path(self.warehouse), older)
+            self.is_over.wait(seconds)
             return True
         finally:
             self._is_kept_down.clear()
@@ -129,30 +144,53 @@ class Processes:
         _signal(info.pid, signal.SIGKILL)
         while is_running(self.folder / "broker") is not None:
             time.sleep(0.05)
-        self._is_over.wait(seconds)
+        self.is_over.wait(seconds)
         start_broker(self.folder / "broker", port=0)
+        return True
+
+    def shift_clock(self, by: float, seconds: float) -> bool:
+        """Shifts the clock of the owner's Python process by some seconds, and back again after ``seconds``; returns
+        False if there is no owner now."""
+        if self.owner_pids() is None:
+            return False
+        write_shift(self._clock, by)
+        try:
+            self.is_over.wait(seconds)
+        finally:
+            write_shift(self._clock, 0)
+        return True
+
+    def kill_executor(self, draw: random.Random) -> bool:
+        """Kills an executor; returns False if no worker has one."""
+        assert self.place.cluster is not None
+        return any(self.place.cluster.kill_executor(name) for name in draw.sample(WORKERS, len(WORKERS)))
+
+    def lose_worker(self, draw: random.Random, seconds: float) -> bool:
+        """Kills a worker with its executors, and starts it again after some seconds."""
+        assert self.place.cluster is not None
+        name = draw.choice(WORKERS)
+        self.place.cluster.kill_worker(name)
+        self.is_over.wait(seconds)
+        self.place.cluster.start_worker(name)
+        return True
+
+    def obstruct(self, how: str, seconds: float) -> bool:
+        """Makes the disk full or read-only for some seconds."""
+        assert self.place.disk is not None
+        try:
+            self.place.disk.obstruct(how)
+            self.is_over.wait(seconds)
+        finally:
+            self.place.disk.free()
+        return True
+
+    def during(self, trouble: Callable[[], AbstractContextManager[None]], seconds: float) -> bool:
+        """Keeps up a trouble of the object store for some seconds."""
+        with trouble():
+            self.is_over.wait(seconds)
         return True
 
 
 def _signal(pid: int, number: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def draw_fault(processes: Processes, draw: random.Random) -> tuple[str, Callable[[], bool]]:
-    """Draws a fault: its name, and a function that causes it and ends it again."""
-    short, long = draw.uniform(1, 20), draw.uniform(60, 120)
-    faults: list[tuple[str, int, Callable[[], bool]]] = [
-        ("Python process killed", 4, lambda: processes.kill("python")),
-        ("JVM killed", 4, lambda: processes.kill("jvm")),
-        ("both killed", 2, lambda: processes.kill("both")),
-        ("owner stopped by SIGSTOP", 3, lambda: processes.suspend(short)),
-        ("owner stopped for over a minute", 1, lambda: processes.suspend(long)),
-        ("owner away for over a minute", 1, lambda: processes.away(long)),
-        ("owner away for an hour", 1, lambda: processes.away(1, older=HOUR)),
-        ("owner away for a week", 1, lambda: processes.away(1, older=WEEK + HOUR)),
-        ("broker killed", 3, lambda: processes.lose_broker(short)),
-        ("broker away for over a minute", 1, lambda: processes.lose_broker(long)),
-    ]
-    name, _, fault = draw.choices(faults, [weight for _, weight, _ in faults])[0]
-    return name, fault

@@ -14,6 +14,8 @@ from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from soak.readings import Readings
+
 TOPICS = {"events": 3, "moved": 2}
 """The topics that the source reads in turn, each with its number of partitions."""
 
@@ -33,7 +35,8 @@ def event(topic: str, partition: int, offset: int) -> dict[str, object]:
 
 @dataclass(slots=True)
 class Upstream:
-    """Two topics of events, a topic of updates and deletes of accounts, and the rows that the product must have.
+    """Two topics of events, a topic of updates and deletes of accounts, a topic of Avro records if there is a registry,
+    and the rows that the product must have.
 
     ``times`` counts how often each event must be in the source's log. ``positions`` has the next offset to read of each
     topic and partition that has a position; a topic keeps its positions when the source moves to the other topic.
@@ -41,6 +44,7 @@ class Upstream:
 
     bootstrap: str
     draw: random.Random
+    readings: Readings | None = None
     reads: str = "events"
     ends: dict[str, list[int]] = field(default_factory=lambda: {topic: [0] * n for topic, n in TOPICS.items()})
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -54,7 +58,8 @@ class Upstream:
         create_topic(self.bootstrap, ACCOUNTS, 2)
 
     def grow(self, rows: int) -> None:
-        """Appends about ``rows`` events and a tenth as many updates and deletes of accounts. The broker must answer."""
+        """Appends about ``rows`` events, a tenth as many updates and deletes of accounts, and a tenth as many Avro
+        records. The broker and the registry must answer."""
         topic = self.reads if self.draw.random() < 0.8 else self.draw.choice(list(TOPICS))
         ends = self.ends[topic]
         for partition, end in enumerate(ends):
@@ -78,6 +83,8 @@ class Upstream:
             key = json.dumps({"id": account}).encode()
             updates.append(Record(key=key, value=value, partition=account % 2))
         produce(self.bootstrap, ACCOUNTS, updates)
+        if self.readings is not None:
+            self.readings.grow(max(1, rows // 10))
 
     def read(self) -> None:
         """Counts the events that the product has read when it has caught up, and moves the positions to the ends."""
@@ -106,7 +113,7 @@ class Upstream:
             found[0] += 1
             found[1] += v
         top = sorted(((v, account) for account, v in self.accounts.items()), key=lambda row: (-row[0], row[1]))[:TOP]
-        return {
+        expected: dict[str, Counter[tuple[object, ...]]] = {
             "all_events": Counter({(*place,): times for place, times in self.times.items()}),
             "per_key": Counter((k, n, total) for k, (n, total) in groups.items()),
             "thirds": thirds,
@@ -114,3 +121,6 @@ class Upstream:
             "classes": Counter((number, n, total) for number, (n, total) in classes.items()),
             "highest": Counter(top),
         }
+        if self.readings is not None:
+            expected["every_reading"] = self.readings.expected()
+        return expected

@@ -43,6 +43,7 @@ class Cluster:
     folder: Path
     master: str = ""
     _workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _words: dict[str, list[str]] = field(default_factory=dict)
 
     def __enter__(self) -> Cluster:
         log = self._run("master", "master.Master", ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"])
@@ -58,7 +59,32 @@ class Cluster:
         place = self.folder / name
         place.mkdir()
         words = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", str(cores), "--memory", f"{cores}g"]
-        self._run(name, "worker.Worker", [*words, "--work-dir", str(place), self.master], blind_to)
+        self._words[name] = [*words, "--work-dir", str(place), self.master]
+        self._run(name, "worker.Worker", self._words[name], blind_to)
+
+    def executors(self, name: str) -> list[int]:
+        """The process ids of a worker's executors."""
+        return [pid for pid in _children(self._workers[name].pid) if b"ExecutorBackend" in _command(pid)]
+
+    def kill_executor(self, name: str) -> bool:
+        """Kills one executor of a worker; returns False if the worker has none."""
+        for pid in self.executors(name):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            return True
+        return False
+
+    def kill_worker(self, name: str) -> None:
+        """Kills a worker and its executors, as when its host loses power."""
+        os.killpg(self._workers[name].pid, signal.SIGKILL)
+        self._workers[name].wait()
+
+    def start_worker(self, name: str) -> None:
+        """Starts a killed worker again; returns once it is registered with the master."""
+        self._run(name, "worker.Worker", self._words[name])
+        self.wait_for_workers(name)
 
     def wait_for_workers(self, *names: str) -> None:
         """Returns once all workers are registered with the master."""
@@ -133,3 +159,23 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait(20)
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            # The name of the program, in parentheses, may contain spaces; the parent is the second field after it.
+            fields = Path("/proc", name, "stat").read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent:
+            found.append(int(name))
+    return found
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path("/proc", str(pid), "cmdline").read_bytes()
+    except OSError:
+        return b""

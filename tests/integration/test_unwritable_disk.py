@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import pytest
 
 from tests.integration.attached import AttachedSession, wait_until
 from tests.integration.processes import PROGRAM, Server
+from tests.support.small_disk import Disk, why_no_disk
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
@@ -22,57 +22,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-SIZE = "48m"
-
-
-class Disk:
-    """A small file system in memory."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        self._mount("-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs")
-
-    def _mount(self, *words: str) -> bool:
-        done = subprocess.run(["mount", *words, str(self.folder)], capture_output=True, text=True, check=False)
-        return done.returncode == 0
-
-    def obstruct(self, how: str) -> None:
-        """Makes the disk full or read-only."""
-        if how == "full":
-            self.fill()
-        else:
-            wait_until(lambda: self._mount("-o", "remount,ro"), "no file is open for writing")
-
-    def fill(self) -> None:
-        """Fills the disk to the last byte."""
-        for size in (1 << 20, 1 << 12, 1):
-            try:
-                with (self.folder / "fill").open("ab", buffering=0) as file:
-                    while True:
-                        file.write(bytes(size))
-            except OSError:
-                continue
-
-    def free(self) -> None:
-        """Makes the disk writable."""
-        self._mount("-o", "remount,rw")
-        (self.folder / "fill").unlink(missing_ok=True)
-
-    def end(self) -> None:
-        """Removes the file system."""
-        subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
-
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount a file system")
-    try:
-        made = Disk(tmp_path / "disk")
-        assert os.path.ismount(made.folder)
-    except AssertionError:
-        pytest.skip("this machine mounts no file system")
+    if why := why_no_disk():
+        pytest.skip(why)
+    made = Disk(tmp_path / "disk")
     yield made
     made.end()
 

@@ -65,6 +65,8 @@ class RegistryProxy:
                         self._answer(answer.status, answer.read())
                 except urllib.error.HTTPError as error:
                     self._answer(error.code, error.read())
+                except urllib.error.URLError:
+                    self._answer(502, b"the registry does not respond")
 
             def _answer(self, status: int, body: bytes) -> None:
                 self.send_response(status)

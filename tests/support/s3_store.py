@@ -8,7 +8,9 @@ commit was a conditional write.
 from __future__ import annotations
 
 import json
+import random
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -40,10 +42,12 @@ S3_JARS = {
 }
 """The settings with which a Spark session loads these jars."""
 
-_FILES = ("requests.jsonl", "gate", "waiting", "refusing")
-_REFUSED = (
-    b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>'
-)
+_FILES = ("requests.jsonl", "gate", "waiting", "refusing", "trouble")
+_WRITES = ("PUT", "POST", "DELETE")
+_ERROR = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{}</Code><Message>{}</Message></Error>'
+_REFUSED = _ERROR.format("AccessDenied", "Access Denied").encode()
+_SLOW_DOWN = _ERROR.format("SlowDown", "Please reduce your request rate.").encode()
+_INTERNAL = _ERROR.format("InternalError", "We encountered an internal error. Please try again.").encode()
 _COMMIT = re.compile(r"/_delta_log/\d{20}\.json$")
 
 
@@ -69,7 +73,7 @@ class S3Store:
     ``delay_ms``."""
 
     def __init__(self, folder: Path, *, delay_ms: int = 0) -> None:
-        self._requests, self._gate, self._waiting, self._refusing = (folder / name for name in _FILES)
+        self._requests, self._gate, self._waiting, self._refusing, self._trouble = (folder / name for name in _FILES)
         self._requests.touch()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.s3_store", str(folder), str(delay_ms)],
@@ -144,6 +148,45 @@ class S3Store:
         finally:
             self._refusing.unlink()
 
+    @contextmanager
+    def failing(self, share: float = 1.0) -> Iterator[None]:
+        """A context manager. Until its end, the server answers a share of the requests with 503, and does not perform
+        them."""
+        with self._in_trouble(failing=share):
+            yield
+
+    @contextmanager
+    def losing_answers(self, share: float = 1.0) -> Iterator[None]:
+        """A context manager. Until its end, the server performs the writes, but answers a share of them with 500."""
+        with self._in_trouble(lost=share):
+            yield
+
+    @contextmanager
+    def slow(self, seconds: float) -> Iterator[None]:
+        """A context manager. Until its end, the server answers each request after at least some seconds."""
+        with self._in_trouble(seconds=seconds):
+            yield
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """A context manager. Until its end, the server accepts connections, but answers nothing. Afterwards, it
+        performs the requests that it has received, those of clients that no longer wait too."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def _in_trouble(self, **trouble: float) -> Iterator[None]:
+        unfinished = self._trouble.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(trouble))
+        unfinished.replace(self._trouble)
+        try:
+            yield
+        finally:
+            self._trouble.unlink()
+
     def requests(self) -> list[Request]:
         """All requests so far."""
         return [Request(**json.loads(line)) for line in self._requests.read_text().splitlines()]
@@ -182,7 +225,7 @@ def main(folder: str, delay_ms: str) -> None:
     from werkzeug.serving import make_server
 
     inner = DomainDispatcherApplication(create_backend_app)
-    requests, gate, waiting, refusing = (Path(folder, name) for name in _FILES)
+    requests, gate, waiting, refusing, in_trouble = (Path(folder, name) for name in _FILES)
     out = requests.open("a", encoding="utf-8", buffering=1)
     # A real store decides conditional writes one after the other; moto checks first and then writes.
     writing = threading.Lock()
@@ -193,30 +236,51 @@ def main(folder: str, delay_ms: str) -> None:
         except FileNotFoundError:
             return False
 
+    def trouble() -> dict[str, float]:
+        try:
+            told: dict[str, float] = json.loads(in_trouble.read_text())
+        except FileNotFoundError:
+            return {}
+        return told
+
+    def perform(environ: dict[str, Any], start: Any) -> Any:
+        if environ["REQUEST_METHOD"] not in _WRITES:
+            return inner(environ, start)
+        with writing:
+            return inner(environ, start)
+
     def application(environ: dict[str, Any], start_response: Any) -> Any:
         answered: list[str] = []
+        method, now = environ["REQUEST_METHOD"], trouble()
 
         def start(status: str, headers: Any, exc_info: Any = None) -> Any:
             answered.append(status)
             return start_response(status, headers, exc_info)
 
-        time.sleep(int(delay_ms) / 1000)
-        if environ["REQUEST_METHOD"] == "PUT" and is_held(environ["PATH_INFO"]) and not waiting.exists():
+        def refuse(status: str, body: bytes, *, is_read: bool = False) -> list[bytes]:
+            if not is_read:
+                environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+            return [body]
+
+        time.sleep(max(int(delay_ms) / 1000, now.get("seconds", 0)))
+        if method == "PUT" and is_held(environ["PATH_INFO"]) and not waiting.exists():
             waiting.touch()
             while is_held(environ["PATH_INFO"]):
                 time.sleep(0.02)
-        if environ["REQUEST_METHOD"] in ("PUT", "POST", "DELETE") and refusing.exists():
-            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            start("403 Forbidden", [("Content-Type", "application/xml"), ("Content-Length", str(len(_REFUSED)))])
-            body = [_REFUSED]
-        elif environ["REQUEST_METHOD"] in ("PUT", "POST", "DELETE"):
-            with writing:
-                body = inner(environ, start)
+        if method in _WRITES and refusing.exists():
+            body = refuse("403 Forbidden", _REFUSED)
+        elif random.random() < now.get("failing", 0):
+            body = refuse("503 Slow Down", _SLOW_DOWN)
+        elif method in _WRITES and random.random() < now.get("lost", 0):
+            for _ in perform(environ, lambda *_: None):
+                pass
+            body = refuse("500 Internal Server Error", _INTERNAL, is_read=True)
         else:
-            body = inner(environ, start)
+            body = perform(environ, start)
         query = environ.get("QUERY_STRING", "")
         told = {
-            "method": environ["REQUEST_METHOD"],
+            "method": method,
             "path": environ["PATH_INFO"] + (f"?{query}" if query else ""),
             "if_none_match": environ.get("HTTP_IF_NONE_MATCH", ""),
             "status": int(answered[0].partition(" ")[0]) if answered else 0,
