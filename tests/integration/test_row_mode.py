@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from random import Random
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -103,6 +104,31 @@ def test_a_restart_continues_with_the_thread_where_the_last_run_ended(
         produce(5)
         assert session.flushed_rows_of("v") == rows_for(5 * number)
         assert has_thread(session, "v")
+
+
+def test_a_thread_takes_the_place_of_a_query_while_records_keep_arriving(
+    session: AttachedSession, produce: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planned_rows, "SMALL_ROWS", 30)
+    session.run(f"CREATE MATERIALIZED VIEW v AS {QUERY}")
+    produce(200)
+    session.run("FLUSH")
+    made, is_over = 200, Event()
+
+    def add() -> None:
+        nonlocal made
+        while not is_over.wait(0.03):
+            produce(1)
+            made += 1
+
+    adding = Thread(target=add)
+    adding.start()
+    try:
+        wait_until(lambda: has_thread(session, "v"), "the thread")
+    finally:
+        is_over.set()
+        adding.join()
+    assert session.flushed_rows_of("v") == rows_for(made)
 
 
 @pytest.mark.long

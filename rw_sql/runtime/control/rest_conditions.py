@@ -27,6 +27,7 @@ from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.jobs.inputs import path_of
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.positions.high_water import HighWater
+from rw_sql.runtime.positions.progress import newest_completed, newest_planned
 from rw_sql.runtime.positions.shared import states_at
 from rw_sql.version import __version__
 
@@ -91,7 +92,11 @@ class IdleReader:
             return None
         # The versions are read before everything else, so that any later commit wakes the job.
         versions = _versions(context, spec)
-        if not HighWater.of(context, snapshot, record).are_reached(context, _checkpoint(context, spec)):
+        checkpoint = _checkpoint(context, spec)
+        if not HighWater.of(context, snapshot, record).are_reached(context, checkpoint):
+            return None
+        # The batch in progress may have no input, for example if it only writes closed windows.
+        if newest_planned(context.warehouse, checkpoint) > newest_completed(context.warehouse, checkpoint):
             return None
         return IdleReader(spec=spec, run=running.run, versions=versions)
 

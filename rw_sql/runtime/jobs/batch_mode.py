@@ -1,8 +1,7 @@
 """Switches one run between two writers of batches: a streaming query and a thread.
 
 The thread writes small batches without planning and starting Spark's jobs. The thread leaves every batch that is not
-small, or that it cannot write, to a query. Once the query has read all of its input in small batches, a thread takes
-its place again.
+small, or that it cannot write, to a query. After small batches of the query, a thread takes its place again.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ class BatchMode:
 
     def after_batch(self, batch: int, *, is_small: bool, prepare: Callable[[], bool] | None = None) -> None:
         """Must be called after each batch of the query. A thread takes the query's place after enough successive
-        batches that were small and had read all of the query's input (``is_small``).
+        batches that were small and left at most a small batch of the query's input (``is_small``).
 
         ``prepare`` is called before the thread's start. If ``prepare`` returns False, no thread can write this run's
         batches.

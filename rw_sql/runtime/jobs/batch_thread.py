@@ -60,6 +60,11 @@ class BatchThread:
         return self._thread.is_alive() and not self._is_stopped
 
     @property
+    def is_running(self) -> bool:
+        """True while the thread runs, even after a stop that did not wait for the end of the batch in progress."""
+        return self._thread.is_alive()
+
+    @property
     def error(self) -> Exception | None:
         """The error of the failed batch; None if no batch has failed."""
         return self._error

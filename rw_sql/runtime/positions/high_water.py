@@ -6,18 +6,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import SourceRecord, TableRecord
+from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord, TableRecord
 from rw_sql.model.definitions import table_definition
 from rw_sql.model.view_inputs import fed_by
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, rows_of_table, table_id, takes_data
 from rw_sql.runtime.jobs.table_paths import require_table, table_path, users_table
-from rw_sql.runtime.positions.progress import committed_versions
+from rw_sql.runtime.positions.progress import committed_versions, owes_windows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
+    from rw_sql.metastore.records import SinkRecord
     from rw_sql.runtime.jobs.context import Context
 
 
@@ -37,6 +37,8 @@ class HighWater:
 
     versions: dict[str, int]
     feeds: Mapping[str, str]
+    may_owe_windows: bool = False
+    """True if the view only appends rows, so that its query writes a window's row after the window has closed."""
 
     @staticmethod
     def of(context: Context, snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> HighWater:
@@ -60,12 +62,25 @@ class HighWater:
                 versions[known] = last
                 if input_id in fed:
                     feeds[known] = table
-        return HighWater(versions=versions, feeds=feeds)
+        return HighWater(versions=versions, feeds=feeds, may_owe_windows=appends_windows(reader))
 
     def are_reached(self, context: Context, checkpoint: str) -> bool:
-        """True if the reader with the checkpoint ``checkpoint`` has committed all versions in ``versions``."""
-        reached = committed_versions(context.warehouse, checkpoint, feeds=self.feeds)
+        """True if the reader with the checkpoint ``checkpoint`` has committed all versions in ``versions``, and has
+        written the windows that close because of the rows of these versions."""
+        if not self._are_read(context, checkpoint):
+            return False
+        # The batch after the one that reads the rows writes the windows.
+        owes = self.may_owe_windows and owes_windows(context.warehouse, checkpoint)
+        return not owes or self._are_read(context, checkpoint, before=1)
+
+    def _are_read(self, context: Context, checkpoint: str, *, before: int = 0) -> bool:
+        reached = committed_versions(context.warehouse, checkpoint, feeds=self.feeds, before=before)
         return all(reached.get(table, -1) > version for table, version in self.versions.items())
+
+
+def appends_windows(reader: MaterializedViewRecord | SinkRecord) -> bool:
+    """True if a view may append rows of windows that have closed."""
+    return isinstance(reader, MaterializedViewRecord) and not isinstance(reader, TableRecord) and not reader.keys
 
 
 def captured_table(reader: MaterializedViewRecord | SinkRecord) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -30,20 +31,21 @@ def _delta_offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[di
 
 
 def committed_versions(
-    warehouse: Warehouse, checkpoint: str, *, feeds: Mapping[str, str] | None = None
+    warehouse: Warehouse, checkpoint: str, *, feeds: Mapping[str, str] | None = None, before: int = 0
 ) -> dict[str, int]:
     """Maps each input table, by its Delta table id, to the first version that is not completely in the view. The result
-    is empty before the first batch.
+    is empty before the first batch. It is that of the last completed batch, or of the batch that is ``before`` batches
+    older.
 
     If the initial snapshot of a table is read in several batches, no version counts as read until the last of these
     batches. ``feeds`` are the paths, by Delta table id, of the tables that are read through their change feed. In a
     change feed, an offset may refer to a file of a commit that the batch reads as a whole.
     """
     committed = batches_in(warehouse, f"{checkpoint}/commits")
-    if not committed:
+    if len(committed) <= before:
         return {}
     reached: dict[str, int] = {}
-    for offset in _delta_offsets(warehouse, checkpoint, committed[-1]):
+    for offset in _delta_offsets(warehouse, checkpoint, committed[-1 - before]):
         table = offset["reservoirId"]
         is_first, index = bool(offset.get("isStartingVersion")), offset["index"]
         version = 0 if is_first else offset["reservoirVersion"]
@@ -187,3 +189,43 @@ def watermark_ms(warehouse: Warehouse, checkpoint: str) -> int | None:
     lines = warehouse.read_text(f"{checkpoint}/commits/{committed[-1]}").splitlines()
     mark = json.loads(lines[1]).get("nextBatchWatermarkMs", 0) if len(lines) > 1 else 0
     return int(mark) or None
+
+
+_OWED_SECONDS = 5.0
+"""The maximum time in seconds between the completion of a batch and the plan of a batch without input."""
+
+_owed_since: dict[tuple[str, str], tuple[int, float]] = {}
+"""For each checkpoint (warehouse, path): the last completed batch, and the time (``time.monotonic()``) at which
+:func:`owes_windows` first saw that this batch had moved the watermark."""
+
+
+def owes_windows(warehouse: Warehouse, checkpoint: str) -> bool:
+    """True if the query's last completed batch has moved the watermark, and the query has not yet written the windows
+    that close at this watermark.
+
+    Spark writes these windows in the next batch. If there is no new input, Spark plans a batch without input at once,
+    unless the query was stopped in between. Therefore the result is false if no further batch is planned within some
+    seconds.
+    """
+    if not warehouse.list_names(f"{checkpoint}/state"):
+        return False
+    committed = batches_in(warehouse, f"{checkpoint}/commits")
+    if not committed or committed[-1] not in (offsets := batches_in(warehouse, f"{checkpoint}/offsets")):
+        return False
+    (used, following), place = _marks(warehouse, checkpoint, committed[-1]), (warehouse.uri, checkpoint)
+    if following <= used:
+        _owed_since.pop(place, None)
+        return False
+    if offsets[-1] > committed[-1]:
+        return True
+    if _owed_since.get(place, (-1, 0.0))[0] != committed[-1]:
+        _owed_since[place] = committed[-1], time.monotonic()
+    return time.monotonic() - _owed_since[place][1] < _OWED_SECONDS
+
+
+def _marks(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[int, int]:
+    """The watermark with which a completed batch ran, and the watermark of the next batch, both in milliseconds since
+    1970."""
+    told = [warehouse.read_text(f"{checkpoint}/{folder}/{batch}").splitlines() for folder in ("offsets", "commits")]
+    offset, commit = (json.loads(lines[1]) if len(lines) > 1 else {} for lines in told)
+    return int(offset.get("batchWatermarkMs", 0)), int(commit.get("nextBatchWatermarkMs", 0))

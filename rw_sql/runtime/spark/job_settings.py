@@ -62,6 +62,8 @@ JOB_SETTINGS = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.streaming.noDataProgressEventInterval": "60s",
     "spark.sql.streaming.metricsEnabled": "false",
+    # A batch without input writes the windows that have closed.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "true",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",

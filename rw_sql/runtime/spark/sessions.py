@@ -58,7 +58,7 @@ ORIGINAL_SQL = "_rw_sql_original"
 
 _FETCH_ATTEMPTS = 3
 
-_MOST_FREE = 16
+_MOST_FREE = 100
 """The number of sessions of ended queries that are kept for later queries."""
 
 # Jars stay loaded in a Spark context, regardless of the warehouse that requested them.

@@ -14,12 +14,14 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rw_sql.runtime.delta.delta_log import latest_version
+from rw_sql.runtime.delta.delta_log import latest_version, read_actions
 from rw_sql.runtime.jobs.batch_mode import BatchMode, LeftToSparkError
 from rw_sql.runtime.positions.checkpoint_batches import end_of_batch
 from rw_sql.runtime.positions.log_shares import StoredShares
+from rw_sql.runtime.positions.planned_rows import changes_of_commits, rows_of_commits
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.views.row_batches import PreparedRows, RowBatches, may_have_row_batches
+from rw_sql.runtime.views.streamed import upstream_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
     from rw_sql.runtime.positions.planned_rows import Planned
     from rw_sql.runtime.views.row_writers import RowWriter
     from rw_sql.runtime.views.strategy import ViewRun
+
+
+_MOST_LEFT = 20
+"""The maximum number of commits after the query's last batch with which a thread may begin."""
 
 
 @dataclass(slots=True)
@@ -94,20 +100,38 @@ class RowMode:
         return commit
 
     def after_batch(self, batch: int, planned: Planned) -> None:
-        """Must follow each batch of the query, which has read ``planned`` rows. A thread takes the query's place if the
-        query has read all of its input in small batches."""
+        """Must follow each batch of the query, which has read ``planned`` rows. A thread takes the query's place after
+        small batches, if the rest of the input is a small batch too."""
         if not self.mode.is_possible:
             return
-        end = end_of_batch(self.run.context.warehouse, self.run.checkpoint, batch) if planned.is_small else None
-        is_small = end is not None and latest_version(self.run.context.warehouse, self._table) < end
+        is_small = planned.is_small and self._is_rest_small(batch)
         self.mode.after_batch(batch, is_small=is_small, prepare=self._prepare)
 
     def stop(self) -> None:
         """Stops the query or the thread, if one has begun. The batch in progress has a short time to finish."""
+        thread = self.streaming.thread
         self.mode.stop()
         self._end_announcements()
         session, self._session, self._prepared = self._session, None, None
-        self.run.context.sessions.release_if_alive(session)
+        # A thread that still computes a batch uses the session. The session is then not kept for other jobs.
+        if thread is None or not thread.is_running:
+            self.run.context.sessions.release_if_alive(session)
+
+    def _is_rest_small(self, batch: int) -> bool:
+        """True if the commits after a batch of the query are few, and have few rows. New commits may arrive faster than
+        the query writes its batches."""
+        warehouse, (given, *_) = self.run.context.warehouse, self.run.spec.inputs
+        end = end_of_batch(warehouse, self.run.checkpoint, batch)
+        newest = latest_version(warehouse, self._table)
+        if end is None or newest - end >= _MOST_LEFT:
+            return False
+        try:
+            commits = [read_actions(warehouse, self._table, version) for version in range(end, newest + 1)]
+        except FileNotFoundError:  # a commit was cleaned up
+            return False
+        if given.is_changing:
+            return changes_of_commits(commits).is_small
+        return rows_of_commits(commits, is_log=False, upstream=upstream_table(given)).is_small
 
     @property
     def _table(self) -> str:

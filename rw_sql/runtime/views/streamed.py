@@ -63,9 +63,11 @@ class Streamed:
         expected = expected_rows(self.run, planned, self.steps)
         if planned.most == 0 and self.steps is not None:
             return
-        if planned.is_small:
+        # A query that appends the rows of closed windows may return many rows for few or no rows of its input.
+        is_bounded = self.steps is not None or bool(self.run.spec.keys)
+        if planned.is_small and is_bounded:
             self._write_rows(frame, batch, expected)
-        elif self.run.spec.keys or (self.run.readers is not None and planned.most is not None):
+        elif self.run.spec.keys or planned.is_small or (self.run.readers is not None and planned.most is not None):
             self._write_measured(frame, batch)
         else:
             with self.run.turn():

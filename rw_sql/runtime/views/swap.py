@@ -17,7 +17,8 @@ from rw_sql.model.view_inputs import fed_by
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, latest_version, table_id, takes_data
 from rw_sql.runtime.jobs.table_paths import table_path
-from rw_sql.runtime.positions.progress import committed_versions
+from rw_sql.runtime.positions.high_water import appends_windows
+from rw_sql.runtime.positions.progress import committed_versions, owes_windows
 from rw_sql.runtime.support.background import prepare
 from rw_sql.runtime.support.faults import fault
 
@@ -88,13 +89,17 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
     if latest_version(warehouse, warehouse.data(view.id, rebuild.generation)) < 0:
         return False
     fed, fed_before = fed_by(then, made), fed_by(snapshot, view)
+    old_checkpoint = warehouse.view_checkpoint(view.id, view.generation)
+    new_checkpoint = warehouse.view_checkpoint(view.id, rebuild.generation)
+    # Each batch writes the windows that close because of the rows of the batch before it.
+    before = int(appends_windows(made) and owes_windows(warehouse, new_checkpoint))
 
     def has_read(id_: int) -> bool:
         given = table_path(warehouse, then, id_)
         table = table_id(warehouse, given)
         feeds, feeds_before = ({table: given} if id_ in those else {} for those in (fed, fed_before))
-        old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds_before)
-        new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation), feeds=feeds)
+        old = committed_versions(warehouse, old_checkpoint, feeds=feeds_before, before=before)
+        new = committed_versions(warehouse, new_checkpoint, feeds=feeds, before=before)
         # If the old query does not read a table, the new query must have read the rows that the table had at the first
         # check. The present end of the table is not used, because the table may grow all the time, so that the new
         # query might never reach it.

@@ -110,6 +110,20 @@ def test_a_view_with_rows_to_read_does_not_rest(jobs: Jobs) -> None:
     assert not jobs.jobs["mv-2"].is_stopped
 
 
+def test_a_view_does_not_rest_within_a_batch_without_input(jobs: Jobs) -> None:
+    warehouse = jobs.context.warehouse
+    checkpoint = warehouse.view_checkpoint(VIEW, 1)
+    for batch in (0, 1):
+        warehouse.write_text(f"{checkpoint}/offsets/{batch}", "v1\n{}")
+    warehouse.write_text(f"{checkpoint}/commits/0", "v1\n{}")
+    for _ in range(20):
+        jobs.reconciler.reconcile()
+        jobs.reconciler.wait_changed(0.01)
+    assert not jobs.jobs["mv-2"].is_stopped
+    warehouse.write_text(f"{checkpoint}/commits/1", "v1\n{}")
+    reach_rest(jobs, "mv-2")
+
+
 def test_a_view_that_still_reads_its_history_does_not_rest(jobs: Jobs) -> None:
     before = SplitHistory(split="s-0", start=0, end=1000, since=1)
     history = History(source_id=SOURCE, log_version=0, splits=(before,)).to_text()

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
-from rw_sql.runtime.positions.progress import TableEnd, batch_ends, committed_versions, planned_stretch
+from rw_sql.runtime.positions import progress
+from rw_sql.runtime.positions.high_water import HighWater
+from rw_sql.runtime.positions.progress import TableEnd, batch_ends, committed_versions, owes_windows, planned_stretch
 from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
+
+    from rw_sql.runtime.jobs.context import Context
 
 
 def offset(table: str, version: int, *, index: int = -1, is_first_read: bool = False) -> dict[str, object]:
@@ -31,6 +38,44 @@ def write(checkpoint: Path, batch: int, *offsets: dict[str, object], is_committe
     (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
     if is_committed:
         (checkpoint / "commits" / str(batch)).write_text("v1\n{}")
+
+
+def mark(checkpoint: Path, batch: int, used: int, following: int | None) -> None:
+    """A batch of a query with windows: the watermark with which it runs, and the watermark of the next batch. It is not
+    completed if ``following`` is None."""
+    (checkpoint / "state" / "0").mkdir(parents=True, exist_ok=True)
+    write(checkpoint, batch, offset("t", 5 + min(batch, 1)), is_committed=following is not None)
+    told = (checkpoint / "offsets" / str(batch)).read_text().replace("{}", json.dumps({"batchWatermarkMs": used}), 1)
+    (checkpoint / "offsets" / str(batch)).write_text(told)
+    if following is not None:
+        (checkpoint / "commits" / str(batch)).write_text("v1\n" + json.dumps({"nextBatchWatermarkMs": following}))
+
+
+def test_windows_that_close_are_owed_until_the_next_batch_is_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse, now = Warehouse.at(str(tmp_path)), [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    assert not owes_windows(warehouse, str(tmp_path))
+    mark(tmp_path, 0, 0, 1000)
+    assert owes_windows(warehouse, str(tmp_path))
+    now[0] = 60.0
+    assert not owes_windows(warehouse, str(tmp_path))  # the query was stopped before it planned the next batch
+    mark(tmp_path, 1, 1000, None)
+    assert owes_windows(warehouse, str(tmp_path))
+    mark(tmp_path, 1, 1000, 1000)
+    assert not owes_windows(warehouse, str(tmp_path))
+    mark(tmp_path, 2, 1000, 2000)
+    assert owes_windows(warehouse, str(tmp_path))
+
+
+def test_rows_count_as_read_once_their_windows_are_written(tmp_path: Path) -> None:
+    context = cast("Context", SimpleNamespace(warehouse=Warehouse.at(str(tmp_path))))
+    ends = [HighWater(versions={"t": 4}, feeds={}, may_owe_windows=owes) for owes in (True, False)]
+    mark(tmp_path, 0, 0, 1000)
+    assert [each.are_reached(context, str(tmp_path)) for each in ends] == [False, True]
+    mark(tmp_path, 1, 1000, 2000)  # records arrive all the time, so that every batch moves the watermark
+    assert [each.are_reached(context, str(tmp_path)) for each in ends] == [True, True]
 
 
 def test_nothing_is_reached_before_the_first_batch_is_committed(tmp_path: Path) -> None:

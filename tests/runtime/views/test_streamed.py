@@ -17,7 +17,8 @@ from rw_sql.runtime.views.streamed import Streamed
     ("rows", "size", "is_by_row", "keys", "written"),
     [
         (0, 0, True, (), []),
-        (0, 0, False, (), ["rows"]),  # a watermark may have passed a window's end
+        (0, 0, False, (), ["upsert"]),  # a watermark may have passed the ends of many windows
+        (1, 1000, False, (), ["upsert"]),
         (0, 0, False, ("k",), ["rows"]),
         (1, 1000, True, (), ["rows"]),
         (None, 0, True, ("k",), ["upsert"]),  # nobody knows how many
