@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from rw_sql.runtime.positions import progress
 from rw_sql.runtime.positions.high_water import HighWater
 from rw_sql.runtime.positions.progress import TableEnd, batch_ends, committed_versions, owes_windows, planned_stretch
 from rw_sql.runtime.support.warehouse import Warehouse
@@ -55,7 +55,7 @@ def test_windows_that_close_are_owed_until_the_next_batch_is_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse, now = Warehouse.at(str(tmp_path)), [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     assert not owes_windows(warehouse, str(tmp_path))
     mark(tmp_path, 0, 0, 1000)
     assert owes_windows(warehouse, str(tmp_path))
