@@ -32,7 +32,9 @@ class PlainConnector(ABC):
     only the source's log in the warehouse can be read again. ``immovable`` is the reason why positions cannot be moved.
     ``included_offset`` is the column of the records that INCLUDE offset returns instead of the numeric offset.
     ``connection_stand_ins`` are values that complete a connection's options when :meth:`check_options` checks them,
-    because the method would otherwise report a missing option of a source.
+    because the method would otherwise report a missing option of a source. ``executor_packages`` are the packages that
+    ``read_batch``, ``read_stream`` or ``read_snapshot`` import in Spark's Python processes, under the names of the
+    import statements. On a cluster, a reader starts only if every executor has these packages.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
@@ -43,6 +45,7 @@ class PlainConnector(ABC):
     included_offset: str | None = None
     immovable: str | None = None
     connection_stand_ins: Mapping[str, str] = MappingProxyType({})
+    executor_packages: tuple[str, ...] = ()
 
     @property
     @abstractmethod

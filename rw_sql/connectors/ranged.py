@@ -167,9 +167,12 @@ class PythonConnector(RangedConnector):
     """A connector whose Python method :meth:`records` yields the records: the simplest base class for third parties.
 
     A subclass defines ``spec``, :meth:`look` and :meth:`records`, and has a constructor without arguments. Spark's
-    Python processes receive the connector and its package by value. Other packages that the connector imports must be
-    installed on the machines of Spark's Python processes.
+    Python processes receive the connector and its package by value. On the machines of these processes, rw_sql and the
+    other packages that the connector imports must be installed. To let rw_sql check this before a reader starts, add
+    the other packages to ``executor_packages``.
     """
+
+    executor_packages: tuple[str, ...] = ("rw_sql", "pyarrow")
 
     @abstractmethod
     def records(self, options: Mapping[str, str], split: str, start: int, end: int) -> Iterator[Record]:

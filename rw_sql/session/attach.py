@@ -21,6 +21,7 @@ from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.model.resource_groups import require_group_name
 from rw_sql.plan.result.confirmation import Question
 from rw_sql.runtime.jobs.lease import serve_command
+from rw_sql.runtime.spark.executors import remove_files
 from rw_sql.runtime.spark.interrupts import StatementInterrupted, interruptible, shielded, watch
 from rw_sql.runtime.spark.jar_cache import are_jars_ours, jar_settings, remember_jars
 from rw_sql.runtime.spark.jvm import gateway, hadoop_configuration, java_class
@@ -317,6 +318,13 @@ def _release(runtime: AttachedRuntime) -> None:
         if isinstance(runtime, ConnectRuntime):
             _connected.remove(runtime)
         runtime.stop()
+        _remove_files(runtime)
+
+
+def _remove_files(runtime: AttachedRuntime) -> None:
+    """Removes the files of secrets from the executors, unless another warehouse of this process is open."""
+    if isinstance(runtime, WarehouseRuntime) and not _runtimes and runtime.context.sessions.is_alive():
+        remove_files(runtime.context.sessions.spark)
 
 
 def _for_spark(spark: SparkSession, text: str) -> str:
@@ -336,12 +344,15 @@ def _refuse_call(spark: SparkSession, call: str, name: str) -> None:
 @atexit.register
 def _stop_all() -> None:
     with _lock:
-        for runtime in list(_runtimes.values()):
+        stopped = list(_runtimes.values())
+        for runtime in stopped:
             runtime.stop()
         for remote in _connected:
             remote.stop()
         _runtimes.clear()
         _connected.clear()
+        for runtime in stopped:
+            _remove_files(runtime)
 
 
 def status_shown(attached: Attached) -> AbstractContextManager[None]:

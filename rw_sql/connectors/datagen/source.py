@@ -26,6 +26,8 @@ _SPLIT = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
 class DatagenConnector(PlainConnector):
     """See :class:`rw_sql.connectors.base.Connector`."""
 
+    executor_packages = ("numpy",)
+
     other_targets = "TO EARLIEST, TO OFFSET or TO TIMESTAMP"
     offsets_count = EXACTLY
 

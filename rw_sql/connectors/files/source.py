@@ -43,6 +43,7 @@ class FileConnector(RangedConnector):
     """Additional Python packages that the connector needs, each with the extra that installs it."""
 
     has_shared_offsets = True
+    executor_packages: tuple[str, ...] = ("fsspec", "numpy", "pyarrow")
     offsets_per_record = 100
     poll_seconds = None
 
@@ -256,6 +257,7 @@ class S3Connector(FileConnector):
 
     name = "s3"
     packages = (("s3fs", "s3"),)
+    executor_packages = (*FileConnector.executor_packages, "s3fs")
 
     def store(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> FileStore:
         """The bucket ``s3.bucket_name``."""
@@ -299,6 +301,7 @@ class GcsConnector(FileConnector):
 
     name = "gcs"
     packages = (("gcsfs", "gcs"),)
+    executor_packages = (*FileConnector.executor_packages, "gcsfs")
 
     def store(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> FileStore:
         """The bucket ``gcs.bucket_name``."""
@@ -332,6 +335,7 @@ class AzblobConnector(FileConnector):
 
     name = "azblob"
     packages = (("adlfs", "azblob"),)
+    executor_packages = (*FileConnector.executor_packages, "adlfs")
 
     def store(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> FileStore:
         """The container ``azblob.container_name``."""

@@ -40,6 +40,8 @@ class IcebergConnector(RangedConnector):
     """Offset 0 stands for all rows that the table has at the first read; any other offset is a snapshot's sequence
     number."""
 
+    executor_packages = ("rw_sql", "pyiceberg", "pyarrow")
+
     has_small_batches = False
     other_targets = "TO EARLIEST, TO LATEST, TO OFFSET or TO TIMESTAMP"
 

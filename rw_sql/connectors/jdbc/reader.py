@@ -1,7 +1,8 @@
 """A PostgreSQL table as a Spark Python data source. All parts read the same snapshot of the database.
 
 Spark's workers receive this module by value. The password is in a file that only this user can read, because a data
-source's options appear in Spark's plans and logs.
+source's options appear in Spark's plans and logs. The driver reads this file. Spark then sends the reader, which
+contains the password, to the executors as a part of each task.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ class TableReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = json.loads(options["given"])
+        # Spark creates the reader in a process on the driver's machine. Executors may not have the file.
+        self._server = _with_password(self._given["server"])
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(part) for part in self._given["parts"]]
@@ -98,8 +101,7 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         import psycopg
 
-        given = self._given
-        server = _with_password(given["server"])
+        given, server = self._given, self._server
         with psycopg.connect(**server, autocommit=True) as connection:
             lift_limits(connection)
             for statement in _SESSION:
@@ -209,8 +211,9 @@ def read_snapshot(
 
 
 def _without_password(server: Mapping[str, str]) -> dict[str, str]:
-    from rw_sql.connectors.support.private_files import private_file
+    from rw_sql.connectors.support.private_files import private_file, share_with_executors
 
+    share_with_executors(server.values())
     made = {key: value for key, value in server.items() if key != "password"}
     if "password" in server:
         made[_PASSWORD_FILE] = str(private_file(server["password"]))

@@ -59,6 +59,8 @@ _AGAIN = "run the statement again once the database answers"
 class JdbcConnector(BatchOnly):
     """See :class:`rw_sql.connectors.base.Connector` and :class:`rw_sql.connectors.snapshots.SnapshotReader`."""
 
+    executor_packages = ("psycopg", "pyarrow")
+
     @property
     def spec(self) -> ConnectorSpec:
         """The options of ``sources/jdbc.toml``."""

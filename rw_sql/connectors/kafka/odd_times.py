@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.fetching import UnreadableRecordError
@@ -93,7 +94,19 @@ def read_batch(
         for split, (start, end) in ranges.items()
         for at in range(start, end, _PART_OFFSETS)
     ]
-    return read_parts(spark, KafkaPartReader(is_read_committed=is_read_committed), properties, parts, RECORDS)
+    reader = KafkaPartReader(is_read_committed=is_read_committed)
+    return read_parts(spark, reader, without_files(properties), parts, RECORDS)
+
+
+def without_files(properties: Mapping[str, str]) -> dict[str, str]:
+    """librdkafka's properties with the text of certificates and keys in place of their files, which executors may not
+    have. Raises OSError."""
+    made = dict(properties)
+    for part in ("ca", "certificate", "key"):
+        path = made.pop(f"ssl.{part}.location", None)
+        if path is not None:
+            made[f"ssl.{part}.pem"] = Path(path.strip()).read_text(encoding="utf-8")
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

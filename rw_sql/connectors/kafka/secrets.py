@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.support.private_files import SecretText, private_file
+from rw_sql.connectors.support.private_files import SecretText, private_file, share_with_executors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +41,7 @@ def hide(options: Mapping[str, str], also: frozenset[str] = frozenset()) -> dict
     secrets = {key: value for key, value in options.items() if key in HIDDEN | also}
     if secrets:
         files = {key: private_file(value) for key, value in secrets.items()}
+        share_with_executors(files.values())
         made |= {key: f"${{{_PROVIDER}:{file.parent}:{file.name}}}" for key, file in files.items()}
         made["kafka.config.providers"] = _PROVIDER
         made[f"kafka.config.providers.{_PROVIDER}.class"] = (

@@ -13,6 +13,7 @@ from rw_sql.connectors.kafka import secrets as kafka_secrets
 from rw_sql.connectors.kafka import spark_reader as kafka_reader
 from rw_sql.connectors.plain import PlainConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
+from rw_sql.connectors.support.private_files import share_with_executors
 from rw_sql.connectors.support.startup_mode import check_startup, first_offset, startup_time
 from rw_sql.errors import (
     INVALID_PROPERTY,
@@ -313,9 +314,7 @@ class KafkaConnector(PlainConnector):
         """Spark's own reader for exactly these partitions. The jars of :meth:`spark_packages` must be loaded."""
         return kafka_reader.read_stream(
             spark,
-            kafka_secrets.hide(
-                kafka_properties.spark_options(self.spec, options), kafka_secrets.renamed_secrets(self.spec, options)
-            ),
+            self._without_secrets(options),
             positions,
             max_records=max_records,
             with_headers=with_headers,
@@ -349,9 +348,7 @@ class KafkaConnector(PlainConnector):
         before, after = kafka_odd_times.cut(ranges, odd)
         frames = []
         if before:
-            hidden = kafka_secrets.hide(
-                kafka_properties.spark_options(self.spec, options), kafka_secrets.renamed_secrets(self.spec, options)
-            )
+            hidden = self._without_secrets(options)
             frames.append(kafka_reader.read_batch(spark, hidden, before, with_headers=with_headers))
         if after:
             frames.append(
@@ -363,6 +360,13 @@ class KafkaConnector(PlainConnector):
                 )
             )
         return reduce(lambda left, right: left.unionByName(right), frames)
+
+    def _without_secrets(self, options: Mapping[str, str]) -> dict[str, str]:
+        """The options of Spark's reader, with references to files in place of secrets."""
+        share_with_executors(options.values())  # The JAAS line may name the file of a keytab.
+        return kafka_secrets.hide(
+            kafka_properties.spark_options(self.spec, options), kafka_secrets.renamed_secrets(self.spec, options)
+        )
 
     def unstreamable(self, options: Mapping[str, str], ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:
         """For each partition, the first record with a timestamp that Spark cannot represent, unless this record comes

@@ -49,6 +49,8 @@ _TIMES_SECONDS = 2.0
 class KinesisConnector(RangedConnector):
     """See :class:`rw_sql.connectors.base.Connector`."""
 
+    executor_packages = ("rw_sql", "boto3", "pyarrow")
+
     other_targets = "TO EARLIEST, TO LATEST or TO TIMESTAMP"
     has_wide_offsets = True
     # The difference of two sequence numbers is not a number of records. With this value, every range counts as one

@@ -62,6 +62,8 @@ _SEED = "the seed is the line of the .creds file that begins with SU"
 class NatsConnector(RangedConnector):
     """See :class:`rw_sql.connectors.base.Connector`."""
 
+    executor_packages = ("rw_sql", "nats", "pyarrow")
+
     other_targets = "TO EARLIEST, TO LATEST, TO OFFSET or TO TIMESTAMP"
     # Deleted messages and messages of other subjects have sequence numbers too.
     offsets_count = AT_MOST

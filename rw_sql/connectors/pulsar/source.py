@@ -51,6 +51,8 @@ _CREATE = "create it: pulsar-admin topics create {name}"
 class PulsarConnector(RangedConnector):
     """See :class:`rw_sql.connectors.base.Connector`."""
 
+    executor_packages = ("rw_sql", "pulsar", "pyarrow")
+
     other_targets = "TO EARLIEST, TO LATEST or TO TIMESTAMP"
     has_wide_offsets = True
     included_offset = "message_id"

@@ -68,6 +68,8 @@ _TLS_KEYS = ("tls.ca", "tls.client_cert", "tls.client_key")
 class RabbitConnector(RangedConnector):
     """See :class:`rw_sql.connectors.base.Connector`."""
 
+    executor_packages = ("rw_sql", "pyarrow")
+
     other_targets = "TO EARLIEST, TO LATEST, TO OFFSET or TO TIMESTAMP"
     # The chunks that the server writes for itself have offsets too.
     offsets_count = AT_MOST

@@ -2,19 +2,40 @@
 
 Each process has its own folder for these files and deletes the folder at exit. New processes delete the folders that
 killed processes left behind.
+
+On a cluster, executors on other hosts need some of the files at the same paths. The driver sends these files in a task
+(see :mod:`rw_sql.runtime.spark.executors`), and the executor keeps a copy of the folder. Each folder contains a file
+for each of its *holders*: the process that made the folder, and the executors that use the folder or its copy. A folder
+is deleted only if all of its holders have ended. The functions that executors call are sent by value, because executors
+may not have this package. These functions therefore use only the standard library and no state of this module.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
+import json
 import os
 import shutil
+import socket
+import stat
 import tempfile
+import uuid
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
 
 _PREFIX = "rw_sql-secrets-"
+_REMOVED = f"{_PREFIX}removed-"
+_HOLDER = ".held-by-"
+_ALIVE = "alive"
+
+_for_executors: dict[str, str] = {}
+"""The contents of the files that executors need, by path."""
 
 
 class SecretText(str):
@@ -28,30 +49,199 @@ def private_file(value: str) -> Path:
     folder = _folder()
     file = folder / hashlib.sha256(value.encode()).hexdigest()[:32]
     if not file.exists():
-        folder.mkdir(mode=0o700, exist_ok=True)  # Some systems delete folders in /tmp after several days.
-        handle, path = tempfile.mkstemp(dir=folder)  # Readable by this user only.
-        with os.fdopen(handle, "w", encoding="utf-8") as made:
-            made.write(value)
-        Path(path).replace(file)
+        if not folder.exists():  # Some systems delete folders in /tmp after several days.
+            folder.mkdir(mode=0o700, exist_ok=True)
+            hold(str(folder), os.getpid(), is_driver=True)
+        _write(str(file), value)
     return file
+
+
+@contextlib.contextmanager
+def temporary_private_file(data: bytes) -> Iterator[Path]:
+    """A file that contains ``data`` within the ``with`` block."""
+    handle, path = tempfile.mkstemp(dir=_folder(), prefix=".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        yield Path(path)
+    finally:
+        Path(path).unlink(missing_ok=True)
+
+
+def share_with_executors(values: Iterable[object]) -> None:
+    """Marks files as needed on executors. ``values`` are options of a reader that runs on executors. A value that is
+    not the path of a private file of this process has no effect."""
+    if not _folder.cache_info().currsize:
+        return
+    folder = str(_folder())
+    for value in values:
+        path = str(value).removeprefix("fs://")
+        if os.path.dirname(path) == folder and path not in _for_executors:
+            with contextlib.suppress(OSError):
+                _for_executors[path] = Path(path).read_bytes().decode()
+
+
+def files_for_executors() -> dict[str, str]:
+    """The contents of the files that executors need, by path. All of them are in one folder."""
+    return dict(_for_executors)
 
 
 @cache
 def _folder() -> Path:
-    _remove_those_of_the_dead()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))  # Readable by this user only.
+    remove_abandoned(tempfile.gettempdir())
+    # The name has no process id, because version 0.1.0 deletes folders by the process id in their names.
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}held-"))  # Readable by this user only.
+    hold(str(folder), os.getpid(), is_driver=True)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
-def _remove_those_of_the_dead() -> None:
-    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        pid = left.name.removeprefix(_PREFIX).partition("-")[0]
-        try:
-            is_ours = left.stat().st_uid == os.getuid()
-            if is_ours and pid.isdecimal():
-                os.kill(int(pid), 0)
-        except ProcessLookupError:
-            shutil.rmtree(left, ignore_errors=True)
-        except OSError:
-            continue  # The folder belongs to another user, or was just deleted.
+def receive(files: Mapping[str, str], pid: int) -> str:
+    """Writes the files of a driver at the same paths on this host, for the executor with this process id.
+
+    Files that exist stay as they are. Returns the reason why the executor cannot use the files; empty if it can.
+    """
+    folder = os.path.dirname(next(iter(files)))
+    try:
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode):
+            return f"{folder} is not a folder"
+        if found.st_uid != os.geteuid():
+            # Even files that this user can read are not used, because the other user could replace them.
+            return f"{folder} belongs to the user with the id {found.st_uid}, and the executor's user is {os.geteuid()}"
+        os.chmod(folder, 0o700)
+        hold(folder, pid, is_driver=False)
+        for path, text in files.items():
+            if os.path.exists(path):
+                os.utime(path)  # Some systems delete files in /tmp that were not used for several days.
+            else:
+                _write(path, text)
+    except OSError as error:
+        return f"it cannot write {error.filename or folder}: {(error.strerror or str(error)).lower()}"
+    return ""
+
+
+def discard(folder: str) -> None:
+    """Deletes the copy of a driver's folder that executors on this host use. Does nothing on a host where the folder is
+    the driver's own."""
+    with contextlib.suppress(OSError):
+        holders = _holders(folder)
+        if holders and not any(holder["is_driver"] for holder in holders):
+            _remove(folder)
+
+
+def remove_abandoned(parent: str) -> None:
+    """Deletes this user's folders of private files whose holders have all ended."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(parent):
+            path = os.path.join(parent, name)
+            if not name.startswith(_PREFIX):
+                continue
+            with contextlib.suppress(OSError):  # The folder was just deleted.
+                if os.lstat(path).st_uid == os.getuid() and _is_abandoned(path):
+                    _remove(path)
+
+
+def hold(folder: str, pid: int, *, is_driver: bool) -> None:
+    """Notes that a process on this host uses a folder. Without such a note, or once the process has ended, other
+    processes may delete the folder."""
+    host, boot, space = _place()
+    note = {"host": host, "boot": boot, "space": space, "pid": pid, "start": _start(pid), "is_driver": is_driver}
+    text = json.dumps(note, sort_keys=True)
+    path = os.path.join(folder, f"{_HOLDER}{hashlib.sha256(text.encode()).hexdigest()[:16]}")
+    if not os.path.exists(path):
+        _write(path, text)
+
+
+def executor_pid() -> int:
+    """The process id of the executor whose Python process this is: the nearest JVM among the parents. The result is the
+    parent if no such JVM is found, such as on a system without /proc."""
+    pid = os.getppid()
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        for _ in range(3):
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                name, _, fields = file.read().rpartition(")")
+            if name.partition("(")[2] == "java":
+                return pid
+            pid = int(fields.split()[1])
+    return os.getppid()
+
+
+def _write(path: str, text: str) -> None:
+    """Writes a file so that no other process sees a part of it."""
+    handle, made = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".")  # Readable by this user only.
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        os.replace(made, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(made)
+        raise
+
+
+def _remove(folder: str) -> None:
+    # The folder disappears at once, so that no other process begins to use a part of it.
+    gone = os.path.join(os.path.dirname(folder), f"{_REMOVED}{uuid.uuid4().hex}")
+    os.rename(folder, gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _is_abandoned(folder: str) -> bool:
+    if os.path.basename(folder).startswith(_REMOVED):
+        return True
+    if holders := _holders(folder):
+        return all(_has_ended(holder) for holder in holders)
+    # Version 0.1.0 names the only holder in the name of the folder.
+    pid = os.path.basename(folder).removeprefix(_PREFIX).partition("-")[0]
+    return pid.isdecimal() and not _start(int(pid))
+
+
+def _holders(folder: str) -> list[dict[str, object]]:
+    found = []
+    for name in os.listdir(folder):
+        if name.startswith(_HOLDER):
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                found.append(dict(json.loads(file.read())))
+    return found
+
+
+def _has_ended(holder: Mapping[str, object]) -> bool:
+    """True if a holder has surely ended. A process of another host, or of another container, counts as running."""
+    host, boot, space = _place()
+    if boot and holder["boot"] and boot != holder["boot"]:
+        return host == holder["host"]  # This host was started again.
+    if (boot, space) != (holder["boot"], holder["space"]) or (not boot and host != holder["host"]):
+        return False
+    now = _start(int(str(holder["pid"])))
+    return not now or now not in (holder["start"], _ALIVE)
+
+
+def _place() -> tuple[str, str, str]:
+    """This host, its boot, and the namespace of process ids. The last two are empty on systems other than Linux."""
+    boot = space = ""
+    with contextlib.suppress(OSError):
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        space = os.readlink("/proc/self/ns/pid")
+    return socket.gethostname(), boot, space
+
+
+def _start(pid: int) -> str:
+    """The start time of a process, as :func:`rw_sql.runtime.support.processes.process_start` returns it."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return "" if fields[0] in ("Z", "X") else fields[19]
+    except (OSError, IndexError):
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except OSError:
+        return _ALIVE
+    return "" if os.path.exists("/proc/self") else _ALIVE

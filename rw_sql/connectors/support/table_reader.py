@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from rw_sql.connectors.support.data_sources import register_source
 from rw_sql.connectors.support.pickled import frozen, thawed
-from rw_sql.connectors.support.private_files import private_file
+from rw_sql.connectors.support.private_files import private_file, share_with_executors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -73,6 +73,7 @@ def read_parts(
     """Reads the records of all parts. Each part is a JSON value. ``columns`` is the schema of the records, as Spark's
     DDL or JSON."""
     config = {"reader": frozen(reader), "options": dict(options)}
+    share_with_executors(options.values())
     register_source(spark, TableDataSource)
     return (
         spark.read.format("rw_sql_tables")

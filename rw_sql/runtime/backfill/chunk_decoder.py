@@ -12,7 +12,7 @@ from rw_sql.connectors.support.local_frames import keeping_active_session
 from rw_sql.runtime.decoding.decoder import log_schema
 from rw_sql.runtime.delta.staged_files import decoding_folder
 from rw_sql.runtime.jobs.arrow_batches import ArrowBatches
-from rw_sql.runtime.spark.shared_folder import require_shared
+from rw_sql.runtime.spark.executors import require_executors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,7 +60,7 @@ class ChunkDecoder:
         columns = self.table.columns_in_log(self._empty_log(records))
         if columns is not None:
             return records, self._save(self.arrow, records, columns, rows_of)
-        require_shared(self.warehouse, records.sparkSession)
+        require_executors(self.warehouse, records.sparkSession)
         found = self.arrow.decoded(self.warehouse, self._folder, records=records, rows_of=rows_of, expected=expected)
         return rows_of(records) if found is None else found, None
 

@@ -45,6 +45,7 @@ from rw_sql.runtime.decoding.upstream_records import (
     has_small_batches,
     offsets_per_record,
     packages_of,
+    packages_on_executors,
     read_records,
 )
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, table_id
@@ -53,6 +54,7 @@ from rw_sql.runtime.delta.row_counts import Expected, at_most, expected_of
 from rw_sql.runtime.jobs.rate_limit import Throttle
 from rw_sql.runtime.positions.checkpoint_handover import is_moved_by_half, move
 from rw_sql.runtime.positions.progress import committed_versions
+from rw_sql.runtime.spark.executors import require_executors
 from rw_sql.runtime.spark.work_progress import WorkerThread
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.event_log import log_event
@@ -443,6 +445,9 @@ class BackfillReader:
             raise StalledError(
                 f"{error}: {name} cannot contain this record; a view over a source without INCLUDE header can"
             ) from error
+        # This follows the call of the connector, which makes the files of secrets that executors need.
+        warehouse = self.backfill.context.warehouse
+        require_executors(warehouse, spark, packages_on_executors(self.kind, statement))
         added = added_fields(self.backfill.context.metastore.snapshot(), self.source)
         run = self.backfill.run
         rows_of = partial(decode, statement=statement, options=options, run=run, batch=0, bucket=0, added=added)

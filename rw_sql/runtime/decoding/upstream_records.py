@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.base import Connector
-    from rw_sql.syntax.statements import CreateSource
+    from rw_sql.syntax.statements import CreateSource, CreateTable
 
 
 def offsets_per_record(kind: Connector) -> int:
@@ -38,6 +38,13 @@ def packages_of(kind: Connector, statement: CreateSource) -> tuple[str, ...]:
     """The jars that the connector and the encoding of a source need to read the source's records."""
     is_avro = statement.format is not None and statement.format.encode == "AVRO"
     return (*kind.spark_packages(), *((installed_jars().avro,) if is_avro else ()))
+
+
+def packages_on_executors(kind: object, statement: CreateSource | CreateTable) -> tuple[str, ...]:
+    """The Python packages that executors import to read and decode the records of a source or table."""
+    is_protobuf = statement.format is not None and statement.format.encode == "PROTOBUF"
+    own = tuple(getattr(kind, "executor_packages", ()))  # Not every connector extends PlainConnector.
+    return (*own, *(("google.protobuf", "pyarrow") if is_protobuf else ()))
 
 
 def encoding_of(statement: CreateSource) -> Encoding:

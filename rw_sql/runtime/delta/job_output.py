@@ -27,7 +27,7 @@ from rw_sql.runtime.delta.staged_files import forget_unfinished, merge_problem, 
 from rw_sql.runtime.delta.table_files import maintenance_properties
 from rw_sql.runtime.delta.table_settings import CHANGE_FEED, TABLE_SETTINGS, add_columns, add_settings
 from rw_sql.runtime.delta.version_checksum import VersionChecksums
-from rw_sql.runtime.spark.shared_folder import require_shared
+from rw_sql.runtime.spark.executors import require_executors
 from rw_sql.runtime.support.faults import fault
 from rw_sql.syntax.query.maintained_form import KEEP
 
@@ -362,7 +362,7 @@ class JobOutput:
         self._require_turn(version)
         commit = self._commit_of(batch, ranges or {})
         given = partition or {}
-        require_shared(self.warehouse, frame.sparkSession)
+        require_executors(self.warehouse, frame.sparkSession)
         try:
             written = write_files(
                 self.warehouse, self.path, self.table, frame, job=self.job, run=self.run, partition=given, save=save
@@ -439,6 +439,7 @@ class JobOutput:
         restored.
         """
         fault("batch.before_merge")
+        require_executors(self.warehouse, frame.sparkSession)
         if self.warehouse.is_local:
             self._merge_by_spark(frame, keys, batch, rows)
         else:
@@ -468,7 +469,6 @@ class JobOutput:
         from delta.tables import DeltaTable as SparkDeltaTable
 
         version = self._version_of(batch)
-        require_shared(self.warehouse, frame.sparkSession)
         spark = frame.sparkSession
         spark.conf.set("spark.databricks.delta.write.txnAppId", self.job)
         spark.conf.set("spark.databricks.delta.write.txnVersion", str(version))

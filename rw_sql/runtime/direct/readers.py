@@ -21,6 +21,7 @@ from rw_sql.model.job_specs import view_spec
 from rw_sql.model.split_status import OK, identity_status, split_status
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
+from rw_sql.runtime.decoding.upstream_records import packages_on_executors
 from rw_sql.runtime.delta.job_output import SMALL_ROWS
 from rw_sql.runtime.direct.align_checkpoint import DesiredReader, align, positions_of
 from rw_sql.runtime.direct.checkpoint_record import offsets_of, read_head, read_record, with_lines, write_record
@@ -29,6 +30,7 @@ from rw_sql.runtime.jobs.log_terms import LogTerms
 from rw_sql.runtime.jobs.rate_limit import Throttle, pace_of
 from rw_sql.runtime.jobs.startable import require_incarnations, require_readable, require_splits
 from rw_sql.runtime.positions.planned_rows import Planned
+from rw_sql.runtime.spark.executors import require_executors
 from rw_sql.runtime.spark.jvm import analyzed_plan
 from rw_sql.runtime.support.failures import StalledError, cause_line
 from rw_sql.syntax import canonical_type
@@ -141,6 +143,12 @@ class DirectReaders:
     def packages(self) -> tuple[str, ...]:
         """The packages that Spark must load."""
         return tuple(dict.fromkeys(package for reader in self.readers for package in reader.kind.spark_packages()))
+
+    @property
+    def on_executors(self) -> tuple[str, ...]:
+        """The Python packages that executors need."""
+        of_each = (packages_on_executors(each.kind, source_definition(each.source.definition)) for each in self.readers)
+        return tuple(dict.fromkeys(package for packages in of_each for package in packages))
 
     @property
     def interval_ms(self) -> int:
@@ -331,9 +339,11 @@ class DirectReaders:
                 found[commit_key(reader.source.id, split)] = (start, ends.get(split, start))
         return found
 
-    def begin(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """Begins a batch with the ranges ``ranges``. Until :meth:`read_to` ends the batch, :meth:`require_same_log`
-        checks the batch. Raises StalledError for a record that the stream cannot read."""
+    def begin(self, ranges: Mapping[str, tuple[int, int]], spark: SparkSession) -> None:
+        """Begins a batch with the ranges ``ranges``, whose query runs in the session ``spark``. Until :meth:`read_to`
+        ends the batch, :meth:`require_same_log` checks the batch. Raises StalledError for a record that the stream
+        cannot read, and for an executor that cannot read."""
+        require_executors(self.warehouse, spark, self.on_executors)
         self.unproved = {key: (start, end) for key, (start, end) in ranges.items() if end > start}
         for reader in self.readers:
             if isinstance(reader.kind, PartlyStreamingConnector):

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.fetching import PartlyStreamingConnector, TermFetcher, UnreadableRecordError
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.support.local_frames import is_large, local_frame
-from rw_sql.runtime.decoding.upstream_records import has_small_batches, read_records
+from rw_sql.runtime.decoding.upstream_records import has_small_batches, packages_on_executors, read_records
 from rw_sql.runtime.delta.job_output import SMALL_ROWS
 from rw_sql.runtime.ingest.spark_batch import SparkBatch
 from rw_sql.runtime.jobs.batch_mode import LeftToSparkError
+from rw_sql.runtime.spark.executors import require_executors
 from rw_sql.runtime.support.faults import fault
 from rw_sql.syntax.lexing.identifiers import literal, sql_name
 
@@ -153,6 +154,8 @@ class BatchReader:
             return local_frame(spark, fetched if self.schemas is None else self.schemas.decoded(fetched, heads)), heads
         if frame is None:
             raise LeftToSparkError("the batch was not fetched")
+        # Executors read the batch. Its stream may use files of secrets that were made after the run's start.
+        require_executors(self.warehouse, spark, packages_on_executors(self._kind, opening.statement))
         if isinstance(self._kind, PartlyStreamingConnector) and self._kind.unstreamable(opening.options, plan.moved):
             try:
                 frame = read_records(self._kind, spark, opening.options, plan.moved, opening.statement)

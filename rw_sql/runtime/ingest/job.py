@@ -21,7 +21,7 @@ from rw_sql.model.split_status import OK, split_status, still_asked
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import BUCKET, Decoder, log_schema, log_statistics
 from rw_sql.runtime.decoding.registry.records import schema_records
-from rw_sql.runtime.decoding.upstream_records import record_count
+from rw_sql.runtime.decoding.upstream_records import packages_on_executors, record_count
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.delta.row_counts import RowCount, exactly, expected_of
 from rw_sql.runtime.delta.stored_rows import as_stored
@@ -41,7 +41,7 @@ from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
 from rw_sql.runtime.positions.log_size import current_bucket
 from rw_sql.runtime.positions.notes import note_positions
 from rw_sql.runtime.positions.shared import read_positions, states_at
-from rw_sql.runtime.spark.shared_folder import require_shared
+from rw_sql.runtime.spark.executors import require_executors
 from rw_sql.runtime.support.failures import Failure
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.upkeep.table_upkeep import Upkeep, retention_of
@@ -142,7 +142,7 @@ class Ingest:
         snapshot, source, upstream = prepared.snapshot, prepared.source, prepared.upstream
         opening, pace = prepared.opening, prepared.pace
         statement, kind, options = opening.statement, opening.kind, dict(opening.options)
-        require_shared(context.warehouse, context.sessions.spark)
+        require_executors(context.warehouse, context.sessions.spark, packages_on_executors(kind, statement))
         fault("ingest.before_claim")
         run = context.metastore.jobs.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("ingest.after_claim")

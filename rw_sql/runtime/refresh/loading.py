@@ -27,11 +27,12 @@ from rw_sql.runtime.decoding.change_formats.rows import ROW
 from rw_sql.runtime.decoding.decoder import OFFSET, SPLIT, json_rules
 from rw_sql.runtime.decoding.json_text import once
 from rw_sql.runtime.decoding.plain_values import read_csv, read_json
+from rw_sql.runtime.decoding.upstream_records import packages_on_executors
 from rw_sql.runtime.refresh.arrow_changes import changed_rows_in_memory, is_inexact
 from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quickly_changed_rows
 from rw_sql.runtime.refresh.staging import IN_MEMORY_ROWS as CHANGES_IN_MEMORY
+from rw_sql.runtime.spark.executors import require_executors
 from rw_sql.runtime.spark.sessions import SHUFFLE_PARTITIONS, register_view
-from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.spark.valid_texts import valid_texts
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.failures import cause_line
@@ -88,10 +89,10 @@ def load(
     """Reads the upstream, compares it with the table, and stages the differences.
 
     Reads the upstream a second time if it contains a key of the table more than once. Raises StalledError if an
-    executor does not share the warehouse's folder.
+    executor does not share the warehouse's folder, or lacks a package.
     """
-    require_shared(staging.warehouse, spark)
     statement = table_definition(table.definition)
+    require_executors(staging.warehouse, spark, packages_on_executors(reader, statement))
     given = [column for column in statement.columns if column.generated is None]
     is_as_read = all(column.generated is None and column.default is None for column in statement.columns)
     if is_as_read and isinstance(reader, ArrowReader):

@@ -44,8 +44,8 @@ from rw_sql.runtime.positions.table_consumers import require_versions
 from rw_sql.runtime.sinks.batches import FEED_COLUMNS, arranged
 from rw_sql.runtime.sinks.part_failures import is_last_attempt
 from rw_sql.runtime.sinks.part_writer import PartWriter
+from rw_sql.runtime.spark.executors import require_executors
 from rw_sql.runtime.spark.sessions import register_view
-from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError
 from rw_sql.runtime.support.faults import fault
@@ -201,7 +201,7 @@ class Sink:
             if isinstance(source, SourceRecord):
                 context.ensure_log(source)
             tables[given.id] = require_input(context, given)
-        require_shared(context.warehouse, context.sessions.spark)
+        require_executors(context.warehouse, context.sessions.spark)
         checkpoint = context.warehouse.sink_checkpoint(spec.sink_id, spec.generation)
         _require_checkpoint(context, spec, checkpoint)
         require_versions(context, spec, checkpoint)

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark import SparkContext
+    from pyspark import RDD, SparkContext
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -130,6 +130,41 @@ def java_context(context: SparkContext) -> Any:
     """The ``org.apache.spark.SparkContext``."""
     python: Any = context
     return python._jsc.sc()
+
+
+def output_of_executors(context: SparkContext, command: list[str], tasks: int) -> list[str]:
+    """Runs a command in each of ``tasks`` tasks, without Python, and returns the lines that the commands print. Each
+    command has the number of its task as its input."""
+    python: Any = context
+    return list(python._jsc.parallelize(list(range(tasks)), tasks).pipe(command).collect())
+
+
+def bytes_of_file(context: SparkContext, path: str, tasks: int) -> RDD[bytes]:
+    """Reads a file that contains byte strings, each after its length in four bytes, into the tasks of an RDD.
+
+    PySpark's ``parallelize`` does the same with a file of its own. The bytes do not pass through py4j, which logs its
+    commands at the level DEBUG.
+    """
+    from pyspark import RDD
+    from pyspark.serializers import NoOpSerializer
+
+    python: Any = context
+    read = getattr(python._jvm, "org.apache.spark.api.python.PythonRDD").readRDDFromFile
+    made: Any = RDD
+    rdd: RDD[bytes] = made(read(python._jsc, path, tasks), context, NoOpSerializer())
+    return rdd
+
+
+def collect_within(spark: SparkSession, rdd: RDD[Any], seconds: float) -> None:
+    """Computes an RDD, and cancels the computation after ``seconds``. Raises Py4JError, also for a cancelled
+    computation."""
+    made: Any = rdd
+    computing = made._jrdd.collectAsync()
+    try:
+        unit = java_class(spark, "java.util.concurrent.TimeUnit").MILLISECONDS
+        computing.get(int(seconds * 1000), unit)
+    finally:
+        computing.cancel(True)
 
 
 def hadoop_configuration(spark: SparkSession) -> Any:

@@ -22,7 +22,14 @@ from rw_sql.connectors.base import TermConnector, look_anew, missing_hint
 from rw_sql.connectors.fetching import UnreadableRecordError
 from rw_sql.connectors.registry import connector, sends_once
 from rw_sql.connectors.support.startup_mode import MODE
-from rw_sql.errors import NOT_SUPPORTED, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.errors import (
+    NOT_SUPPORTED,
+    PACKAGE_MISSING,
+    STORE_UNREACHABLE,
+    UPSTREAM_MISSING,
+    UPSTREAM_UNREACHABLE,
+    SqlError,
+)
 from rw_sql.model.backfill_ranges import History
 from rw_sql.model.definitions import definition_of, source_columns
 from rw_sql.model.offset_ranges import same_incarnation
@@ -32,7 +39,9 @@ from rw_sql.plan.checks.upstreams import require_usable
 from rw_sql.plan.queries.scan_bounds import ScanBounds, below, bounds_of, hull, narrowed
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
-from rw_sql.runtime.decoding.upstream_records import packages_of, read_records
+from rw_sql.runtime.decoding.upstream_records import packages_of, packages_on_executors, read_records
+from rw_sql.runtime.spark.executor_pythons import LIBRARIES
+from rw_sql.runtime.spark.executors import require_executors
 from rw_sql.runtime.spark.interrupts import shielded
 from rw_sql.runtime.spark.jvm import (
     analyzed_plan,
@@ -43,6 +52,7 @@ from rw_sql.runtime.spark.jvm import (
     time_zone_of_texts,
 )
 from rw_sql.runtime.spark.sessions import activate_in_jvm
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
 if TYPE_CHECKING:
@@ -181,6 +191,12 @@ class SourceScan:
                 f'source "{self.source.name}" cannot be read: {error}',
                 hint="query a source of the same topic without INCLUDE header",
             ) from error
+        try:
+            require_executors(self.context.warehouse, spark, packages_on_executors(self.kind, statement))
+        except StalledError as error:
+            code = PACKAGE_MISSING if error.reason.startswith(LIBRARIES) else STORE_UNREACHABLE
+            message = f'source "{self.source.name}" cannot be read by executors: {error.reason}'
+            raise SqlError(code, message, hint="run the query again after that") from error
         added = added_fields(self.context.metastore.snapshot(), self.source)
         rows = decode(records, statement, self.options, run=0, batch=0, bucket=0, added=added)
         return rows.where(f"{ERROR} IS NULL").select(*names)

@@ -30,7 +30,7 @@ from rw_sql.runtime.positions.leftovers import remove_leftovers
 from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges, note_ranges
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.positions.table_consumers import require_versions
-from rw_sql.runtime.spark.shared_folder import require_shared
+from rw_sql.runtime.spark.executors import require_executors
 from rw_sql.runtime.spark.work_progress import work_of
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
@@ -163,13 +163,13 @@ class View:
             elif isinstance(source, MaterializedViewRecord):
                 require_input(context, given)
                 require_columns(context, given)
-        require_shared(context.warehouse, context.sessions.spark)
         checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
         _require_checkpoint(context, spec, checkpoint)
         require_versions(context, spec, checkpoint)
         # This check precedes all writes, because each retry would otherwise add a run and a fence while an upstream is
         # unavailable.
         readers = DirectReaders.look(context, spec, snapshot, checkpoint)
+        require_executors(context.warehouse, context.sessions.spark, () if readers is None else readers.on_executors)
         was_live = is_live(context, spec, checkpoint)
         goes_direct = not was_live and is_direct(context, spec)
         if not was_live:
@@ -371,7 +371,7 @@ class View:
                 fault("view.in_batch")
                 self.output.ranges = ranges
                 if self.readers is not None:
-                    self.readers.begin(ranges)
+                    self.readers.begin(ranges, frame.sparkSession)
                 self.strategy.write(frame, batch)
                 if self.readers is not None:
                     if not self.output.is_written(batch):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pyspark import cloudpickle
 
 from rw_sql.connectors.jdbc import reader as jdbc_reader
 from rw_sql.connectors.jdbc.source import JdbcConnector
@@ -35,7 +38,11 @@ def read_parts(
         "names": names,
         "parts": parts,
     }
-    reader = jdbc_reader.TableReader({"given": json.dumps(told)})
+    made = jdbc_reader.TableReader({"given": json.dumps(told)})
+    # An executor on another host does not have the driver's file.
+    Path(server["password_file"]).unlink()
+    pickle: Any = cloudpickle
+    reader = pickle.loads(pickle.dumps(made))
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 

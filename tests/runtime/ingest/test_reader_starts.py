@@ -86,7 +86,15 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    for name in ("require_shared", "log_statistics", "added_fields", "Decoder", "schema_records", "retention_of"):
+    for name in (
+        "packages_on_executors",
+        "require_executors",
+        "log_statistics",
+        "added_fields",
+        "Decoder",
+        "schema_records",
+        "retention_of",
+    ):
         monkeypatch.setattr(module, name, lambda *given: None)
     monkeypatch.setattr(module, "log_schema", lambda statement: SimpleNamespace(json=lambda: ""))
     monkeypatch.setattr(module, "read_positions", lambda *given: SimpleNamespace(states={}))

@@ -73,6 +73,7 @@ class World:
         self.readers = SimpleNamespace(
             align_checkpoint=lambda done: self.unfinished.pop(0) if self.unfinished else None,
             packages=(),
+            on_executors=(),
             know_lines=lambda frame: None,
             close=self.noted("readers closed"),
             interval_ms=0,
@@ -116,7 +117,7 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(module, "MaterializedViewRecord", SimpleNamespace)
-    for name in ("require_input", "require_columns", "require_shared", "require_versions", "_require_checkpoint"):
+    for name in ("require_input", "require_columns", "require_executors", "require_versions", "_require_checkpoint"):
         monkeypatch.setattr(module, name, lambda *given: None)
     for name in ("writer_of", "Upkeep", "remove_leftovers"):
         monkeypatch.setattr(module, name, lambda *given, **named: None)

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from rw_sql.connectors.support.arrow_schemas import arrow_schema
 from rw_sql.connectors.support.data_sources import register_source
 from rw_sql.connectors.support.pickled import frozen, thawed
-from rw_sql.connectors.support.private_files import private_file
+from rw_sql.connectors.support.private_files import private_file, share_with_executors
 from rw_sql.connectors.support.records.record_columns import RECORDS
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def read_batch(
 ) -> DataFrame:
     """The records of these ranges."""
     config = {"connector": frozen(connector), "options": dict(options)}
+    share_with_executors(options.values())
     register_source(spark, RecordDataSource)
     return (
         spark.read.format("rw_sql_records")

@@ -1,0 +1,149 @@
+"""What executors report about their Python and its packages, and the stall reasons for executors that lack any."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from rw_sql.errors import first_names
+from rw_sql.packages import EXTRAS
+from rw_sql.runtime.spark.executor_task import OWN_DISTRIBUTION, OWN_PACKAGE
+from rw_sql.runtime.spark.jvm import output_of_executors
+from rw_sql.runtime.spark.shared_folder import MOST_NAMED
+from rw_sql.runtime.support.background import prepare
+from rw_sql.runtime.support.failures import cause_line
+from rw_sql.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark import SparkContext
+
+LIBRARIES = "LIBRARIES"
+"""The first word of the stall reason of a job that does not start because an executor has no usable Python, or lacks a
+package that the job's reader needs."""
+
+_ASK_SECONDS = 60.0
+_SCRIPT = (
+    'cat > /dev/null; out=$("$0" -c \'import sys; print("%d.%d" % sys.version_info[:2])\' 2>&1); code=$?; '
+    'sleep 0.3; printf "%s\\t%s\\t%s\\t%s\\n" "$(uname -n)" "$PWD" "$code" "$(printf %s "$out" | tail -n 1)"'
+)
+"""Runs an interpreter, and prints the host, the working folder, the exit status, and the interpreter's version or
+error."""
+
+_PLACE = re.compile(r"\((\S+) executor \S+\)")
+_NOT_NAMED_SO = {
+    "google.protobuf": "protobuf",
+    "nats": "nats-py",
+    "psycopg": "psycopg[binary]",
+    "pulsar": "pulsar-client",
+}
+_WITH_EXTRA = ("boto3", "confluent_kafka", "nats", "pulsar", "pyiceberg")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one executor reports: see :func:`rw_sql.runtime.spark.executor_task.answer`. ``process`` identifies the
+    executor's process."""
+
+    host: str
+    process: tuple[int, str]
+    name: str = ""
+    python: str = ""
+    executable: str = ""
+    unshared: str = ""
+    unwritten: str = ""
+    missing: tuple[str, ...] = ()
+    version: str = ""
+
+    @property
+    def is_prepared(self) -> bool:
+        """True if the executor lacks nothing."""
+        return not (self.unshared or self.unwritten or self.missing or self.version)
+
+    @property
+    def place(self) -> str:
+        """The executor, as a message names it."""
+        return _place(self.host, self.process[1])
+
+
+def missing_packages(answers: Sequence[Answer], version: str) -> str:
+    """The stall reason if these executors lack packages, or have another version of rw_sql than ``version``."""
+    names = list(dict.fromkeys(name for answer in answers for name in (*answer.missing, *_own(answer))))
+    said = first_names(
+        [f"{answer.place} (Python {answer.python}) {_lacks(answer, version)}" for answer in answers], MOST_NAMED
+    )
+    executables = list(dict.fromkeys(answer.executable for answer in answers))
+    python = executables[0] if len(executables) == 1 else "python3"
+    return (
+        f"{LIBRARIES} {', '.join(names)}: {said}. On every host, run {python} -m pip install {_requirements(names)}; "
+        "the job then continues. Or set PYSPARK_PYTHON to an interpreter that has these packages on every host, before "
+        "Spark starts"
+    )
+
+
+def unusable_pythons(context: SparkContext, error: str) -> str:
+    """The stall reason if executors cannot run Python tasks. ``error`` is the error of such tasks, or empty; if it is
+    empty and no executor has an unusable Python, the result is empty."""
+    mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    python = str(context.pythonExec)
+    found = [
+        f"{_place(host, folder)} " + (f"has Python {said}" if code == "0" else f"cannot run {python} ({said})")
+        for host, folder, code, said in _interpreters(context, python)
+        if code != "0" or said != mine
+    ]
+    if not found and not error:
+        return ""
+    if not found:
+        hosts = list(dict.fromkeys(_PLACE.findall(error)))
+        where = f" on host {first_names(hosts, MOST_NAMED)}" if hosts else ""
+        found = [f"Spark's Python processes fail{where}: {cause_line(error)}"]
+    return (
+        f"{LIBRARIES} Python {mine}: executors need this version of Python, as the driver on host "
+        f"{socket.gethostname()} has: {first_names(found, MOST_NAMED)}. Install Python {mine} as {python} on every "
+        f"host; the job then continues. Or set PYSPARK_PYTHON to a Python {mine} that every host has, before Spark "
+        "starts"
+    )
+
+
+def _interpreters(context: SparkContext, python: str) -> list[tuple[str, str, str, str]]:
+    """For each executor that answers: its host and folder, the exit status of its interpreter, and the interpreter's
+    version or error. Spark runs these commands without Python."""
+    try:
+        tasks = 2 * max(context.defaultParallelism, 1)
+        asking = prepare(lambda: output_of_executors(context, ["sh", "-c", _SCRIPT, python], tasks), "pythons")
+        lines = asking.result(_ASK_SECONDS)
+    except (PySparkException, Py4JError, TimeoutError):
+        return []
+    told = dict.fromkeys(tuple(line.split("\t", 3)) for line in lines)
+    return [(host, folder, code, said) for host, folder, code, said in (each for each in told if len(each) == 4)]
+
+
+def _place(host: str, folder: str) -> str:
+    return f"the executor on host {host} in {folder}"
+
+
+def _own(answer: Answer) -> tuple[str, ...]:
+    return (OWN_PACKAGE,) if answer.version else ()
+
+
+def _lacks(answer: Answer, version: str) -> str:
+    lacks = [f"lacks {', '.join(answer.missing)}"] if answer.missing else []
+    other = [f"has rw_sql {answer.version}, and the driver has {version}"] if answer.version else []
+    return " and ".join(lacks + other)
+
+
+def _requirements(names: Iterable[str]) -> str:
+    """The words after ``pip install`` that install these packages."""
+    given = list(names)
+    extras = [EXTRAS[name] for name in given if name in _WITH_EXTRA]
+    others = [_NOT_NAMED_SO.get(name, name) for name in given if name not in _WITH_EXTRA and name != OWN_PACKAGE]
+    own = f"{OWN_DISTRIBUTION}[{','.join(extras)}]" if extras else OWN_DISTRIBUTION
+    wanted = [f"{own}=={__version__}"] if extras or OWN_PACKAGE in given else []
+    return " ".join(f"'{each}'" if "[" in each else each for each in (*wanted, *others))

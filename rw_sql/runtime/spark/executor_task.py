@@ -1,0 +1,117 @@
+"""The task with which each executor prepares itself for rw_sql's jobs, and reports what it lacks.
+
+Executors receive this module by value, because they may not have this package. It therefore imports only the standard
+library and functions that also travel by value.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.support.private_files import discard, executor_pid, receive, remove_abandoned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+OWN_PACKAGE, OWN_DISTRIBUTION = "rw_sql", "rw-sql"
+
+
+def answer(
+    number: int,
+    rows: Iterable[object],
+    *,
+    folder: str,
+    token: str,
+    packages: Sequence[str],
+    version: str,
+    seconds: float,
+) -> dict[str, Any]:
+    """Runs on an executor as task ``number``, for at least ``seconds``.
+
+    If the first of the task's ``rows`` is a byte string, it contains the private files that the executor needs, as
+    JSON. ``folder`` is a folder in which the driver wrote ``token``; it is empty if the executor need not see a folder.
+    ``packages`` are the packages that the executor's Python processes import; ``version`` is the driver's version of
+    rw_sql, or empty.
+
+    The result says where the executor runs, the file that it wrote (``name``), and what is wrong: ``unshared`` for the
+    folder, ``unwritten`` for the files, ``missing`` for the packages, ``version`` for another version of rw_sql.
+    """
+    name, unshared = _checked(folder, token, number) if folder else ("", "")
+    given = next(iter(rows), None)
+    files: dict[str, str] = json.loads(given) if isinstance(given, bytes) else {}
+    if files:
+        remove_abandoned(os.path.dirname(os.path.dirname(next(iter(files)))))
+    unwritten = receive(files, executor_pid()) if files else ""
+    importlib.invalidate_caches()
+    missing = [package for package in packages if not _is_installed(package)]
+    other = _other_version(version) if version and OWN_PACKAGE in packages and OWN_PACKAGE not in missing else ""
+    try:
+        place = os.getcwd()
+    except OSError:
+        place = "a folder that was deleted"
+    time.sleep(seconds)  # Prevents one executor from taking all tasks.
+    return {
+        "host": socket.gethostname(),
+        "process": executor_pid(),
+        "place": place,
+        "name": name,
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "executable": sys.executable,
+        "unshared": unshared,
+        "unwritten": unwritten,
+        "missing": missing,
+        "version": other,
+    }
+
+
+def remove(folder: str, seconds: float) -> list[None]:
+    """Runs on an executor, for at least ``seconds``: deletes its copy of a driver's folder of private files."""
+    discard(folder)
+    time.sleep(seconds)
+    return []
+
+
+def _checked(folder: str, token: str, number: int) -> tuple[str, str]:
+    """The name of the file that this task wrote into the folder, and what is wrong with the folder; empty if nothing
+    is."""
+    name = f"task-{number}-{os.getpid()}"
+    try:
+        with open(f"{folder}/driver", encoding="utf-8") as file:
+            if file.read() != token:
+                return name, "the file that it sees is not the one that the driver wrote"
+    except OSError as error:
+        return name, f"it does not see what the driver wrote: {(error.strerror or str(error)).lower()}"
+    try:
+        with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
+            file.write(token)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return name, f"it cannot write there: {(error.strerror or str(error)).lower()}"
+    return name, ""
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        found = importlib.util.find_spec(package)
+    except (ImportError, ValueError):  # The package above it is missing.
+        return False
+    # An empty folder, such as pip may leave behind, is a package without origin.
+    return found is not None and found.origin is not None
+
+
+def _other_version(version: str) -> str:
+    """The version of rw_sql on this executor, if it is not ``version``; empty if it is, or if it is not known."""
+    try:
+        found = importlib.metadata.version(OWN_DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    return "" if found == version else found

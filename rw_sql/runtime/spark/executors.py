@@ -1,0 +1,311 @@
+"""Prepares the executors of a cluster for the jobs, and refuses executors that would fail or lose rows.
+
+Before a job starts and before each large batch, each new executor runs a task. The task checks that the executor shares
+the warehouse's folder (:mod:`rw_sql.runtime.spark.shared_folder`) and has the Python packages that the job's reader
+needs, and writes the driver's private files at the same paths on the executor's host. The files travel as rows of the
+task, which are in no plan, option, log or page. Changed secrets are new files, and cause another task.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import logging
+import math
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from rw_sql.connectors.support import private_files
+from rw_sql.connectors.support.private_files import files_for_executors, temporary_private_file
+from rw_sql.errors import first_names
+from rw_sql.runtime.spark import executor_task
+from rw_sql.runtime.spark.executor_pythons import Answer, missing_packages, unusable_pythons
+from rw_sql.runtime.spark.jvm import bytes_of_file, collect_within, java_context
+from rw_sql.runtime.spark.shared_folder import (
+    MOST_NAMED,
+    UNSHARED,
+    SharedFolder,
+    is_on_one_machine,
+    must_share,
+    unshared,
+)
+from rw_sql.runtime.support.background import prepare
+from rw_sql.runtime.support.failures import StalledError, cause_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark import RDD, SparkContext
+    from pyspark.sql import SparkSession
+
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+logger = logging.getLogger(__name__)
+
+_ROUNDS = 3
+_REFUSED_SECONDS = 2.0
+_SECONDS_A_TASK = 0.3
+_ASK_SECONDS = 60.0
+_REMOVE_SECONDS = 5.0
+_FIRST_SECONDS, _LOOK_SECONDS = 5.0, 0.05
+_NONE_SECONDS = 60.0
+"""If a wait for executors was in vain, no other wait begins for this time in seconds. Without this rule, each start of
+a job would wait, one after the other."""
+_FRESH_SECONDS, _PARTLY_SECONDS, _BUSY_SECONDS = 3600.0, 60.0, 600.0
+"""The time in seconds for which executors count as prepared for a job that needs files or packages: if all of them have
+answered, if some have not, and if none has answered because the cores were busy. Without files and packages, the time
+is unlimited, because the numbers of rows show the same problem.
+
+The first time is limited because the host may delete the private files.
+"""
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """What an executor has, until the monotonic time ``until``."""
+
+    until: float
+    packages: set[str] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Known:
+    """The prepared executors by id, and refusals by the packages that were asked for, each valid until a monotonic
+    time.
+
+    Until the monotonic time ``none_until``, a call does not wait for executors, because an earlier call has waited in
+    vain.
+    """
+
+    executors: dict[str, _Prepared] = field(default_factory=dict)
+    refusals: dict[tuple[str, ...], tuple[str, float]] = field(default_factory=dict)
+    none_until: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def is_prepared(self, executor: str, packages: Iterable[str], files: Iterable[str]) -> bool:
+        found = self.executors.get(executor)
+        return (
+            found is not None
+            and found.until > time.monotonic()
+            and found.packages.issuperset(packages)
+            and found.files.issuperset(files)
+        )
+
+    def note(self, executor: str, until: float, packages: Iterable[str], files: Iterable[str]) -> None:
+        had = self.executors.get(executor) or _Prepared(until)
+        self.executors[executor] = _Prepared(until, had.packages.union(packages), had.files.union(files))
+
+
+_known: WeakKeyDictionary[SparkContext, dict[str, _Known]] = WeakKeyDictionary()
+_has_files: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
+"""The folder of the private files that executors have received."""
+
+
+def require_executors(warehouse: Warehouse, spark: SparkSession, packages: tuple[str, ...] = ()) -> None:
+    """Prepares new executors. Raises StalledError if an executor does not share the folder of a warehouse on a local
+    path, cannot use the private files, or lacks one of the Python packages ``packages``.
+
+    With a local master, the call takes microseconds.
+    """
+    context = spark.sparkContext
+    if is_on_one_machine(context.master):
+        return
+    files = files_for_executors()
+    if not (must_share(warehouse) or files or packages):
+        return
+    known = _known.setdefault(context, {}).setdefault(warehouse.uri, _Known())
+    with known.lock:  # If many jobs start at once, only the first job asks the executors.
+        before = _some_executors(context, known)
+        if all(known.is_prepared(executor, packages, files) for executor in before):
+            return
+        refusal, until = known.refusals.get(packages, ("", 0.0))
+        if time.monotonic() >= until:
+            refusal, seconds = _asked(warehouse, context, packages, files)
+            if refusal:
+                known.refusals[packages] = refusal, time.monotonic() + _REFUSED_SECONDS
+            else:
+                known.refusals.pop(packages, None)
+                until = time.monotonic() + seconds
+                for executor in before | _executors(context):
+                    known.note(executor, until, packages, files)
+        if refusal:
+            raise StalledError(refusal)
+
+
+def remove_files(spark: SparkSession) -> None:
+    """Deletes the private files that executors have received from this process, as far as executors still run and have
+    free cores. Waits at most five seconds; raises nothing."""
+    context = spark.sparkContext
+    folder = _has_files.pop(context, "")
+    _known.pop(context, None)
+    if not folder:
+        return
+    remove, seconds = executor_task.remove, _SECONDS_A_TASK
+    try:
+        _send_by_value()
+        tasks = max(context.defaultParallelism, len(_executors(context)), 1)
+        removed = context.parallelize(range(tasks), tasks).mapPartitions(lambda _: remove(folder, seconds))
+        # Java waits, because this may run at the interpreter's exit, when no more threads can be started.
+        collect_within(spark, removed, _REMOVE_SECONDS)
+    except (PySparkException, Py4JError, OSError) as error:
+        logger.warning("could not remove private files from executors: %s", cause_line(str(error)))
+
+
+def _asked(
+    warehouse: Warehouse, context: SparkContext, packages: tuple[str, ...], files: Mapping[str, str]
+) -> tuple[str, float]:
+    """Asks and prepares the executors. Returns the reason why the current executors cannot be used, or an empty reason
+    and the time in seconds for which the executors count as prepared."""
+    group = f"rw_sql asks executors for {warehouse.uri}, {uuid.uuid4().hex}"
+
+    def ask() -> list[Answer]:
+        context.setJobGroup(group, group, interruptOnCancel=True)
+        return _ask(warehouse, context, packages, files)
+
+    # A separate thread has its own job group.
+    asking = prepare(ask, "executors")
+    try:
+        answers = asking.result(_ASK_SECONDS)
+    except TimeoutError:
+        # The executors may have no free core. The rows of each batch are counted in any case.
+        context.cancelJobGroup(group)
+        logger.warning("executors did not answer within %g s whether they see %s", _ASK_SECONDS, warehouse.uri)
+        return "", _BUSY_SECONDS if files or packages else math.inf
+    except (PySparkException, Py4JError) as error:
+        why = cause_line(str(error))
+        if packages or files:
+            return unusable_pythons(context, str(error)), 0.0
+        logger.warning("could not find out whether executors see %s: %s", warehouse.uri, why)
+        return "", math.inf
+    blind = [f"{answer.place} ({answer.unshared})" for answer in answers if answer.unshared]
+    if blind:
+        return unshared(warehouse, blind), 0.0
+    without = [f"{answer.place} ({answer.unwritten})" for answer in answers if answer.unwritten]
+    if without:
+        return _unwritten(files, without), 0.0
+    poor = [answer for answer in answers if answer.missing or answer.version]
+    if poor:
+        return missing_packages(poor, own_version()), 0.0
+    if files:
+        _has_files[context] = os.path.dirname(next(iter(files)))
+    if len(answers) >= len(_executors(context)):
+        return "", _FRESH_SECONDS if files else math.inf
+    if not (packages or files):
+        return "", math.inf
+    # Spark may have run the failed tasks of an executor on another executor.
+    return unusable_pythons(context, ""), _PARTLY_SECONDS
+
+
+def _some_executors(context: SparkContext, known: _Known) -> set[str]:
+    """Waits until there are executors, and returns their ids. The wait is limited and the result may be empty, because
+    some clusters start executors only for tasks, which small batches do not need."""
+    deadline = time.monotonic() + _FIRST_SECONDS
+    while not (found := _executors(context)) and known.none_until <= time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    if not found and time.monotonic() >= deadline:
+        known.none_until = time.monotonic() + _NONE_SECONDS
+    return found
+
+
+def _executors(context: SparkContext) -> set[str]:
+    """The ids of the current executors."""
+    return set(filter(None, str(java_context(context).getExecutorIds().mkString(",")).split(",")))
+
+
+def _ask(
+    warehouse: Warehouse, context: SparkContext, packages: tuple[str, ...], files: Mapping[str, str]
+) -> list[Answer]:
+    """The answers of the executors. Each executor is asked at least once, provided that Spark assigns it a task."""
+    found: dict[tuple[str, tuple[int, str]], Answer] = {}
+    with SharedFolder.made(warehouse) as folder:
+        for _ in range(_ROUNDS):
+            tasks = max(context.defaultParallelism, len(_executors(context)), 1)
+            for answer in _look(context, folder, packages, files, tasks):
+                seen = answer
+                if answer.is_prepared and not folder.is_seen(answer.name):
+                    seen = Answer(
+                        answer.host, answer.process, unshared="the driver does not see what this executor writes"
+                    )
+                known = found.get((answer.host, answer.process))
+                if known is None or known.is_prepared:
+                    found[answer.host, answer.process] = seen
+            if not all(answer.is_prepared for answer in found.values()) or len(found) >= len(_executors(context)):
+                break
+    return list(found.values())
+
+
+def _look(
+    context: SparkContext, folder: SharedFolder, packages: tuple[str, ...], files: Mapping[str, str], tasks: int
+) -> list[Answer]:
+    _send_by_value()
+    given: dict[str, Any] = {
+        "folder": folder.path,
+        "token": folder.token,
+        "packages": packages,
+        "version": own_version(),
+        "seconds": _SECONDS_A_TASK,
+    }
+    ask = executor_task.answer
+    told = _rows(context, files, tasks).mapPartitionsWithIndex(lambda at, rows: [ask(at, rows, **given)]).collect()
+    return [
+        Answer(
+            host=each["host"],
+            process=(each["process"], each["place"]),
+            name=each["name"],
+            python=each["python"],
+            executable=each["executable"],
+            unshared=each["unshared"],
+            unwritten=each["unwritten"],
+            missing=tuple(each["missing"]),
+            version=each["version"],
+        )
+        for each in told
+    ]
+
+
+def _rows(context: SparkContext, files: Mapping[str, str], tasks: int) -> RDD[Any]:
+    """An RDD with one task per row. If there are files, each row contains them. The files are not in the tasks'
+    function, because py4j logs its commands, of which the function is a part."""
+    if not files:
+        return context.parallelize(range(tasks), tasks)
+    row = json.dumps(dict(files)).encode()
+    with temporary_private_file((struct.pack(">i", len(row)) + row) * tasks) as file:
+        return bytes_of_file(context, str(file), tasks)
+
+
+def own_version() -> str:
+    """The version of rw_sql that is installed for this process; empty if none is installed."""
+    try:
+        return importlib.metadata.version(executor_task.OWN_DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _send_by_value() -> None:
+    from pyspark import cloudpickle
+
+    by_value: Any = cloudpickle.register_pickle_by_value
+    by_value(sys.modules[executor_task.__name__])
+    by_value(sys.modules[private_files.__name__])
+
+
+def _unwritten(files: Mapping[str, str], without: list[str]) -> str:
+    folder = os.path.dirname(next(iter(files)))
+    return (
+        f"{UNSHARED} {folder}: not every executor can use the files of secrets and certificates that the driver on "
+        f"host {socket.gethostname()} sends: {first_names(without, MOST_NAMED)}. Set TMPDIR of the driver to a "
+        "folder that executors can create and write on every host, such as /tmp, and run executors on the driver's "
+        "host as the driver's user"
+    )
