@@ -380,8 +380,8 @@ def parameters_page() -> str:
         [
             _MADE.format(source="rw_sql/model/parameters.py"),
             "# Parameters\n",
-            "Times are written as in PostgreSQL: `60` and `60s` both mean 60 seconds; other examples are `500ms`, `2min`,",
-            "`1h` and `7d`.\n",
+            "Times are written as in PostgreSQL: `60` and `60s` both mean 60 seconds; other examples are `500ms`,",
+            "`2min`, `1h` and `7d`.\n",
             "## Of the warehouse\n",
             "`ALTER SYSTEM SET name = value` stores a parameter in the catalog, for every session.\n",
             _parameters(SYSTEM_PARAMETERS.values()),

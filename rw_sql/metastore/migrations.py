@@ -56,9 +56,8 @@ def require_format(directory: str, catalog: Catalog, *, accepts_older: bool = Fa
     if seen < catalog.number and not accepts_older:
         raise SqlError(
             NOT_SUPPORTED,
-            f"the metastore at {directory} has format {seen}, this version needs {catalog.number}, and a command "
-            "that only reads"
-            " does not migrate it",
+            f"the metastore at {directory} has format {seen}, this version needs {catalog.number}, and reading "
+            "does not migrate it",
             hint="rw-sql serve migrates it; an older rw_sql cannot open it afterwards",
         )
 

@@ -168,7 +168,9 @@ def attach(
     does not run the jobs if all of its sessions are attached with ``run_jobs=False``. A session of Spark Connect never
     runs jobs: it passes its statements to the process that runs them. If the session is attached to another warehouse,
     the call detaches the session from that warehouse. If the call fails, the session stays attached to the other
-    warehouse. Raises SqlError DELTA_MISSING, with the command line to use, if the session was built without Delta.
+    warehouse. Raises SqlError DELTA_MISSING, with the command line to use, if the session was built without Delta. For
+    a session of Spark Connect, raises UNDEFINED_OBJECT if the warehouse does not exist, and NOT_SUPPORTED if the
+    warehouse must be migrated first.
     """
     allow_nesting()
     if resource_group is not None:

@@ -71,6 +71,8 @@ _BLOCK = re.compile(rf"{BLANK}*+(?:BEGIN|EXECUTE)\b", re.IGNORECASE)
 """Matches statements that may have run in part before Spark reports a missing table. Such a statement is not run
 again."""
 
+TOOK_EFFECT = "the statement took effect"
+
 _COMPLETE = "the statement itself is complete, but its result is not shown"
 
 _CATALOG_NAME = "rw_"
@@ -330,7 +332,7 @@ class Attached:
                 except KeyboardInterrupt:
                     raise StatementInterrupted(_COMPLETE) from None
                 except (Py4JError, OSError):
-                    self._runtime.context.sessions.require_alive("the statement took effect")
+                    self._runtime.context.sessions.require_alive(TOOK_EFFECT)
                     raise
         except SqlError as error:
             raise error.located(text) from error.__cause__
@@ -365,7 +367,7 @@ class Attached:
             if is_moved:
                 self._views.use(self._current_schema())
         except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
-            self._runtime.context.sessions.require_alive("the statement took effect")
+            self._runtime.context.sessions.require_alive(TOOK_EFFECT)
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
     def dry_run(self) -> DryRun:

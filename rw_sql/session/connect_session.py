@@ -7,8 +7,12 @@ server both need access to the warehouse.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
+
+from rw_sql.errors import SPARK_ENDED, SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
@@ -16,12 +20,14 @@ from rw_sql.runtime.remote.remote_executor import RemoteExecutor
 from rw_sql.runtime.spark.frames import arrow_of
 from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.sql.connect_views import ConnectViews
-from rw_sql.runtime.support.store_errors import store_errors
-from rw_sql.session.attached import Attached, end_servers
+from rw_sql.runtime.support.failures import cause_line
+from rw_sql.runtime.support.store_errors import NOTHING_CHANGED, store_errors
+from rw_sql.session.attached import TOOK_EFFECT, Attached, end_servers
+from rw_sql.session.location import require_exists
 from rw_sql.session.spark_sql import wrap_class, wrap_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from wsgiref.simple_server import WSGIServer
 
@@ -44,14 +50,24 @@ def is_connect_session(spark: object) -> bool:
 
 
 class ConnectRuntime:
-    """A warehouse in a process without a JVM: the owner runs its statements."""
+    """A warehouse in a process without a JVM: the owner runs its statements.
+
+    The warehouse is neither created nor migrated. Otherwise, a path that exists only on the owner's machine would
+    become a second, empty warehouse, and an owner of an older version could not start again. Raises SqlError
+    UNDEFINED_OBJECT if there is no warehouse, and NOT_SUPPORTED if the warehouse must be migrated first.
+    """
 
     owner: Owner | None = None
 
     def __init__(self, warehouse: Warehouse) -> None:
         sessions = NoSpark()
         with store_errors(sessions.require_alive):
-            metastore = Metastore.open(warehouse.uri)
+            require_exists(
+                warehouse,
+                "the client needs the path or URI at which the process that runs the jobs has the warehouse, and must "
+                "reach the warehouse there",
+            )
+            metastore = Metastore.open(warehouse.uri, only_reads=True)
         self.context = Context(
             warehouse=warehouse, metastore=metastore, sessions=sessions, owner=new_owner_name(warehouse)
         )
@@ -82,12 +98,45 @@ class ConnectAttached(Attached):
     def _make_views(self) -> ConnectViews:
         return ConnectViews(self._runtime.context, self.spark)
 
+    def route(self, text: str) -> Statement | None:
+        """Returns the parsed statement, or None if the statement is for Spark. Raises SqlError for an invalid
+        statement, and SPARK_ENDED if the server does not answer."""
+        with self._server_errors(NOTHING_CHANGED):
+            return super().route(text)
+
+    def run(self, text: str, statement: Statement) -> DataFrame:
+        """Runs an rw_sql statement. Raises SqlError, located in ``text``.
+
+        The server is asked first, because a server forgets a session that is idle for an hour. Only a DataFrame of the
+        session can show the result of the statement.
+        """
+        with self._server_errors(NOTHING_CHANGED):
+            self.spark.conf.get("spark.sql.session.timeZone")
+        return super().run(text, statement)
+
     def _frame(self, table: Table) -> DataFrame:
-        rows, _ = arrow_of(table)
-        if rows.num_columns == 0:
-            return self.spark.createDataFrame([], "object STRING")
-        found: Any = self.spark.createDataFrame(rows)
-        return found  # type: ignore[no-any-return]
+        rows, schema = arrow_of(table)
+        with self._server_errors(TOOK_EFFECT):
+            if rows.num_columns == 0:
+                return self.spark.createDataFrame([], "object STRING")
+            if rows.num_rows == 0:  # PySpark reads no schema from an Arrow table without rows.
+                return self.spark.createDataFrame([], schema)
+            found: Any = self.spark.createDataFrame(rows)
+            return found  # type: ignore[no-any-return]
+
+    @contextmanager
+    def _server_errors(self, done: str) -> Iterator[None]:
+        """A context manager that raises errors of the Connect server as SqlError SPARK_ENDED. ``done`` describes the
+        effects that remain."""
+        try:
+            yield
+        except PySparkException as error:
+            raise SqlError(
+                SPARK_ENDED,
+                f"the session of Spark Connect does not work any more ({cause_line(str(error))}); {done}",
+                hint="spark = SparkSession.builder.remote('sc://…').create(); "
+                f"rw_sql.attach(spark, {self.warehouse!r})",
+            ) from error
 
     def for_spark(self, text: str) -> str:
         """The text, in which the names of this session's temporary views replace the names of objects."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from rw_sql.errors import UNDEFINED_OBJECT, SqlError
 from rw_sql.runtime.support.warehouse import Warehouse
 
 WAREHOUSE_VARIABLE = "RW_SQL_WAREHOUSE"
@@ -14,3 +15,9 @@ def warehouse_at(location: str | None) -> Warehouse:
     """The warehouse at ``location``, a path or URI. The default is ``$RW_SQL_WAREHOUSE`` or, if that is not set,
     ``./rw_warehouse``."""
     return Warehouse.at(location or os.environ.get(WAREHOUSE_VARIABLE, DEFAULT_WAREHOUSE))
+
+
+def require_exists(warehouse: Warehouse, hint: str) -> None:
+    """Raises SqlError UNDEFINED_OBJECT, with this hint, if there is no warehouse at the path or URI."""
+    if not warehouse.list_names(f"{warehouse.uri}/rw_catalog/migrations/_delta_log"):
+        raise SqlError(UNDEFINED_OBJECT, f"there is no warehouse at {warehouse.uri}", hint=hint)

@@ -9,13 +9,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.support.store_errors import store_errors
-from rw_sql.session.location import warehouse_at
+from rw_sql.session.location import require_exists, warehouse_at
 from rw_sql.session.results import local_time, local_zone
 
 if TYPE_CHECKING:
@@ -36,12 +35,7 @@ def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Con
     warehouse = warehouse_at(location)
     sessions = NoSpark()
     with store_errors(sessions.require_alive, done=""):
-        if not warehouse.list_names(f"{warehouse.uri}/rw_catalog/migrations/_delta_log"):
-            raise SqlError(
-                UNDEFINED_OBJECT,
-                f"there is no warehouse at {warehouse.uri}",
-                hint="name one with --warehouse PATH or RW_SQL_WAREHOUSE; rw-sql shell creates one",
-            )
+        require_exists(warehouse, "name one with --warehouse PATH or RW_SQL_WAREHOUSE; rw-sql shell creates one")
         metastore = Metastore.open(warehouse.uri, only_reads=only_reads)
         try:
             yield Context(warehouse=warehouse, metastore=metastore, sessions=sessions, owner=new_owner_name(warehouse))

@@ -1,22 +1,27 @@
-"""A process without a JVM that works on a warehouse by a session of Spark Connect: warehouse, port, folder.
+"""A process without a JVM that works on a warehouse by a session of Spark Connect: warehouse, port, folder, broker
+and a topic with 40 records.
 
-It prints one JSON object: what it saw, by name.
+It prints a JSON object: what it saw, by name. For each line of its input, the name of a part, it prints another one.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkContext
+from pyspark.errors import AnalysisException
 from pyspark.sql.connect.session import SparkSession
 
 import rw_sql
 from rw_sql.errors import SqlError
+from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 
 if TYPE_CHECKING:
+    from rw_sql.metastore.facts import BackfillProgress
     from rw_sql.session.attach import Question
 
 
@@ -27,13 +32,19 @@ def write(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
 class Client:
     """The session, and the results that it has collected, by name."""
 
-    def __init__(self, warehouse: str, port: str, folder: Path) -> None:
-        self.spark: Any = SparkSession.builder.remote(f"sc://localhost:{port}").getOrCreate()
+    def __init__(self, warehouse: str, port: str, folder: Path, bootstrap: str, topic: str) -> None:
+        self.url = f"sc://localhost:{port}"
         self.warehouse = warehouse
         self.folder = folder
-        self.attached = rw_sql.attach(self.spark, warehouse)
-        self.attached.ask = None
+        self.topic = f"connector = 'kafka', topic = '{topic}', properties.bootstrap.server = '{bootstrap}'"
         self.seen: dict[str, Any] = {}
+        self.begin_session()
+
+    def begin_session(self) -> None:
+        """Creates and attaches another session."""
+        self.spark: Any = SparkSession.builder.remote(self.url).create()
+        self.attached = rw_sql.attach(self.spark, self.warehouse)
+        self.attached.ask = None
 
     def rows(self, text: str) -> list[list[Any]]:
         return [list(row) for row in self.spark.sql(text).collect()]
@@ -48,9 +59,9 @@ class Client:
     def work(self) -> None:
         """The workflow of the README: source, view, pause, move, resume, drop; with blocks, schemas and errors."""
         seen, rows = self.seen, self.rows
-        progress: list[str] = []
-        self.attached.on_progress = lambda told: progress.append(told.job)
         folder = self.folder
+        empty = self.spark.sql("SHOW SINKS")
+        seen["empty"] = [empty.columns[:1], rows("SHOW SINKS"), rows("SHOW SOURCES LIKE 'x'"), empty.count()]
         write(folder, "1.json", [{"id": i, "v": i % 3} for i in range(30)])
         seen["created"] = rows(
             f"CREATE SOURCE orders (id INT, v INT) WITH (connector = 'posix_fs', posix_fs.root = '{folder}', "
@@ -59,6 +70,7 @@ class Client:
         rows("CREATE MATERIALIZED VIEW sums AS SELECT v, sum(id) AS total, count(*) AS n FROM orders GROUP BY v")
         rows("FLUSH")
         seen["sums"] = rows("SELECT v, total, n FROM sums ORDER BY v")
+        self.progress()
         seen["frame"] = self.spark.table("sums").where("v = 1").count()
         seen["shown"] = [row[0] for row in rows("SHOW MATERIALIZED VIEWS")]
         seen["error"] = self.error("PAUSE SOURCE ordrs")
@@ -88,7 +100,31 @@ class Client:
         rows("DROP MATERIALIZED VIEW raw.big")
         seen["dropped"] = "big" not in json.dumps(rows("SHOW MATERIALIZED VIEWS"))
         rows("CREATE SECRET word WITH (backend = 'meta') AS 'hidden value'")
-        seen["secrets"] = [row[0] for row in rows("SHOW SECRETS")]
+        rows("CREATE SECRET of_owner WITH (backend = 'env', name = 'OF_OWNER')")
+        seen["secrets"] = sorted(row[0] for row in rows("SHOW SECRETS"))
+
+    def progress(self) -> None:
+        """A slow backfill, and a statement of another thread during it."""
+        told: list[BackfillProgress] = []
+        self.attached.on_progress = told.append
+        self.rows(
+            f"CREATE SOURCE flights (id INT) WITH ({self.topic}, scan.startup.mode = 'latest') FORMAT PLAIN ENCODE JSON"
+        )
+        create = (
+            "CREATE MATERIALIZED VIEW slow WITH (scan.startup.mode = 'earliest', backfill_rate_limit = 10) AS "
+            "SELECT id FROM flights"
+        )
+        with ThreadPoolExecutor(1) as threads:
+            created = threads.submit(self.rows, create)
+            wait_until(lambda: bool(told) or created.done(), "progress is told")
+            sources = sorted(row[0] for row in self.rows("SHOW SOURCES"))
+            self.seen["parallel"] = [sources, created.done()]
+            self.seen["slow"] = created.result(LAST_RESORT_SECONDS)[0][:2]
+        self.attached.on_progress = None
+        self.seen["progress"] = [[each.job, each.phase, each.done, each.total] for each in told]
+        self.seen["history"] = self.rows("SELECT count(*), min(id), max(id) FROM slow")
+        self.rows("DROP MATERIALIZED VIEW slow")
+        self.rows("DROP SOURCE flights")
 
     def unsafe(self) -> None:
         """A refused, a declined and a confirmed unsafe statement."""
@@ -140,22 +176,66 @@ class Client:
         found = StatementMagic(shell).run("", "SHOW SOURCES;\nSELECT count(*) AS n FROM sums")
         self.seen["cell"] = [list(row) for row in found.df.collect()] if found is not None else None
 
+    def forgotten(self) -> None:
+        """Statements before and after which the server forgets the session."""
+        self.spark.client.release_session()
+        self.seen["before"] = self.error("CREATE SCHEMA before")
+        self.begin_session()
+        runtime: Any = self.attached._runtime
+        run = runtime.run
+
+        def run_and_forget(*given: Any) -> Any:
+            table = run(*given)
+            self.spark.client.release_session()
+            return table
+
+        runtime.run = run_and_forget
+        self.seen["after"] = self.error("CREATE SCHEMA after")
+        self.begin_session()
+        self.seen["schemas"] = [row[0] for row in self.rows("SHOW SCHEMAS")]
+
+    def restarted(self) -> None:
+        """The views of a server that has shown them itself since it was started."""
+        self.seen["ended"] = self.error("SHOW SOURCES")
+        other = SparkSession.builder.remote(self.url).create()
+        wait_until(lambda: other.catalog.tableExists("default.sums"), "the server shows the view")
+        self.begin_session()
+        rows = self.rows
+        self.seen["read"] = rows("SELECT sum(n) FROM sums")
+        rows("REBUILD MATERIALIZED VIEW sums")
+        rows("WAIT")
+        write(self.folder, "3.json", [{"id": i, "v": 1} for i in range(2000, 2010)])
+        rows("FLUSH")
+        self.seen["rebuilt"] = [rows("SELECT sum(n) FROM sums"), rows("SELECT sum(n) FROM default.sums")]
+        self.seen["change"] = [self.error("DROP VIEW sums"), self.error("DROP VIEW default.sums")]
+        rows("DROP MATERIALIZED VIEW sums")
+        try:
+            self.seen["dropped"] = rows("SELECT * FROM sums")
+        except AnalysisException as error:
+            self.seen["dropped"] = error.getCondition()
+        rows("CREATE MATERIALIZED VIEW sums AS SELECT v, count(*) AS n FROM orders GROUP BY v")
+
     def finish(self) -> None:
         self.seen["has JVM"] = SparkContext._gateway is not None
         print(json.dumps(self.seen), flush=True)
 
 
-def main(warehouse: str, port: str, folder: str) -> None:
-    client = Client(warehouse, port, Path(folder))
+def main(warehouse: str, port: str, folder: str, bootstrap: str, topic: str) -> None:
+    client = Client(warehouse, port, Path(folder), bootstrap, topic)
     client.work()
     client.notebook()
     client.finish()
     for line in sys.stdin:
-        if line.strip() == "without owner":
+        client.seen = {}
+        if line.strip() == "forgotten":
+            client.forgotten()
+        elif line.strip() == "restarted":
+            client.restarted()
+        else:
             client.seen = {"missing": client.error("SHOW SOURCES"), "read": client.rows("SELECT count(*) FROM sums")}
             rw_sql.detach(client.spark)
             client.seen["detached"] = client.spark.catalog.tableExists("sums")
-            client.finish()
+        client.finish()
 
 
 if __name__ == "__main__":

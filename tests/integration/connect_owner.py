@@ -24,6 +24,10 @@ def main(warehouse: str, port: str) -> None:
         if line.strip() == "detach":
             rw_sql.detach(spark)
             print("detached", flush=True)
+        elif line.strip() == "end":
+            rw_sql.detach(spark)
+            spark.stop()
+            return
 
 
 if __name__ == "__main__":

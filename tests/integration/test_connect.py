@@ -6,17 +6,23 @@ import os
 import socket
 import subprocess
 import sys
+import uuid
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.waits import LAST_RESORT_SECONDS
+from rw_sql.cli.servers.kafka_topics import create_topic
+from tests.integration.attached import produce_json
+from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.long
+    from rw_sql.cli.servers.kafka_broker import BrokerInfo
+
+pytestmark = [pytest.mark.long, pytest.mark.kafka]
+TOPIC = f"connect.{uuid.uuid4().hex[:8]}"
 KEY = base64.b64encode(b"k" * 32).decode()
 
 
@@ -44,29 +50,54 @@ def tell(process: subprocess.Popen[str], line: str) -> None:
     process.stdin.flush()
 
 
+def is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("localhost", port)).close()
+    except OSError:
+        return False
+    return True
+
+
 class World:
     """The owner with its Connect server, and a client without a JVM."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, broker: BrokerInfo) -> None:
         (folder / "data").mkdir()
         with socket.create_server(("localhost", 0)) as free:
-            port = str(free.getsockname()[1])
-        warehouse = str(folder / "warehouse")
+            self.port: int = free.getsockname()[1]
+        self.warehouse = str(folder / "warehouse")
         self.log = (folder / "log").open("w+")
-        self.owner = started("connect_owner", warehouse, port, log=self.log, RW_SQL_SECRET_KEY=KEY)
+        self.owner = self.started_owner()
         self.client: subprocess.Popen[str] | None = None
         try:
-            while line_of(self.owner) != "ready":
-                pass
-            data = str(folder / "data")
-            self.client = started(
-                "connect_client", warehouse, port, data, log=self.log, JAVA_HOME="/nowhere", RW_SQL_SECRET_KEY=KEY
-            )
-            self.warehouse = warehouse
+            self.wait_for_owner("ready")
+            given = (self.warehouse, str(self.port), str(folder / "data"), broker.bootstrap, TOPIC)
+            self.client = started("connect_client", *given, log=self.log, JAVA_HOME="/nowhere", RW_SQL_SECRET_KEY=KEY)
             self.seen: dict[str, Any] = self.read()
         except BaseException:
             self.close()
             raise
+
+    def started_owner(self) -> subprocess.Popen[str]:
+        given = (self.warehouse, str(self.port))
+        return started("connect_owner", *given, log=self.log, RW_SQL_SECRET_KEY=KEY, OF_OWNER="a value")
+
+    def wait_for_owner(self, line: str) -> None:
+        while line_of(self.owner) != line:
+            pass
+
+    def restart_owner(self) -> None:
+        tell(self.owner, "end")
+        assert self.owner.wait(LAST_RESORT_SECONDS) == 0
+        wait_until(lambda: not is_open(self.port), "the server of the ended owner has closed its port")
+        self.owner = self.started_owner()
+        self.wait_for_owner("ready")
+
+    def told(self, part: str) -> dict[str, Any]:
+        """What the client sees in one of its parts."""
+        assert self.client is not None
+        tell(self.client, part)
+        return self.read()
 
     def read(self) -> dict[str, Any]:
         """The next JSON object of the client; output of a notebook is left out."""
@@ -88,8 +119,10 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("connect"))
+def world(tmp_path_factory: pytest.TempPathFactory, broker: BrokerInfo) -> Iterator[World]:
+    create_topic(broker.bootstrap, TOPIC)
+    produce_json(broker.bootstrap, TOPIC, [{"id": id_} for id_ in range(40)])
+    made = World(tmp_path_factory.mktemp("connect"), broker)
     yield made
     made.close()
 
@@ -106,7 +139,7 @@ def test_the_workflow_runs_over_connect(world: World) -> None:
     assert seen["path"] == [["raw, public"]]
     assert seen["joined"][0][0] >= 10
     assert seen["dropped"]
-    assert seen["secrets"] == ["word"]
+    assert seen["secrets"] == ["of_owner", "word"]
     assert seen["cell"] == [[3]]
 
 
@@ -142,13 +175,44 @@ def test_a_secret_is_in_no_request(world: World) -> None:
     assert "hidden value" not in json.dumps(found.to_pylist())
 
 
+def test_a_result_without_rows_is_empty(world: World) -> None:
+    assert world.seen["empty"] == [["name"], [], [], 0]
+
+
+def test_progress_is_shown_and_another_thread_does_not_wait(world: World) -> None:
+    assert world.seen["slow"] == ["slow", "CREATED"]
+    told = world.seen["progress"]
+    assert len({job for job, *_ in told}) == 1
+    assert told[0][0].startswith("mv-")
+    assert all(0 <= done <= total == 40 for _, _, done, total in told)
+    assert any(0 < done < total for _, _, done, total in told)
+    assert world.seen["history"] == [[40, 0, 39]]
+    assert world.seen["parallel"] == [["flights", "orders"], False]
+
+
+def test_a_session_that_the_server_has_forgotten_says_what_was_changed(world: World) -> None:
+    seen = world.told("forgotten")
+    assert seen["before"].startswith("RW410: ")
+    assert "SESSION_CLOSED" in seen["before"] or "Session was closed" in seen["before"]
+    assert seen["before"].splitlines()[0].endswith("; nothing was changed")
+    assert seen["after"].splitlines()[0].endswith("; the statement took effect")
+    assert ("before" in seen["schemas"], "after" in seen["schemas"]) == (False, True)
+
+
+def test_a_restarted_owner_does_not_hide_its_views_with_its_own(world: World) -> None:
+    world.restart_owner()
+    seen = world.told("restarted")
+    assert seen["ended"].splitlines()[0].endswith("; nothing was changed")
+    before = seen["read"][0][0]
+    assert seen["rebuilt"] == [[[before + 10]], [[before + 10]]]
+    assert [error[:5] for error in seen["change"]] == ["RW236", "RW236"]
+    assert seen["dropped"] == "TABLE_OR_VIEW_NOT_FOUND"
+
+
 def test_without_an_owner_statements_are_refused_and_views_are_read(world: World) -> None:
     tell(world.owner, "detach")
-    while line_of(world.owner) != "detached":
-        pass
-    assert world.client is not None
-    tell(world.client, "without owner")
-    seen = world.read()
+    world.wait_for_owner("detached")
+    seen = world.told("without owner")
     assert seen["missing"].startswith("RW425: no process runs the jobs of this warehouse")
     assert seen["missing"].endswith(f"HINT: rw-sql serve --warehouse {world.warehouse}")
     assert seen["read"] == [[3]]

@@ -23,6 +23,7 @@ from rw_sql.runtime.jobs.lease import (
     suspended_pid,
     takeover_command,
 )
+from rw_sql.runtime.jobs.silent_owners import silence_of
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import is_process_alive, now_ms, this_machine
 
@@ -59,20 +60,33 @@ def take_over(context: Context, group: str, *, is_forced: bool) -> Takeover:
         return _release_in_copy(context, lease, start, is_forced=is_forced)
     _require_unresponsive(lease, group, context.warehouse.uri)
     if not is_forced:
-        pids = " ".join(str(pid) for pid, _ in _processes(lease))
-        raise SqlError(
-            OWNER_ALIVE,
-            f"process {_stuck_pid(lease)}, which runs the jobs of resource group {group}, "
-            f"{'is suspended' if suspended_pid(lease) is not None else 'writes no heartbeat'}",
-            hint=f"{resume_command(lease)} resumes it; {takeover_command(lease, context.warehouse.uri)} ends its "
-            f"processes ({pids})",
-        )
+        raise _unresponsive(context, lease)
     ended = _end(lease)
     fault("takeover.ended")
     context.metastore.jobs.release_lease(lease)
     return Takeover(
         ended=ended,
         said=f"resource group {group} has no owner: a standby process takes over, or start one: {start}",
+    )
+
+
+def _unresponsive(context: Context, lease: Lease) -> SqlError:
+    """The error for an owner that does not respond, with the remedy and the command that ends the owner."""
+    suspended = suspended_pid(lease)
+    pid = lease.python_pid if suspended is None else suspended
+    if suspended is not None:
+        state, remedy = "is suspended", f"{resume_command(lease)} resumes it"
+    else:
+        silence = silence_of(context, lease)
+        obstacle = None if silence is None else silence.obstacle
+        state = "writes no heartbeat" if obstacle is None else f"cannot write the warehouse: {obstacle.problem}"
+        remedy = f"the log of process {pid} contains the reason" if obstacle is None else obstacle.remedy
+    ends = takeover_command(lease, context.warehouse.uri)
+    pids = " ".join(str(pid) for pid, _ in _processes(lease))
+    return SqlError(
+        OWNER_ALIVE,
+        f"process {pid}, which runs the jobs of resource group {lease.group}, {state}",
+        hint=f"{remedy}; {ends} ends its processes ({pids})",
     )
 
 
@@ -115,10 +129,6 @@ def _require_unresponsive(lease: Lease, group: str, warehouse: str) -> None:
             f"process {lease.python_pid} runs the jobs of resource group {group}",
             hint=f"kill {lease.python_pid} stops it cleanly; a standby process takes over",
         )
-
-
-def _stuck_pid(lease: Lease) -> int:
-    return suspended_pid(lease) or lease.python_pid
 
 
 def _processes(lease: Lease) -> list[tuple[int, str]]:

@@ -3,9 +3,11 @@ the answer."""
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
@@ -15,11 +17,13 @@ from rw_sql.metastore.commits import user_name
 from rw_sql.metastore.facts import ASKED, DONE, TAKEN, WITHDRAWN, Request
 from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.plan.checks.literal_secrets import refuse_literal_secrets
+from rw_sql.plan.statements.connection.secret import names_backend_alone
 from rw_sql.plan.statements.move.block import require_inside
 from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.session_state import Block, SessionState
 from rw_sql.runtime.jobs.groups import owned_groups, possibly_owned_groups
 from rw_sql.runtime.jobs.lease import GONE_SECONDS, resume_command, serve_command, suspended_pid, takeover_command
+from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.remote.request_messages import (
     StatementBody,
     answer_body,
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.remote.request_messages import AnswerBody
 
 _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.05, 0.5
+_NONE: frozenset[str] = frozenset()
 _OWNER_SECONDS = 1.0
 """The interval in seconds at which a waiting session checks that the owner still runs."""
 
@@ -52,24 +57,84 @@ class _NoOwnerError(SqlError):
     """A group has no owner, and nothing was changed."""
 
 
-class RemoteExecutor:
-    """Runs the statements of one session.
+@dataclass(slots=True, kw_only=True)
+class _Wait:
+    """The wait for the answer to one request. ``suspended_at`` is the time when the wait first saw that the owner was
+    suspended; None if the owner is not suspended."""
 
-    A CREATE or ALTER SECRET, and its EXPLAIN, run in this process, because a request would store the secret's value. A
-    statement with the literal value of a secret option is refused in this process for the same reason.
+    request: Request
+    began: float
+    patience: float
+    suspended_at: float | None = None
+
+
+class _Names:
+    """The names of the owner's sessions that run the statements of one session.
+
+    The owner runs the requests with one name one after the other, but the threads of a session run their statements at
+    the same time. A statement that begins while another one runs therefore gets another name. An open block is in the
+    owner's memory under one name, so all statements in a block have this name.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._names = [uuid.uuid4().hex]
+        self._used: Counter[str] = Counter()
+
+    def take(self, *, is_in_block: bool) -> str:
+        """The name for the next statement, which :meth:`release` returns."""
+        with self._lock:
+            free = self._names[:1] if is_in_block else [name for name in self._names if not self._used[name]]
+            if not free:
+                free = [uuid.uuid4().hex]
+                self._names += free
+            self._used[free[0]] += 1
+            return free[0]
+
+    def release(self, name: str) -> None:
+        """Makes the name of an ended statement available to other statements."""
+        with self._lock:
+            self._used[name] -= 1
+
+    def leave(self, name: str) -> None:
+        """Uses this name for no further statement."""
+        with self._lock:
+            self._names = [other for other in self._names if other != name] or [uuid.uuid4().hex]
+
+    def block_of(self, session: SessionState, name: str) -> Block | None:
+        """The session's open block, if a statement with this name is in it."""
+        with self._lock:
+            return session.block if name == self._names[0] else None
+
+    def note_block(self, session: SessionState, name: str, block: Block | None) -> None:
+        """Records the block after a statement with this name. A statement that began before the block does not end
+        it."""
+        with self._lock:
+            if block is not None:
+                self._names = [name, *(other for other in self._names if other != name)]
+            if block is not None or name == self._names[0]:
+                session.block = block
+
+
+class RemoteExecutor:
+    """Runs the statements of one session. Thread-safe.
+
+    A statement that contains the value of a secret runs in this process, because a request would store the value: an
+    ALTER SECRET, a CREATE SECRET with a value, and their EXPLAIN. A statement with the literal value of a secret option
+    is refused in this process for the same reason.
     """
 
     owner = None
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._session = uuid.uuid4().hex
+        self._names = _Names()
         self._group = DEFAULT_GROUP
-        self._heartbeat: tuple[Lease | None, float] = (None, 0.0)
-        """The owner's lease with the last new heartbeat, and the time on the monotonic clock when this session first
-        read this heartbeat."""
-        self._suspended_at: float | None = None
-        """The time when this session first saw that the owner was suspended; None if the owner is not suspended."""
+        self._heartbeats: dict[str, tuple[Lease, float]] = {}
+        """For each group, the owner's lease with the last new heartbeat, and the time on the monotonic clock when this
+        session first read this heartbeat."""
+        self._running: set[str] = set()
+        """The requests for whose answer a thread of this session waits."""
         self._left: str | None = None
         """The last request for which this session stopped waiting before it had the answer. The owner may still run
         this request."""
@@ -81,40 +146,47 @@ class RemoteExecutor:
         process runs the jobs.
         """
         shown = statement.statement if isinstance(statement, ast.Explain) else statement
-        is_of_secret = isinstance(shown, ast.CreateSecret | ast.AlterSecret)
+        has_value = isinstance(shown, ast.AlterSecret) or (
+            isinstance(shown, ast.CreateSecret) and not names_backend_alone(shown)
+        )
         try:
-            if is_of_secret and session.block is not None:
+            if has_value and session.block is not None:
                 require_inside(shown)
             refuse_literal_secrets(shown)
         except SqlError:
             if session.block is not None:  # COMMIT must not run a block that lacks a statement.
                 session.block.is_aborted = True
             raise
-        if is_of_secret:
+        if has_value:
             return Executor(self._context, None).run(statement, session)
-        answer = self._ask(text, session, ends_block=isinstance(statement, ast.Commit | ast.Rollback))
-        while answer.question is not None and session.ask is not None and session.ask(answer.question):
-            # If the effects change between the question and the confirmation, the owner asks again.
-            answer = self._ask(_confirmation(answer.question), session)
+        name = self._names.take(is_in_block=session.block is not None)
+        try:
+            answer = self._ask(text, session, name, ends_block=isinstance(statement, ast.Commit | ast.Rollback))
+            while answer.question is not None and session.ask is not None and session.ask(answer.question):
+                # If the effects change between the question and the confirmation, the owner asks again.
+                answer = self._ask(_confirmation(answer.question), session, name)
+        finally:
+            self._names.release(name)
         if answer.error is not None:
             raise error_of(answer.error)
         return table_of(answer)
 
-    def _ask(self, text: str, session: SessionState, *, ends_block: bool = False) -> AnswerBody:
+    def _ask(self, text: str, session: SessionState, name: str, *, ends_block: bool = False) -> AnswerBody:
         """Sends a statement to one owner after the other until one of the owners accepts the statement. A statement in
         a block goes only to the owner that has the block in its memory."""
         asked: set[str] = set()
         while True:
-            group = self._owned_group(asked, is_in_block=session.block is not None)
+            is_in_block = self._names.block_of(session, name) is not None
+            group = self._owned_group(asked, is_in_block=is_in_block)
             try:
-                return self._ask_group(group, text, session, ends_block=ends_block)
+                return self._ask_group(group, text, session, name, ends_block=ends_block)
             except _NoOwnerError:
                 asked.add(group)
-                if session.block is not None or possibly_owned_groups(self._context) <= asked:
+                if is_in_block or possibly_owned_groups(self._context) <= asked:
                     raise
 
-    def _ask_group(self, group: str, text: str, session: SessionState, *, ends_block: bool) -> AnswerBody:
-        block = session.block
+    def _ask_group(self, group: str, text: str, session: SessionState, name: str, *, ends_block: bool) -> AnswerBody:
+        block = self._names.block_of(session, name)
         body = StatementBody(
             text=text,
             parameters=dict(session.parameters),
@@ -124,7 +196,7 @@ class RemoteExecutor:
         )
         request = Request(
             request=uuid.uuid4().hex,
-            session=self._session,
+            session=name,
             resource_group=group,
             state=ASKED,
             asked_ms=now_ms(),
@@ -132,6 +204,7 @@ class RemoteExecutor:
         )
         session.waiting.begin("waiting for the process that runs the jobs")
         is_stored = False
+        self._running.add(request.request)
         try:
             self._context.metastore.jobs.requests.add(request)
             is_stored = True
@@ -151,10 +224,17 @@ class RemoteExecutor:
             if isinstance(error, OSError | DeltaError):
                 raise store_failed(error) from error
             raise
-        session.parameters.clear()
-        session.parameters.update(answer.parameters)
+        finally:
+            self._running.discard(request.request)
+        # Another thread of the session may have set other parameters since.
+        for key in body.parameters.keys() | answer.parameters.keys():
+            if key not in answer.parameters:
+                session.parameters.pop(key, None)
+            elif answer.parameters[key] != body.parameters.get(key):
+                session.parameters[key] = answer.parameters[key]
         has_block = answer.block is not None and not ends_block
-        session.block = Block(reason=None, is_aborted=answer.block == "aborted") if has_block else None
+        block = Block(reason=None, is_aborted=answer.block == "aborted") if has_block else None
+        self._names.note_block(session, name, block)
         return answer
 
     def _leave(self, request: Request, session: SessionState) -> None:
@@ -166,8 +246,8 @@ class RemoteExecutor:
         name.
         """
         self._left = request.request
-        if session.block is None:
-            self._session = uuid.uuid4().hex
+        if self._names.block_of(session, request.session) is None:
+            self._names.leave(request.session)
 
     def _is_withdrawn(self, request: Request, *, is_stored: bool) -> bool:
         """Withdraws a request; returns True if no owner will run it. ``is_stored`` is true if the request was certainly
@@ -184,8 +264,8 @@ class RemoteExecutor:
         facts, seconds = self._context.metastore.jobs, _LOOK_SECONDS
         if not self._context.warehouse.is_local:
             seconds = _LOOK_SECONDS_IN_STORE
-        asked_at, checked_at, shown = time.monotonic(), time.monotonic(), ""
-        self._suspended_at = None
+        checked_at, shown = time.monotonic(), ""
+        wait = _Wait(request=request, began=checked_at, patience=session.timeout)
         told: dict[str, BackfillProgress] = {}
         while True:
             found = facts.requests.find(request.request)
@@ -198,12 +278,13 @@ class RemoteExecutor:
             self._tell_progress(session, told)
             if time.monotonic() - checked_at >= _OWNER_SECONDS:
                 checked_at = time.monotonic()
-                self._check_owner(request, found, checked_at - asked_at, session.timeout)
+                self._check_owner(wait, found)
             time.sleep(seconds)
 
-    def _check_owner(self, request: Request, found: Request | None, waited: float, patience: float) -> None:
+    def _check_owner(self, wait: _Wait, found: Request | None) -> None:
         """Raises SqlError if the owner can no longer be expected to respond, for example because its process has
         ended."""
+        request = wait.request
         lease = self._context.metastore.jobs.lease(request.resource_group)
         is_owned = lease is not None and lease.group in possibly_owned_groups(self._context)
         is_taken = found is not None and found.state == TAKEN
@@ -213,32 +294,34 @@ class RemoteExecutor:
                 if newest is not None and newest.state == DONE:
                     return
                 raise owner_ended(found.taken_by)
-            self._require_heartbeat(lease, patience)
+            self._require_heartbeat(lease, wait)
             return
         if found is None:
             raise answer_lost()
-        if is_owned and waited < patience and suspended_pid(lease) is None:
+        if is_owned and time.monotonic() - wait.began < wait.patience and suspended_pid(lease) is None:
             return
         if self._withdraw(request):
-            raise self._not_taken(lease, patience)
+            raise self._not_taken(lease, wait.patience, request)
 
-    def _require_heartbeat(self, lease: Lease, patience: float) -> None:
+    def _require_heartbeat(self, lease: Lease, wait: _Wait) -> None:
         """Raises SqlError if the owner's processes exist, but the owner has written no heartbeat for too long while it
         runs the statement. A suspended owner gets as much time as a statement that makes no progress."""
-        now, (before, since) = time.monotonic(), self._heartbeat
+        now = time.monotonic()
+        before, since = self._heartbeats.get(lease.group, (None, now))
         if before is None or (before.owner, before.heartbeat_ms) != (lease.owner, lease.heartbeat_ms):
-            self._heartbeat, since = (lease, now), now
+            since = now
+            self._heartbeats[lease.group] = (lease, now)
         suspended = suspended_pid(lease)
         if suspended is None:
-            self._suspended_at = None
-        elif self._suspended_at is None:
-            self._suspended_at = now
+            wait.suspended_at = None
+        elif wait.suspended_at is None:
+            wait.suspended_at = now
         # The Python process writes heartbeats while its JVM is suspended, but runs no statement.
-        silent = now - (since if self._suspended_at is None else self._suspended_at)
-        if silent >= (max(patience, GONE_SECONDS) if suspended is None else patience):
+        silent = now - (since if wait.suspended_at is None else wait.suspended_at)
+        if silent >= (max(wait.patience, GONE_SECONDS) if suspended is None else wait.patience):
             raise owner_silent(lease, suspended, silent, self._context.warehouse.uri)
 
-    def _not_taken(self, lease: Lease | None, patience: float) -> SqlError:
+    def _not_taken(self, lease: Lease | None, patience: float, request: Request | None = None) -> SqlError:
         if lease is not None and (pid := suspended_pid(lease)) is not None:
             ends = takeover_command(lease, self._context.warehouse.uri)
             return SqlError(
@@ -247,13 +330,20 @@ class RemoteExecutor:
                 hint=f"{resume_command(lease)} resumes it; {ends} ends it",
             )
         if lease is not None and self._context.has_owner(lease):
-            left = None if self._left is None else self._context.metastore.jobs.requests.find(self._left)
-            if left is not None and left.session == self._session and left.state == TAKEN:
+            if self._runs_before(request, {self._left}):
                 return SqlError(
                     OWNER_MISSING,
                     f"process {lease.owner}, which runs the jobs, still runs the previous statement of this session, "
                     "for which the session stopped waiting: nothing was changed",
                     hint="run the statement again; it waits for at most statement_timeout until the previous one ends",
+                )
+            if self._runs_before(request, self._running):
+                return SqlError(
+                    OWNER_MISSING,
+                    f"process {lease.owner}, which runs the jobs, still runs another statement of the block: nothing "
+                    "was changed",
+                    hint="the statements of a block run one after the other: run the statement again when the other "
+                    "thread has its result",
                 )
             return SqlError(
                 OWNER_MISSING,
@@ -263,6 +353,13 @@ class RemoteExecutor:
                 "statements",
             )
         return self._missing()
+
+    def _runs_before(self, request: Request | None, others: Set[str | None]) -> bool:
+        """True if the owner runs one of the other requests, and the request has to wait for it."""
+        found = (self._context.metastore.jobs.requests.find(other) for other in [*others] if other is not None)
+        return request is not None and any(
+            other is not None and other.session == request.session and other.state == TAKEN for other in found
+        )
 
     def _owned_group(self, without: Set[str] = frozenset(), *, is_in_block: bool = False) -> str:
         """The group whose owner runs the next statement: the group of the previous statement, otherwise the default
@@ -297,10 +394,11 @@ class RemoteExecutor:
 
     def _tell_progress(self, session: SessionState, told: dict[str, BackfillProgress]) -> None:
         tell, jobs = session.on_progress, session.waiting.jobs
-        if tell is None or not jobs:
+        if tell is None or jobs == _NONE:
             return
-        for job, progress in self._context.metastore.jobs.backfills().items():
-            if job in jobs and told.get(job) != progress:
+        metastore = self._context.metastore
+        for job, progress in unfinished_backfills(metastore, metastore.snapshot()).items():
+            if (jobs is None or job in jobs) and told.get(job) != progress:
                 told[job] = progress
                 tell(progress)
 

@@ -3,11 +3,15 @@
 The server is shared with sessions that do not use the warehouse, so all of the warehouse's views are temporary views of
 this session. If the name of an object has several parts, such as ``raw.orders`` or ``rw_catalog.rw_jobs``, the name of
 the temporary view is the whole name, quoted as one word.
+
+The server may be an owner, or the server of another attached session. It then has views of the same names, which all
+sessions of the server share and which show the tables of an earlier epoch.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -16,17 +20,19 @@ from rw_sql.errors import CONNECT_SESSION, SqlError
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.object_lookup import RELATION_KINDS, SCHEMA_ALIAS, find_relation
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH
+from rw_sql.runtime.spark.databases import SPARK_CATALOG, warehouse_of_view
 from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.runtime.sql.catalog_views import CATALOG_DATABASE, SparkViews
 from rw_sql.runtime.sql.failed_records import FailedRecordViews
 from rw_sql.runtime.sql.spark_names import find_folded
 from rw_sql.runtime.sql.view_columns import written_columns
+from rw_sql.runtime.support.failures import cause_line
 from rw_sql.syntax.dialect.markers import without_fields
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark, spark_name
 from rw_sql.syntax.query.qualify import written_relations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -35,6 +41,9 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)
+
+_CATALOGS: tuple[list[str], ...] = ([], [SPARK_CATALOG])
+"""The parts that may precede the name of a database of Spark's own catalog."""
 
 
 class ConnectViews(SparkViews):
@@ -52,10 +61,17 @@ class ConnectViews(SparkViews):
         self._covered: set[str] = set()
         self._problems: dict[str, str] = {}
         self._of_catalog: set[str] = set()
+        self._is_tidy = False
+        self._changing = threading.RLock()
+        """The lock that a thread of this session holds while it creates or drops views."""
 
     def before(self, text: str) -> None:
         """Creates the views of the catalog, of failed records and of rejected rows that ``text`` mentions."""
         folded = text.casefold().replace("``", "`")  # A backtick within a name is doubled.
+        with self._changing:
+            self._before(folded)
+
+    def _before(self, folded: str) -> None:
         if any(name.rpartition(".")[2].casefold() in folded for name in self._covered):
             self._epoch = -1  # The user may have renamed the object that hid the view.
             self.refresh()
@@ -69,6 +85,10 @@ class ConnectViews(SparkViews):
 
     def refresh(self) -> None:
         """Creates, replaces and drops views to match the latest epoch."""
+        with self._changing:
+            self._refresh_views()
+
+    def _refresh_views(self) -> None:
         snapshot = self._context.metastore.snapshot()
         if self.is_current(snapshot.epoch):
             return
@@ -76,6 +96,9 @@ class ConnectViews(SparkViews):
         for name in [name for name in self._known if name not in wanted]:
             self._drop(name)
         self._schemas = {record.name: True for record in snapshot.all("schema")}
+        if not self._is_tidy:
+            self._is_tidy = True
+            self._drop_stale(wanted)
         is_complete = True
         for name, view in wanted.items():
             if self._known.get(name) == view:
@@ -83,7 +106,7 @@ class ConnectViews(SparkViews):
             if not self._can(name, self._is_ready, view):
                 is_complete = False  # The view's job will create the table.
                 continue
-            if name not in self._known and self._spark.catalog.tableExists(quoted_for_spark(name)):
+            if name not in self._known and self._is_users(name):
                 if name not in self._covered:
                     logger.warning("a table or view of your own hides %s; to read it, rename yours", name)
                 self._covered.add(name)
@@ -97,18 +120,56 @@ class ConnectViews(SparkViews):
         if is_complete:
             self._epoch = snapshot.epoch
 
+    def _is_users(self, name: str) -> bool:
+        """True if a table or view of the user has this name."""
+        try:
+            return warehouse_of_view(self._spark, quoted_for_spark(name)) == ""
+        except PySparkException:  # Every view of rw_sql has properties that can be read.
+            return True
+
+    def _is_of_server(self, name: str) -> bool:
+        """True if the server has a view of this warehouse with this name, which another session has created."""
+        return warehouse_of_view(self._spark, self._qualified(name)) == self._context.warehouse.uri
+
     def _make(self, name: str, select: str) -> None:
         plain_sql(self._spark, f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} AS {select}")
 
     def _drop(self, name: str) -> None:
         del self._known[name]
         self._spark.catalog.dropTempView(name)
+        self._drop_of_server(name)
+
+    def _drop_of_server(self, name: str) -> None:
+        """Drops the server's view of an object that the catalog does not have. The name would otherwise refer to this
+        view, and thus to the rows of the dropped object."""
+        try:
+            if self._is_of_server(name):
+                plain_sql(self._spark, f"DROP VIEW IF EXISTS {self._qualified(name)}")
+        except PySparkException as error:
+            logger.warning("the server's view of %s is not dropped: %s", name, cause_line(str(error)))
+
+    def _drop_stale(self, wanted: Mapping[str, MaterializedViewRecord]) -> None:
+        """Drops the server's views of objects that were dropped before this session was attached."""
+        database = f"{SPARK_CATALOG}.{quoted_for_spark(self.database)}"
+        try:
+            shown = plain_sql(self._spark, f"SHOW VIEWS IN {database}").collect()
+        except PySparkException as error:
+            logger.warning("the server's views cannot be listed: %s", cause_line(str(error)))
+            return
+        known = {name.lower() for name in wanted}
+        for name in (row["viewName"] for row in shown if not row["isTemporary"]):
+            if name.lower() not in known:
+                self._drop_of_server(name)
 
     def close(self) -> None:
         """Does nothing: this session creates its views itself."""
 
     def remove(self, others: Sequence[SparkViews] = ()) -> None:
         """Drops the views of this warehouse; :meth:`refresh` creates them again. The user's own objects stay."""
+        with self._changing:
+            self._remove()
+
+    def _remove(self) -> None:
         self._epoch = -1
         try:
             self._failed.drop()
@@ -152,8 +213,13 @@ class ConnectViews(SparkViews):
 
     def _found(self, snapshot: Snapshot, parts: tuple[str, ...], path: tuple[str, ...]) -> str | None:
         """Converts a name in a statement to a name in the catalog; None if Spark finds the name by itself."""
+        if len(parts) == 3 and parts[0].lower() == SPARK_CATALOG:
+            parts = parts[1:]
         if len(parts) == 2:
             schema = parts[0].lower()
+            if schema == self.database.lower():
+                known = find_folded(snapshot, parts[1])
+                return known.name if known is not None and self._is_of_server(parts[1]) else None
             is_alias = schema == SCHEMA_ALIAS and not self.has_users_database(SCHEMA_ALIAS)
             if not is_alias and snapshot.find("schema", schema) is None:
                 return None
@@ -184,12 +250,16 @@ class ConnectViews(SparkViews):
         return bool(self._spark.catalog.databaseExists(name))
 
     def _schema(self, front: Sequence[str], name: str) -> str | None:
-        return front[0] if len(front) == 1 and front[0] in self._schemas else None
+        *catalog, database = (part.lower() for part in front or ("",))
+        return database if catalog in _CATALOGS and database in self._schemas else None
 
     def _is_ours(self, front: Sequence[str], name: str) -> bool:
-        if front:
-            return self._schema(front, name) is not None
-        return name not in self._covered
+        if not front:
+            return name not in self._covered
+        if self._schema(front, name) is not None:
+            return True
+        *catalog, database = (part.lower() for part in front)
+        return catalog in _CATALOGS and database == self.database.lower() and self._is_of_server(name)
 
     def _is_in(self, database: str) -> bool:
         return database == self.database and self._spark.catalog.currentDatabase() == database

@@ -16,6 +16,7 @@ import logging
 import socket
 import threading
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import TCPServer
@@ -27,10 +28,10 @@ from deltalake.exceptions import DeltaError
 from rw_sql.errors import INVALID_PARAMETER, SqlError
 from rw_sql.runtime.observe.metrics import exposition
 from rw_sql.runtime.status.page import CONTENT_SECURITY_POLICY, PageQuery, page_html, script, style
-from rw_sql.runtime.support.http_connections import LimitedThreads, TimedRequests
+from rw_sql.runtime.support.http_connections import MOST_CONNECTIONS, LimitedThreads, TimedRequests
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rw_sql.runtime.observe.metrics import Metrics
     from rw_sql.runtime.status.reading import WarehouseStatus
@@ -43,6 +44,16 @@ TOKEN_VARIABLE = "RW_SQL_HTTP_TOKEN"
 
 LEAST_TOKEN = 16
 """The minimum number of characters of the token."""
+
+MOST_READINGS = MOST_CONNECTIONS // 4
+"""The maximum number of requests of the readiness probe, and of other requests, that read the warehouse at the same
+time. If the warehouse's store does not answer, each of them waits for minutes; the other connections stay free for the
+liveness probe."""
+
+_PLACE_SECONDS = 0.8
+"""The maximum time in seconds for which a request waits until it may read the warehouse. A probe of Kubernetes waits
+for one second."""
+
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -82,6 +93,39 @@ def _again(path: str) -> tuple[tuple[str, str], ...]:
     return ("Retry-After", "2"), *((("Refresh", "5"),) if path == "/" else ())
 
 
+def _limited(places: threading.BoundedSemaphore, read: Callable[[], _Answer], *headers: tuple[str, str]) -> _Answer:
+    """The response that ``read`` computes, or 503 if too many earlier requests still read the warehouse."""
+    if not places.acquire(timeout=_PLACE_SECONDS):
+        said = f"the warehouse's store has not answered {MOST_READINGS} earlier requests yet"
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE, said, *headers)
+    try:
+        return read()
+    finally:
+        places.release()
+
+
+def _readiness(served: Served) -> _Answer:
+    why = served.why_not_ready()
+    return _text(HTTPStatus.OK, "ready") if why is None else _text(HTTPStatus.SERVICE_UNAVAILABLE, why)
+
+
+def _data(served: Served, path: str, query: str) -> _Answer:
+    """The metrics, or the status as a page or as JSON."""
+    if path == "/metrics":
+        return _Answer(code=HTTPStatus.OK, kind=_METRICS_TYPE, body=exposition(served.metrics))
+    try:
+        status = served.status()
+    except (SqlError, OSError, DeltaError) as error:
+        logger.warning("the status cannot be read: %s", error)
+        said = "the catalog cannot be read now; the log shows the reason"
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE, said, *_again(path))
+    if path == "/status.json":
+        body = json.dumps(status.to_json(), ensure_ascii=False).encode()
+        return _Answer(code=HTTPStatus.OK, kind="application/json", body=body)
+    body = page_html(status, PageQuery.read(parse_qs(query))).encode("utf-8", "replace")
+    return _Answer(code=HTTPStatus.OK, kind="text/html; charset=utf-8", body=body)
+
+
 class StatusServer:
     """Listens at ``host:port``; port 0 selects a free port.
 
@@ -107,6 +151,8 @@ class StatusServer:
             )
         self._token = token.encode() if token else None
         self._served: Served | None = None
+        self._probes = threading.BoundedSemaphore(MOST_READINGS)
+        self._readings = threading.BoundedSemaphore(MOST_READINGS)
         try:
             self._server = _Server(host, port, self)
         except (OSError, OverflowError) as error:
@@ -142,8 +188,9 @@ class StatusServer:
         if parts.path == "/healthz":
             return _text(HTTPStatus.OK, "alive")
         if parts.path == "/readyz":
-            why = "starting Spark" if served is None else served.why_not_ready()
-            return _text(HTTPStatus.OK, "ready") if why is None else _text(HTTPStatus.SERVICE_UNAVAILABLE, why)
+            if served is None:
+                return _text(HTTPStatus.SERVICE_UNAVAILABLE, "starting Spark")
+            return _limited(self._probes, partial(_readiness, served))
         given = headers.get("Authorization")
         if not self._is_allowed(given):
             ask = ("WWW-Authenticate", 'Basic realm="rw_sql", charset="UTF-8"')
@@ -157,20 +204,7 @@ class StatusServer:
             return _text(HTTPStatus.NOT_FOUND, "the paths are /, /status.json, /metrics, /healthz and /readyz")
         if served is None:
             return _text(HTTPStatus.SERVICE_UNAVAILABLE, "starting Spark", *_again(parts.path))
-        if parts.path == "/metrics":
-            return _Answer(code=HTTPStatus.OK, kind=_METRICS_TYPE, body=exposition(served.metrics))
-        try:
-            status = served.status()
-        except (SqlError, OSError, DeltaError) as error:
-            logger.warning("the status cannot be read: %s", error)
-            said = "the catalog cannot be read now; the log shows the reason"
-            return _text(HTTPStatus.SERVICE_UNAVAILABLE, said, *_again(parts.path))
-        if parts.path == "/status.json":
-            body = json.dumps(status.to_json(), ensure_ascii=False).encode()
-            return _Answer(code=HTTPStatus.OK, kind="application/json", body=body)
-        query = PageQuery.read(parse_qs(parts.query))
-        body = page_html(status, query).encode("utf-8", "replace")
-        return _Answer(code=HTTPStatus.OK, kind="text/html; charset=utf-8", body=body)
+        return _limited(self._readings, partial(_data, served, parts.path, parts.query), *_again(parts.path))
 
     def _is_allowed(self, authorization: str | None) -> bool:
         if self._token is None:

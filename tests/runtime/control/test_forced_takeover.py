@@ -16,12 +16,14 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import DEFAULT_GROUP
 from rw_sql.runtime.control.takeover import take_over
+from rw_sql.runtime.jobs import silent_owners
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import is_of_copy, new_owner_name, try_take
 from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.status.examination import examine
 from rw_sql.runtime.support.processes import process_start, this_machine
 from rw_sql.runtime.support.warehouse import Warehouse
+from rw_sql.runtime.support.write_obstacles import Obstacle
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
@@ -169,3 +171,35 @@ def test_an_owner_that_hangs_in_its_own_warehouse_is_ended(tmp_path: Path, worki
     written = owned(tmp_path / "warehouse", working)
     assert take_over(opened(written.uri), DEFAULT_GROUP, is_forced=True).ended == (working.pid,)
     assert working.wait() == -signal.SIGKILL
+
+
+def refused(written: WrittenWarehouse) -> SqlError:
+    """The error of a takeover without force."""
+    with pytest.raises(SqlError) as caught:
+        take_over(opened(written.uri), DEFAULT_GROUP, is_forced=False)
+    return caught.value
+
+
+def test_an_owner_that_only_writes_nothing_is_not_to_be_resumed(
+    tmp_path: Path, working: subprocess.Popen[bytes]
+) -> None:
+    written = owned(tmp_path / "warehouse", working)
+    error = refused(written)
+    assert error.message == (
+        f"process {working.pid}, which runs the jobs of resource group default, writes no heartbeat"
+    )
+    assert error.hint == (
+        f"the log of process {working.pid} contains the reason; rw-sql takeover --force --warehouse {written.uri} ends "
+        f"its processes ({working.pid})"
+    )
+
+
+def test_the_obstacle_of_an_owner_that_cannot_write_is_named(
+    tmp_path: Path, working: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = owned(tmp_path / "warehouse", working)
+    full = Obstacle(problem="the file system of the warehouse is full", remedy="free some space (df -h /srv)")
+    monkeypatch.setattr(silent_owners, "visible_obstacle", lambda *_, **__: full)
+    error = refused(written)
+    assert error.message.endswith("default, cannot write the warehouse: the file system of the warehouse is full")
+    assert (error.hint or "").startswith("free some space (df -h /srv); rw-sql takeover --force")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from deltalake import DeltaTable
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
+from rw_sql.metastore.facts import TAKEN
 from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.jobs.context import Context
@@ -18,8 +20,11 @@ from rw_sql.runtime.remote.request_server import RequestServer
 from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.syntax import parse_statement
+from rw_sql.syntax import statements as ast
+from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
+    from rw_sql.plan.result.plan import Table
     from tests.support.warehouses import WrittenWarehouse
 
 SOURCE = (
@@ -70,3 +75,26 @@ def request_names(pair: Pair) -> list[str]:
     """The names of all stored requests."""
     rows = DeltaTable(f"{pair.written.uri}/rw_catalog/runtime_requests").to_pyarrow_table().to_pylist()
     return sorted({row["request"] for row in rows})
+
+
+@dataclass
+class SlowPair(Pair):
+    """An owner in which each SHOW SOURCES waits until ``over`` is set."""
+
+    over: Event = field(default_factory=Event)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        run = Executor(self.context, None).run
+
+        def slowly(statement: ast.Statement, state: SessionState) -> Table:
+            if isinstance(statement, ast.ShowObjects) and statement.kind == "SOURCES":
+                assert self.over.wait(LAST_RESORT_SECONDS)
+            return run(statement, state)
+
+        self.server = RequestServer(self.context, slowly)
+
+    def taken(self) -> int:
+        """The number of requests that the owner runs."""
+        found = map(self.written.metastore.jobs.requests.find, request_names(self))
+        return sum(request is not None and request.state == TAKEN for request in found)

@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
 
 from rw_sql.metastore.facts import TAKEN, Request
-from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.session_state import SessionState
-from rw_sql.runtime.remote.request_server import RequestServer
-from rw_sql.syntax import statements as ast
-from tests.runtime.remote.remote_sessions import SOURCE, Client, Pair
-from tests.support.waits import LAST_RESORT_SECONDS, wait_until
+from tests.runtime.remote.remote_sessions import SOURCE, Client, SlowPair
+from tests.support.waits import wait_until
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rw_sql.plan.result.plan import Table
     from rw_sql.runtime.remote.request_messages import AnswerBody
-
-
-@dataclass
-class SlowPair(Pair):
-    """An owner in which each SHOW SOURCES waits until ``over`` is set."""
-
-    over: Event = field(default_factory=Event)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        run = Executor(self.context, None).run
-
-        def slowly(statement: ast.Statement, state: SessionState) -> Table:
-            if isinstance(statement, ast.ShowObjects):
-                assert self.over.wait(LAST_RESORT_SECONDS)
-            return run(statement, state)
-
-        self.server = RequestServer(self.context, slowly)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from rw_sql.errors import (
     SqlError,
     near_names,
 )
+from rw_sql.masking import contains_password
 from rw_sql.metastore.records import ConnectionRecord, Operation, PutObject, SecretRecord, SinkRecord, SourceRecord
 from rw_sql.model.definitions import definition_of, option_text, sink_definition
 from rw_sql.model.object_lookup import find_secret, object_name, require_free_of_kind
@@ -39,6 +40,8 @@ BACKENDS = {
     "hashicorp_vault": ("addr", "path", "field", "auth_method", "mount", "namespace"),
 }
 """The stores for secret values, each with its options besides ``backend``."""
+
+_KEYS = frozenset({"backend"}.union(*BACKENDS.values()))
 
 _REQUIRED = {"meta": (), "env": ("name",), "file": ("path",), "hashicorp_vault": ("addr", "path", "field")}
 
@@ -74,6 +77,19 @@ def _refuse_references(options: tuple[Option, ...]) -> None:
                 span=option.value_place,
                 hint="the credentials of a backend must be in the environment",
             )
+
+
+def names_backend_alone(statement: CreateSecret) -> bool:
+    """True if a CREATE SECRET certainly contains no secret value, because it only says where the value is stored.
+
+    An unknown option may contain a value, such as the token of a vault.
+    """
+    is_empty = statement.content is None or _is_null(statement.content)
+    return is_empty and all(
+        option.key in _KEYS
+        and (isinstance(option.value, SecretValue) or not contains_password(option_text(option.value)))
+        for option in statement.options
+    )
 
 
 def _is_null(content: OptionValue | None) -> bool:
