@@ -58,6 +58,7 @@ class _App(typer.Typer):
         allow_nesting()
         remember_output("text")
         kwargs.setdefault("prog_name", "rw-sql")
+        line = kwargs.get("args") or sys.argv[1:]
         words = sys.argv[1:2] if not args and "args" not in kwargs else ()
         if words and words[0] not in _FULL:
             # Garbage collection would find little: a short command keeps nearly all objects that it creates, 20,000 for
@@ -70,7 +71,7 @@ class _App(typer.Typer):
                 return typer.Typer.__call__(self._only(words), *args, **kwargs)
         except SqlError as error:
             report_error(error)
-            raise SystemExit(exit_status(error)) from None
+            raise SystemExit(exit_status(error, line)) from None
         except ModuleNotFoundError as error:
             from rw_sql.packages import missing_package
 
@@ -79,7 +80,7 @@ class _App(typer.Typer):
             if missing is None:
                 raise
             report_error(missing)
-            raise SystemExit(exit_status(missing)) from None
+            raise SystemExit(exit_status(missing, line)) from None
         except OSError as error:
             from rw_sql.cli.text_input import unusable_file
 
@@ -87,7 +88,7 @@ class _App(typer.Typer):
             if unusable is None:
                 raise
             report_error(unusable)
-            raise SystemExit(exit_status(unusable)) from None
+            raise SystemExit(exit_status(unusable, line)) from None
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
 

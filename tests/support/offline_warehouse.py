@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.cli.deploy.possible_changes import possible_changes
 from rw_sql.metastore import Snapshot
 from rw_sql.model.definitions import option_text
+from rw_sql.plan.deploy.concurrent_changes import KnownDefinitions
 from rw_sql.plan.deploy.definitions import definition_of
 from rw_sql.plan.deploy.folder import read_folder
 from rw_sql.plan.offline.script import ScriptChecker
@@ -44,12 +45,26 @@ class OfflineWarehouse:
         return possible_changes(self.snapshot, read_folder(files.items(), self.variables))
 
     def apply(self, files: Mapping[str, str], *, statements: int | None = None) -> None:
-        """Makes the changes that lead to these files; with ``statements``, only that many of the first statements."""
-        todo = [text for change in self.changes(files) for text in change.statements]
-        for statement in todo[:statements]:
-            self.run(render(statement))
+        """Makes the changes that lead to these files; with ``statements``, only that many of the first statements.
+
+        As in ``rw-sql apply``, no change may find that another session has changed its object, and the statements that
+        follow a WAIT in a change do not run, because the rebuild is complete.
+        """
+        changes = self.changes(files)
+        known = KnownDefinitions(self.snapshot, changes)
+        todo = [
+            (change, statement)
+            for change in changes
+            for at, statement in enumerate(change.statements)
+            if not any(isinstance(before, Wait) for before in change.statements[:at])
+        ]
+        for change, statement in todo[:statements]:
             if isinstance(statement, Wait):
                 self.catch_up()
+                continue
+            known.require_unchanged(self.snapshot, change, "")
+            self.run(render(statement))
+            known.renew(self.snapshot, change)
 
     def run(self, *texts: str) -> None:
         """Runs statements, none of which may be refused."""

@@ -1,4 +1,5 @@
-"""Forty changes of the project in ``examples/pipelines``, each with the classes of changes that a plan of it has."""
+"""Changes of the project in ``examples/pipelines``, each with the classes of changes that a plan of it has: the forty
+of the proof ``apply-changes``, and further ones that are only planned."""
 
 from __future__ import annotations
 
@@ -94,12 +95,14 @@ def _backwards(files: Files) -> None:
 
 
 def _renamed(name: str, new: str) -> Callable[[Files], None]:
-    """Returns an edit that renames a view or source, also in the statements of the objects that read it."""
+    """Returns an edit that renames an object, also in the statements of the objects that read it."""
 
     def edit(files: Files) -> None:
         for file, text in files.items():
             text = re.sub(
-                rf"(CREATE (?:MATERIALIZED VIEW|SOURCE|SINK) ){name}\b", rf"-- rw: renamed from {name}\n\1{new}", text
+                rf"(CREATE (?:MATERIALIZED VIEW|SOURCE|SINK|TABLE) ){name}\b",
+                rf"-- rw: renamed from {name}\n\1{new}",
+                text,
             )
             files[file] = re.sub(rf"\b(FROM|JOIN) {name}\b", rf"\1 {new}", text)
 
@@ -279,6 +282,43 @@ CHANGES = (
         _each(_renamed("unpaid", "open"), _replace("views.sql", "WHERE t.cents >", "WHERE t.cents >=")),
     ),
 )
+
+_SCHEMA = _append("schemas.sql", "CREATE SCHEMA mart")
+
+FURTHER = (
+    ProjectChange(
+        "a source, a table, a view and a sink get another schema and another name",
+        {"create": 1, "rename": 4},
+        _each(
+            _SCHEMA,
+            _renamed("payments", "mart.received"),
+            _renamed("items", "mart.articles"),
+            _renamed("paid", "mart.settled"),
+            _renamed("sales_feed", "mart.sales_out"),
+        ),
+    ),
+    ProjectChange(
+        "a view gets another schema and another name, a source is read more slowly, and another view has another query",
+        {"create": 1, "rename": 1, "alter": 1, "rebuild": 1},
+        _each(
+            _SCHEMA,
+            _FASTER,
+            _renamed("paid", "mart.settled"),
+            _replace("views.sql", "WHERE t.cents >", "WHERE t.cents >="),
+        ),
+    ),
+    ProjectChange(
+        "a view has another query, and a source and its readers, which do not read the view, are created again",
+        {"recreate": 6, "rebuild": 1},
+        _each(
+            _WIDER,
+            _replace(
+                "views.sql", "JOIN customers AS c ON t.customer = c.id", "LEFT JOIN customers AS c ON t.customer = c.id"
+            ),
+        ),
+    ),
+)
+"""Changes whose plans depend on an interruption, or on the order of the statements."""
 
 
 def classes_of(actions: list[str]) -> dict[str, int]:

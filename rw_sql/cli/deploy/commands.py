@@ -11,7 +11,7 @@ import typer
 
 from rw_sql.cli.deploy.execution import StatementRunner, carry_out, catalog_of
 from rw_sql.cli.deploy.printing import show_changes
-from rw_sql.cli.interface.exit_codes import DIFFERS, FAILED, exit_status
+from rw_sql.cli.interface.exit_codes import DIFFERS, exit_status
 from rw_sql.cli.interface.options import (
     AllowRows,
     Confirm,
@@ -79,7 +79,6 @@ def diff_command(
 ) -> None:
     """Show the differences between a warehouse and a folder of CREATE statements. Does not start Spark, and changes
     nothing."""
-    from rw_sql.cli.interface.error_report import report_error
     from rw_sql.cli.terminal.output import console_for
     from rw_sql.plan.deploy.plan_file import saved_plan, to_json
 
@@ -91,13 +90,8 @@ def diff_command(
             "--file needs a warehouse, because a plan is made for one warehouse; --catalog gives only a catalog",
             hint="rw-sql diff FOLDER --warehouse PATH --file plan.json",
         )
-    try:
-        location, snapshot, changes = _compared(folder, warehouse, env, var, allow, catalog)
-    except SqlError as error:
-        if not exit_code:
-            raise
-        report_error(error)
-        raise typer.Exit(FAILED) from None
+    variables = _variables_of(folder, env, var)
+    location, snapshot, changes = _compared(folder, warehouse, variables, allow, catalog)
     plan = saved_plan(snapshot, location.uri, changes)
     if out is not None:
         write_text(out, to_json(plan))
@@ -141,33 +135,35 @@ def apply_command(
     If a statement fails, run rw-sql apply again to continue. A plan that was applied in part is outdated: write a new
     plan with rw-sql diff, and apply the new plan.
     """
-    from rw_sql.cli.interface.error_report import error_as_json
+    from rw_sql.cli.interface.error_report import error_as_json, interrupt_as_json
     from rw_sql.cli.terminal.output import console_for, print_error
     from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan
 
     require_output(output, OUTPUTS)
     console = console_for(sys.stderr if output == "json" else None)
     is_plan = Path(target).is_file()
+    variables: Mapping[str, str] = {}
     if is_plan:
         _require_of_folder({"--env": env, "--var": var, "--allow": allow})
         again = f"make the plan again: rw-sql diff FOLDER --file {target}"
         plan = from_json(read_text(target), target)
         location, snapshot = catalog_of(warehouse if warehouse is not None else plan.warehouse)
-        require_current(snapshot, plan, location.uri, again)
     else:
         again = "run the same command again"
-        location, snapshot, changes = _compared(target, warehouse, env, var, allow)
+        variables = _variables_of(target, env, var)
+        location, snapshot, changes = _compared(target, warehouse, variables, allow)
         plan = saved_plan(snapshot, location.uri, changes)
-    keeping = _keeping(keep, snapshot)
     made: list[DeployChange] = []
 
-    def write_report(error: SqlError | None) -> None:
+    def write_report(error: Mapping[str, object] | None) -> None:
         if output == "json":
             reported = [_as_json(change, is_made=change in made) for change in plan.changes]
-            shown = None if error is None else error_as_json(error)
-            _print_json({"warehouse": location.uri, "changes": reported, "error": shown})
+            _print_json({"warehouse": location.uri, "changes": reported, "error": error})
 
     try:
+        if is_plan:
+            require_current(snapshot, plan, location.uri, again)
+        keeping = _keeping(keep, snapshot)
         chosen = _require_allowed(snapshot, plan.changes, allow_drop=allow_drop)
         show_changes(console, location, snapshot, plan.changes, left=[c for c in plan.changes if c not in chosen])
         _require_secrets(snapshot, chosen)
@@ -177,13 +173,14 @@ def apply_command(
             runner = StatementRunner(console, location, is_confirmed=yes, tokens=frozenset(confirm or ()))
             carry_out(runner, plan, chosen, made, keeping, again, target if is_plan else None)
     except SqlError as error:
+        hiding_of(variables).error(error)
         if output != "json":
             raise
         print_error(error.render())
-        write_report(error)
+        write_report(error_as_json(error))
         raise typer.Exit(exit_status(error)) from None
-    except KeyboardInterrupt:
-        write_report(None)
+    except KeyboardInterrupt as interrupt:
+        write_report(interrupt_as_json(interrupt, f"to continue, {again}"))
         raise
     write_report(None)
 
@@ -278,11 +275,15 @@ def _print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def _variables_of(folder: str, env: str | None, var: Sequence[str] | None) -> dict[str, str]:
+    """The values of a folder's variables. Raises SqlError."""
+    return {**environment_of_folder(folder, env), **given_variables(var or ())}
+
+
 def _compared(
     folder: str,
     warehouse: str | None,
-    env: str | None,
-    var: Sequence[str] | None,
+    variables: Mapping[str, str],
     allow: Sequence[str] | None,
     catalog: str | None = None,
 ) -> tuple[Warehouse, Snapshot, tuple[DeployChange, ...]]:
@@ -297,7 +298,6 @@ def _compared(
                 f'--allow takes GAPS and DUPLICATES, found: "{word}"',
                 hint="name the predicted effects that you accept, separated by commas",
             )
-    variables = {**environment_of_folder(folder, env), **given_variables(var or ())}
     try:
         objects = read_folder([(file, read_text(file)) for file in folder_files(folder)], variables)
         location, snapshot = catalog_of(warehouse) if catalog is None else _stored_catalog(catalog)
@@ -319,12 +319,25 @@ def _require_allowed(snapshot: Snapshot, changes: Sequence[DeployChange], *, all
     """The changes to carry out.
 
     Without ``--allow-drop``, objects that are missing from the folder are kept, and so are columns that the owner may
-    have added. Raises SqlError if an object cannot change without a DROP.
+    have added. Raises SqlError if an object cannot change without a DROP of this or another object.
     """
+    from rw_sql.model.object_lookup import spoken
     from rw_sql.plan.deploy.columns import is_optional
+    from rw_sql.syntax.lexing.identifiers import sql_name
 
     if allow_drop:
         return list(changes)
+    required = next((change for change in changes if change.is_required_drop), None)
+    if required is not None:
+        kind = spoken(required.kind)
+        raise SqlError(
+            CANNOT_REPLACE,
+            f'{kind} "{required.name}" is not in the folder, and other objects cannot change to their new definitions '
+            f"unless it is dropped: {required.reason}",
+            detail="\n".join(f"{text};" for text in required.texts),
+            hint="rw-sql diff shows all changes; --allow-drop drops it, and does not create it again; SHOW CREATE "
+            f"{kind.upper()} {sql_name(required.name)} shows the statement to add to the folder",
+        )
     chosen = [change for change in changes if change.action != "drop" and not is_optional(snapshot, change)]
     for change in chosen:
         if change.needs_drop:

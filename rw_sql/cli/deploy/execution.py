@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
     from rw_sql.session.attach import Question
     from rw_sql.session.scripts import StatementText
+    from rw_sql.syntax.statements import Wait
 
 
 def catalog_of(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
@@ -120,18 +121,23 @@ def carry_out(
     beforehand, because a refused statement changes nothing.
 
     A change that rebuilds a view is complete when queries read the new rows. Raises SqlError NOT_APPLIED_YET if the
-    view's job is stalled, or if no process runs the job.
+    view's job is stalled, or if no process runs the job. Raises SqlError CONCURRENT_CHANGE if another session has
+    changed the object of one of the remaining changes.
     """
     from rw_sql.cli.terminal.output import print_error
+    from rw_sql.plan.deploy.concurrent_changes import KnownDefinitions
     from rw_sql.plan.deploy.plan_file import require_current, require_still_there
     from rw_sql.plan.result.confirmation import UnconfirmedError, hint_for_a_command
+    from rw_sql.syntax.statements import Wait
 
     uri = runner.location.uri
     with runner.session() as spark:
         from rw_sql.runtime.support.faults import fault
 
         # The plan is checked again, because the catalog may have changed while the user answered and Spark started.
-        require_current(catalog_of(uri)[1], plan, uri, again)
+        snapshot = catalog_of(uri)[1]
+        require_current(snapshot, plan, uri, again)
+        known = KnownDefinitions(snapshot, changes)
         if changes and len(first) + sum(len(change.statements) for change in changes) > 1:
             _require_possible(spark, runner, changes, plan_file)
         is_outdated = False
@@ -140,11 +146,19 @@ def carry_out(
                 runner.run(spark, text)
             for change in changes:
                 fault("apply.before_change")
-                require_still_there(catalog_of(uri)[1], change)
-                for text in change.texts:
+                snapshot = catalog_of(uri)[1]
+                require_still_there(snapshot, change)
+                for statement, text in zip(change.statements, change.texts, strict=True):
+                    if not isinstance(statement, Wait):
+                        known.require_unchanged(snapshot, change, again)
                     runner.run(spark, text)
                     is_outdated = True
-                _require_rebuilt(catalog_of(uri)[1], change, again)
+                    snapshot = catalog_of(uri)[1]
+                    if not isinstance(statement, Wait):
+                        known.renew(snapshot, change)
+                    elif not _unfinished(snapshot, statement):
+                        break  # The other statements of the change begin a stalled rebuild again.
+                _require_rebuilt(snapshot, change, again)
                 made.append(change)
         except (SqlError, KeyboardInterrupt) as error:
             if isinstance(error, UnconfirmedError):
@@ -179,14 +193,22 @@ def _require_possible(
 
 
 def _require_rebuilt(snapshot: Snapshot, change: DeployChange, again: str) -> None:
-    """Raises SqlError NOT_APPLIED_YET if a change waits for a view's rebuild, and this rebuild has not ended."""
-    from rw_sql.model.object_lookup import object_name
+    """Raises SqlError NOT_APPLIED_YET if a change ends with a WAIT for a view's rebuild, and this rebuild has not
+    ended."""
     from rw_sql.syntax.statements import Wait
 
-    waited = {object_name(each.name) for each in change.statements if isinstance(each, Wait) and each.name is not None}
-    if left := sorted(rebuild.name for rebuild in snapshot.all("rebuild") if rebuild.name in waited):
+    last = change.statements[-1]
+    if isinstance(last, Wait) and (name := _unfinished(snapshot, last)):
         raise SqlError(
             NOT_APPLIED_YET,
-            f'materialized view "{left[0]}" is still being rebuilt, and queries read its previous rows',
+            f'materialized view "{name}" is still being rebuilt, and queries read its previous rows',
             hint=f"SHOW JOBS shows why the rebuild does not end; then {again}",
         )
+
+
+def _unfinished(snapshot: Snapshot, wait: Wait) -> str:
+    """The name of the view that a WAIT waits for, if it is still being rebuilt; otherwise, the empty string."""
+    from rw_sql.model.object_lookup import object_name
+
+    name = object_name(wait.name) if wait.name is not None else ""
+    return name if any(rebuild.name == name for rebuild in snapshot.all("rebuild")) else ""

@@ -58,20 +58,21 @@ def _counted(action: str, count: int) -> str:
 def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, changes: Sequence[DeployChange]) -> None:
     if snapshot.epoch == 0:
         return  # A new warehouse has no rows, and an installation without delta-rs could not count rows.
-    made = [
-        change
+    # The rebuild of one view may consist of two changes.
+    made = {
+        (change.kind, change.name): change
         for change in changes
         if change.action in ("create", "rebuild", "recreate")
         and change.kind in ("materialized_view", "sink")
         and change.place
-    ]
+    }
     if not made:
         return
     from rw_sql.runtime.positions.rows_to_read import rows_to_read
     from rw_sql.runtime.support.store_errors import store_errors
 
     # The first id in a rebuild's ``touches`` is the id of the view itself, which is not read.
-    read = [id_ for change in made for id_ in change.touches[change.action == "rebuild" :]]
+    read = [id_ for change in made.values() for id_ in change.touches[change.action == "rebuild" :]]
     with store_errors(lambda _: None, done=""):
         found = rows_to_read(warehouse, snapshot, read)
     if found.rows or found.bytes:

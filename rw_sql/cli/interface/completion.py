@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from rw_sql.cli.interface.exit_codes import FAILED, tells_difference
 from rw_sql.cli.interface.misplaced_words import misplaced_word
 from rw_sql.errors import INVALID_OPTION, SqlError, either
 
@@ -56,6 +57,8 @@ class RootGroup(TyperGroup):
                 raise
             misplaced = misplaced_word(error, ctx.meta[_WORDS])
             if misplaced is None:
+                if tells_difference(ctx.meta[_WORDS]):
+                    error.exit_code = FAILED  # type: ignore[attr-defined]  # typer ends the process with this status
                 raise
             raise misplaced from None
 

@@ -51,3 +51,11 @@ def error_as_json(error: SqlError, hide: Callable[[str], str] = str) -> dict[str
         "line": error.line,
         "column": error.column,
     }
+
+
+def interrupt_as_json(interrupt: KeyboardInterrupt, hint: str) -> dict[str, Any]:
+    """Converts a Ctrl-C to a dictionary with the same keys as an error. The code is None, because Ctrl-C is not an
+    error of rw_sql; the SQLSTATE is that of a cancelled query."""
+    message = f"cancelled: {interrupt}" if str(interrupt) else "cancelled"
+    shown = dict.fromkeys(("code", "sqlstate", "message", "hint", "detail", "file", "line", "column"))
+    return {**shown, "sqlstate": "57014", "message": message, "hint": hint}

@@ -8,6 +8,8 @@ from rw_sql import errors
 from rw_sql.cli.interface.standard_streams import OutputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rw_sql.errors import SqlError
 
 DONE, FAILED, UNUSABLE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -50,8 +52,16 @@ def is_refused(error: SqlError) -> bool:
     return error.code in _REFUSED
 
 
-def exit_status(error: SqlError) -> int:
-    """The exit status for an error that ends a command."""
+def tells_difference(words: Sequence[str]) -> bool:
+    """True if status 2 of a command line means a difference. ``words`` is the command line, without the program's
+    name."""
+    return "diff" in words[:1] and "--exit-code" in words
+
+
+def exit_status(error: SqlError, words: Sequence[str] = ()) -> int:
+    """The exit status for an error that ends a command. ``words`` is the command line, without the program's name."""
+    if tells_difference(words):
+        return FAILED
     if is_refused(error):
         return REFUSED
     if isinstance(error, OutputError):

@@ -4,7 +4,7 @@ file."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.cli.interface.masked_statements import masked_statement
@@ -76,6 +76,7 @@ def load_scripts(
     for path in files:
         name = None if path == "-" else path
         of_file = {**environment(path), **known} if environment is not None else known
+        secrets.update(_secrets(of_file))
         braced = of_file if environment is not None else None
         expanded = expand(read_text(path), of_file, read_text, file=name, braced=braced)
         secrets.update(_secrets({key: value for key, value in expanded.settings.items() if value is not None}))
@@ -96,8 +97,14 @@ def hiding_of(variables: Mapping[str, str]) -> SecretHider:
 def hiding(secrets: Iterable[str]) -> SecretHider:
     """Hides the given secrets, and the secrets in statements."""
     # Longer values are replaced first, because a longer value may contain a shorter value.
-    values = sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True)
-    return SecretHider(re.compile("|".join(map(re.escape, values))) if values else None)
+    known = frozenset(secrets)
+    values = sorted({form for secret in known for form in _forms(secret)}, key=len, reverse=True)
+    return SecretHider(re.compile("|".join(map(re.escape, values))) if values else None, known)
+
+
+def hiding_all(hiders: Iterable[SecretHider]) -> SecretHider:
+    """Hides what any of these hides."""
+    return hiding(secret for hider in hiders for secret in hider.known)
 
 
 def _forms(secret: str) -> Iterable[str]:
@@ -108,15 +115,26 @@ def _forms(secret: str) -> Iterable[str]:
         yield form.replace("'", "\\'")
 
 
+def _moved(at: int, places: Iterable[tuple[int, int]]) -> int:
+    """The offset that corresponds to the offset ``at`` after asterisks have replaced the values at ``places``. An
+    offset inside a value becomes an offset inside the asterisks."""
+    moved = at
+    for start, end in places:
+        if start < at:
+            moved += min(at - start, len(_HIDDEN)) - (at - start) if at < end else len(_HIDDEN) - (end - start)
+    return moved
+
+
 @dataclass(frozen=True, slots=True)
 class SecretHider:
-    """Replaces secrets with asterisks. ``secrets`` matches the secret values of variables; None if no variable has a
-    secret value.
+    """Replaces secrets with asterisks. ``known`` are the secret values of variables, and ``secrets`` matches them in
+    any quotes; None if no variable has a secret value.
 
     A call hides these values, and also the secrets in the statements that the text contains.
     """
 
     secrets: re.Pattern[str] | None
+    known: frozenset[str] = frozenset()
 
     def __call__(self, text: str) -> str:
         return self.values(masked(text))
@@ -126,11 +144,24 @@ class SecretHider:
         return self.values(masked_statement(text))
 
     def error(self, error: SqlError) -> SqlError:
-        """Hides the values of variables in an error's message, hint and detail. Returns the error."""
+        """Hides the values of variables in an error's message, hint and detail, and in the SQL text of which the error
+        shows a line. Returns the error.
+
+        The error's line and column remain those of the text with the values.
+        """
         error.message = self.values(error.message)
         error.args = (error.message,)
         error.hint = None if error.hint is None else self.values(error.hint)
         error.detail = None if error.detail is None else self.values(error.detail)
+        if error.text is not None and self.secrets is not None:
+            places = [(match.start(), match.end()) for match in self.secrets.finditer(error.text)]
+            error.text = self.values(error.text)
+            if error.span is not None:
+                start, end = (_moved(at, places) for at in (error.span.start, error.span.end))
+                error.span = replace(error.span, start=start, end=max(end, start + 1))
+            if error.statement_range is not None:
+                first, last = error.statement_range
+                error.statement_range = (_moved(first, places), _moved(last, places))
         return error
 
     def values(self, text: str) -> str:

@@ -63,7 +63,7 @@ def run_test_command(
     path or a file is wrong.
     """
     from rw_sql.cli.interface.error_report import report_error
-    from rw_sql.cli.script.loading import hiding_of, read_assignments
+    from rw_sql.cli.script.loading import read_assignments
     from rw_sql.cli.terminal.output import console_for, print_error
     from rw_sql.cli.testing.outcome import WrongTestError
     from rw_sql.cli.testing.report import TestReport, print_outcome
@@ -84,7 +84,7 @@ def run_test_command(
             print_error(str(wrong))
         _write_report(TestReport(outcomes=[wrong.outcome for wrong in unusable], seconds=0.0), output)
         raise typer.Exit(UNUSABLE)
-    hide = hiding_of(known).values
+    hide = collected.hide.values
     console = console_for() if output == "text" else console_for(sys.stderr)
 
     def tell(outcome: TestOutcome) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.cli.formatting.command import statement_of
 from rw_sql.cli.script.environments import environment_above
-from rw_sql.cli.script.loading import load_scripts
+from rw_sql.cli.script.loading import hiding_of, load_scripts
 from rw_sql.cli.testing.outcome import WrongTestError
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
@@ -28,6 +28,8 @@ from rw_sql.syntax.query.tables_read import table_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from rw_sql.cli.script.loading import SecretHider
 
 Input = ast.CreateSource | ast.CreateTable
 Definition = Input | ast.CreateMaterializedView
@@ -61,8 +63,11 @@ class Defined:
         return render(self.statement)
 
 
-def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: str | None = None) -> dict[str, Defined]:
-    """The sources, tables and materialized views that ``files`` create, by name. Spark's statements are skipped.
+def read_definitions(
+    files: Sequence[str], variables: Mapping[str, str], env: str | None = None
+) -> tuple[dict[str, Defined], SecretHider]:
+    """The sources, tables and materialized views that ``files`` create, by name. Spark's statements are skipped. The
+    second result hides the values of variables whose names suggest that they are secret.
 
     ``env`` is the environment whose files contain the values of ``${name}``.
 
@@ -70,9 +75,10 @@ def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: st
     """
     found: dict[str, Defined] = {}
     try:
-        scripts, _ = load_scripts(files, variables, lambda file: environment_above(file, env))
+        scripts, hide = load_scripts(files, variables, lambda file: environment_above(file, env))
     except SqlError as error:
-        raise WrongTestError(error.render(), file=error.file or files[0], line=error.line) from error
+        told = hiding_of(variables).values(error.render())
+        raise WrongTestError(told, file=error.file or files[0], line=error.line) from error
     for script in scripts:
         settings: list[tuple[str, str]] = []
         dialect = "spark"
@@ -82,7 +88,7 @@ def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: st
                 statement = statement_of(part.text)
             except SqlError as error:
                 script.expanded.locate(error.moved_into(script.expanded.text, part.start, part.line, part.column, None))
-                raise WrongTestError(error.render(), file=file or "-", line=error.line) from error
+                raise WrongTestError(hide.values(error.render()), file=file or "-", line=error.line) from error
             match statement:
                 case ast.SetParameter(parameter=name, value=value):
                     settings.append((name, part.text))
@@ -96,7 +102,7 @@ def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: st
                     found[name] = Defined(
                         statement=statement, settings=tuple(settings), dialect=dialect, file=file or "-"
                     )
-    return found
+    return found, hide
 
 
 def input_columns(statement: Input) -> tuple[tuple[str, str], ...]:

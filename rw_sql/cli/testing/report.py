@@ -61,7 +61,7 @@ class TestReport:
                     "seconds": round(outcome.seconds, 3),
                     "message": self.hide(outcome.message) or None,
                     "detail": self.hide(outcome.detail) or None,
-                    "notes": list(outcome.notes),
+                    "notes": [self.hide(note) for note in outcome.notes],
                 }
                 for outcome in self.outcomes
             ],
@@ -101,4 +101,4 @@ def print_outcome(console: Console, outcome: TestOutcome, hide: Callable[[str], 
     for told in hide(outcome.detail).splitlines():
         console.print(Text(f"    {told}"), soft_wrap=True)
     for note in outcome.notes:
-        console.print(Text(f"  note: {note}", style="dim"), soft_wrap=True)
+        console.print(Text(f"  note: {hide(note)}", style="dim"), soft_wrap=True)

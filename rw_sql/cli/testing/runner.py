@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from rw_sql.cli.script.environments import environment_above
+from rw_sql.cli.script.loading import hiding, hiding_all, hiding_of
 from rw_sql.cli.sql_files import files_below
 from rw_sql.cli.testing.definitions import read_definitions
 from rw_sql.cli.testing.outcome import MismatchError, NothingToRunError, TestOutcome, WrongTestError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from rw_sql.cli.script.loading import SecretHider
     from rw_sql.cli.servers.kafka_broker import BrokerInfo
     from rw_sql.cli.testing.definitions import Defined
     from rw_sql.cli.testing.slt_file import SltRecord
@@ -109,10 +111,12 @@ class TestOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """The tests that were found, and the invalid files."""
+    """The tests that were found, and the invalid files. ``hide`` hides the values of variables whose names suggest that
+    they are secret: the given variables, and those of the tests, of their definitions and of their environments."""
 
     tests: tuple[Test, ...]
     wrong: tuple[WrongTestError, ...]
+    hide: SecretHider
 
 
 def collect(paths: Sequence[str], variables: Mapping[str, str], env: str | None = None) -> Collected:
@@ -124,13 +128,16 @@ def collect(paths: Sequence[str], variables: Mapping[str, str], env: str | None 
     """
     tests: dict[str, Test] = {}
     wrong: list[WrongTestError] = []
+    hiders = [hiding_of(variables)]
     for given in paths:
         path, _, pattern = given.partition("::")
         found: list[Test] = []
         faults = len(wrong)
         for file in _files(Path(path)):
             try:
-                found += _tests_of(str(file), variables, env)
+                made, hide = _tests_of(str(file), variables, env)
+                found += made
+                hiders.append(hide)
             except WrongTestError as error:
                 wrong.append(error)
         if pattern:
@@ -138,7 +145,7 @@ def collect(paths: Sequence[str], variables: Mapping[str, str], env: str | None 
         if not found and len(wrong) == faults:
             raise WrongTestError(f"no test is named {pattern}" if pattern else "no test found", file=path)
         tests.update((test.id, test) for test in found)
-    return Collected(tests=tuple(tests.values()), wrong=tuple(wrong))
+    return Collected(tests=tuple(tests.values()), wrong=tuple(wrong), hide=hiding_all(hiders))
 
 
 def _is_named(name: str, pattern: str) -> bool:
@@ -159,16 +166,22 @@ def _is_test(path: Path) -> bool:
     return path.name.lower().endswith(ENDS)
 
 
-def _tests_of(file: str, variables: Mapping[str, str], env: str | None) -> list[Test]:
+def _tests_of(file: str, variables: Mapping[str, str], env: str | None) -> tuple[list[Test], SecretHider]:
     try:
         text = Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise WrongTestError(f"cannot be read: {error}", file=file) from error
     if file.lower().endswith(_SLT_END):
-        return [SltTest(file=file, text=text, records=tuple(read_records(text, file)))]
+        hide = hiding([])
+        with suppress(SqlError):  # The test itself reports that its environment cannot be read.
+            hide = hiding_of(environment_above(file, env))
+        return [SltTest(file=file, text=text, records=tuple(read_records(text, file)))], hide
     found = read_unit_file(text, file)
-    definitions = read_definitions(found.definition_files(), {**found.variables, **variables}, env)
-    return [ViewTest(test=test, definitions=definitions, with_subfolders=found.with_subfolders) for test in found.tests]
+    definitions, hide = read_definitions(found.definition_files(), {**found.variables, **variables}, env)
+    tests: list[Test] = [
+        ViewTest(test=test, definitions=definitions, with_subfolders=found.with_subfolders) for test in found.tests
+    ]
+    return tests, hide
 
 
 class Bench:

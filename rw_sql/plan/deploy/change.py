@@ -24,8 +24,8 @@ CREATE, ALTER, RENAME, UNSAFE, REBUILD, RECREATE, DROP = (
 
 The user confirms each *unsafe* change individually, after seeing its preview. A view that is *rebuilt* gets a second
 table; queries read the old rows until the new table has caught up. An object is *recreated* (dropped and created again,
-with all its dependents) if no statement can make the change in place. Objects are recreated or dropped only with
-``--allow-drop``.
+with all its dependents) if no statement can make the change in place. A dependent that is not in the folder is only
+dropped. Objects are recreated or dropped only with ``--allow-drop``.
 """
 
 
@@ -34,7 +34,7 @@ class DeployChange:
     """The change to one object.
 
     ``place`` is the position of the object's definition in the folder; ``reason`` states why the object cannot be
-    altered in place.
+    altered in place. A *drop* has a reason only if other changes cannot be made without it.
 
     ``touches`` are the ids of the objects that the change depends on or changes. Objects that do not exist yet are not
     included, because they have no id.
@@ -52,6 +52,11 @@ class DeployChange:
     def texts(self) -> tuple[str, ...]:
         """The statements in canonical form."""
         return tuple(render(statement) for statement in self.statements)
+
+    @property
+    def is_required_drop(self) -> bool:
+        """True for the drop of an object that is not in the folder, if other changes cannot be made without it."""
+        return self.action == DROP and bool(self.reason)
 
     @property
     def needs_drop(self) -> bool:

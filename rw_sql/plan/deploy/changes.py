@@ -13,13 +13,14 @@ from rw_sql.model.definitions import connection_definition
 from rw_sql.model.object_lookup import objects_in, spoken
 from rw_sql.plan.deploy.change import ALTER, CREATE, DROP, REBUILD, RECREATE, UNSAFE, DeployChange
 from rw_sql.plan.deploy.columns import WHY_OPTIONAL, in_the_way, optional_drops, rebuilt_users, without_used_drops
-from rw_sql.plan.deploy.definitions import definition_of, dialects, find_object
+from rw_sql.plan.deploy.definitions import definition_of, dialects, find_object, record_to_be
 from rw_sql.plan.deploy.fixed_secret import fixed_secret
 from rw_sql.plan.deploy.folder import RELATIONS, DefinitionError
 from rw_sql.plan.deploy.former_names import exchange_names, rename_object
 from rw_sql.plan.deploy.moved_options import detour_of
 from rw_sql.plan.deploy.order import in_order, named_by
-from rw_sql.plan.deploy.renames import renames, with_own_schema
+from rw_sql.plan.deploy.renames import half_renamed, renames, with_own_schema
+from rw_sql.plan.deploy.running_rebuilds import rebuilds_last, waiting_for
 from rw_sql.plan.deploy.widening import columns_to_gain, why_wider, with_note
 from rw_sql.plan.statements.replace.least_change import least_change
 from rw_sql.syntax.lexing.identifiers import sql_name
@@ -44,7 +45,7 @@ from rw_sql.syntax.statements import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
@@ -59,6 +60,8 @@ _DROPS = {
     "sink": DropSink,
     "schema": DropSchema,
 }
+_UNSAFE = (AlterSourceUnsafeSet, AlterTableUnsafeSet)
+_WHY_LOST = "an object that it depends on is dropped"
 MANAGED = ("connection", *RELATIONS)
 """The kinds of objects that are dropped if they are missing from the folder.
 
@@ -85,7 +88,7 @@ def compare(
     def is_same(record: ObjectRecord, wanted: FolderObject) -> bool:
         if isinstance(wanted.statement, CreateSchema):
             return False
-        to_be = _to_be(snapshot, record)
+        to_be = record_to_be(snapshot, record)
         return least_change(definition_of(to_be), wanted.statement, known, dialects(to_be)).is_empty
 
     then = snapshot
@@ -95,7 +98,10 @@ def compare(
     schemas = [wanted for wanted in ordered if _is_new_schema(snapshot, wanted)]
     changes = [_created(snapshot, wanted) for wanted in schemas]
     for wanted in renames(folder, partial(find_object, snapshot), is_same):
-        then, change = rename_object(then, wanted)
+        then, change = rename_object(then, wanted, folder)
+        changes.append(change)
+    for wanted in half_renamed(folder, partial(find_object, then), partial(_is_kept, then, known)):
+        then, change = rename_object(then, wanted, folder)
         changes.append(change)
 
     def is_defined(now: Snapshot, wanted: FolderObject) -> bool:
@@ -104,7 +110,7 @@ def compare(
 
     then = exchange_names(then, folder, is_defined, changes)
     ordered = tuple(wanted for wanted in ordered if wanted not in schemas)
-    altered, detached, again = _alterations(then, ordered, known, allow)
+    altered, detached, again, running = _alterations(then, ordered, known, allow)
     altered = [left for change in altered if (left := without_used_drops(then, change)).statements]
     again |= {id_: why for id_, why in (unable or {}).items() if id_ not in again}
     rebuilt = {change.touches[0] for change in altered if change.action == REBUILD}
@@ -115,21 +121,36 @@ def compare(
             users = in_the_way(then, table, change.statements, rebuilt)
             again |= {user.id: why for user, why in users if (user.kind, user.name) in kept and user.id not in again}
     gone = _with_dependents(then, again)
+    lost = {id_ for id_ in gone if (record := then.get(id_)) is not None and (record.kind, record.name) not in kept}
     unwanted = _unwanted(then, folder, gone)
     remade = gone | unwanted | _with_dependents(then, rebuilt)
     altered = [with_note(then, change, remade) for change in altered]
-    _require_unread(then, folder, unwanted)
+    # A reader of the folder may read an object of another kind under the same name.
+    replaced = {other.id for wanted in folder if (other := _other(then, wanted)) is not None}
+    _require_unread(then, folder, unwanted | (lost - replaced))
     # An object that may use a renamed or dropped column must be dropped before that column is changed. All other
     # objects are dropped last.
     reshaped = {id_ for change in altered if _reshapes(change) for id_ in _with_dependents(then, change.touches[:1])}
     early = {id_ for id_ in unwanted & reshaped if all(d.id in unwanted for d in then.dependents_of(id_))}
-    changes += _drops(then, early, DROP, {})
-    changes += _drops(then, gone, RECREATE, again)
-    dropped = {record.kind for id_ in unwanted if (record := then.get(id_)) is not None}
-    changes += _creations_and_alterations(then, ordered, altered, detached, again, gone, rebuilt, dropped)
-    changes += _drops(then, unwanted - early, DROP, {})
-    changes += _drops(then, _unwanted_schemas(then, folder, unwanted), DROP, {})
+    changes += _drops(then, early, {}, lost=early)
+    changes += _drops(then, gone, dict.fromkeys(lost, _WHY_LOST) | again, lost=lost)
+    dropped = {record.kind for id_ in unwanted | lost if (record := then.get(id_)) is not None}
+    now, late = _creations_and_alterations(then, ordered, altered, detached, again, gone, rebuilt, dropped)
+    changes += (*rebuilds_last(now, ordered, running), *late)
+    for rest in (unwanted - early, _unwanted_schemas(then, folder, unwanted | lost)):
+        changes += _drops(then, rest, {}, lost=rest)
     return tuple(changes)
+
+
+def _is_kept(
+    snapshot: Snapshot, known: Mapping[str, CreateConnection], record: ObjectRecord, wanted: FolderObject
+) -> bool:
+    """True if a safe change in place gives an object the definition that a folder contains."""
+    if isinstance(wanted.statement, CreateSchema):
+        return False
+    to_be = record_to_be(snapshot, record)
+    leads = least_change(definition_of(to_be), wanted.statement, known, dialects(to_be))
+    return not leads.refusal and not any(isinstance(each, _UNSAFE) for each in leads.statements)
 
 
 def _is_new_schema(snapshot: Snapshot, wanted: FolderObject) -> bool:
@@ -151,16 +172,18 @@ def _created(then: Snapshot, wanted: FolderObject, action: str = CREATE, reason:
 
 def _alterations(
     then: Snapshot, ordered: Sequence[FolderObject], known: Mapping[str, CreateConnection], allow: Sequence[str]
-) -> tuple[list[DeployChange], dict[str, list[DeployChange]], dict[int, str]]:
-    """Returns three values:
+) -> tuple[list[DeployChange], dict[str, list[DeployChange]], dict[int, str], set[int]]:
+    """Returns four values:
 
     - the changes that alter existing objects in place
     - for each connection, by its name: the changes that must precede the change of the connection
     - for each object that must be created again, by its id: the reason
+    - the ids of the views whose change continues a rebuild that is already running
     """
     altered: list[DeployChange] = []
     detached: dict[str, list[DeployChange]] = {}
     again: dict[int, str] = {}
+    running: set[int] = set()
     current = {c.name: connection_definition(c.definition) for c in then.all("connection")}
     reshaping: dict[int, DeployChange] = {}
     for wanted in ordered:
@@ -172,7 +195,7 @@ def _alterations(
             continue
         if isinstance(wanted.statement, CreateSchema):
             continue
-        to_be = _to_be(then, record)
+        to_be = record_to_be(then, record)
         defined = definition_of(to_be)
         detour = detour_of(defined, wanted.statement, current, known, dialects(to_be))
         if detour is not None:
@@ -198,15 +221,13 @@ def _alterations(
             made = replace(wanted.statement, or_replace=True)
             statements = (*leads.statements, made, _wait(wanted))
             altered.append(_altered(then, wanted, record, statements, reason=why_wider(gained)))
+        elif to_be is not record and isinstance(wanted.statement, CreateMaterializedView):
+            waiting, why = waiting_for(then, record, to_be, wanted.statement)
+            altered.append(_altered(then, wanted, record, (*leads.statements, *waiting), reason=why))
+            running.add(record.id)
         elif leads.statements:
             altered.append(_altered(then, wanted, record, tuple(_allowing(s, allow) for s in leads.statements)))
-        elif to_be is not record:
-            altered.append(
-                _altered(
-                    then, wanted, record, (_wait(wanted),), reason="a rebuild with this definition is already running"
-                )
-            )
-    return altered, detached, again
+    return altered, detached, again, running
 
 
 def _creations_and_alterations(
@@ -218,10 +239,10 @@ def _creations_and_alterations(
     gone: set[int],
     rebuilt: set[int],
     dropped: set[str],
-) -> list[DeployChange]:
-    """The changes that create objects or alter them in place, in the order of ``ordered``. Statements that must wait
-    for a rebuild are last. ``dropped`` are the kinds of the objects that are dropped because the folder does not define
-    them."""
+) -> tuple[list[DeployChange], list[DeployChange]]:
+    """Returns the changes that create objects or alter them in place, in the order of ``ordered``, and the changes of
+    tables that must follow the rebuilds. ``dropped`` are the kinds of the objects that are dropped because the folder
+    does not define them."""
     by_key = {(change.kind, change.name): change for change in altered}
     changes: list[DeployChange] = []
     late: list[DeployChange] = []
@@ -241,7 +262,7 @@ def _creations_and_alterations(
             now = tuple(statement for statement in change.statements if statement not in last)
             changes += _parts(then, change, now)
             late += _parts(then, change, last)
-    return changes + late
+    return changes, late
 
 
 def _parts(then: Snapshot, change: DeployChange, statements: tuple[Statement, ...]) -> list[DeployChange]:
@@ -267,13 +288,6 @@ def _other(snapshot: Snapshot, wanted: FolderObject) -> ObjectRecord | None:
         return None
     found = (find_object(snapshot, kind, wanted.name) for kind in RELATIONS if kind != wanted.kind)
     return next((record for record in found if record is not None), None)
-
-
-def _to_be(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """Returns the record of the object. For a view that is being rebuilt with a new query, returns the record that the
-    view will have after the rebuild."""
-    made = (r.view for r in snapshot.all("rebuild") if r.view_id == record.id)
-    return next((view for view in made if view is not None), record)
 
 
 def _wait(wanted: FolderObject) -> Statement:
@@ -310,11 +324,15 @@ def _reshapes(change: DeployChange) -> bool:
 def _after_rebuilds(snapshot: Snapshot, change: DeployChange, rebuilt: set[int]) -> tuple[Statement, ...]:
     """The DROP COLUMN statements in a table's change that must wait, because views that may use the columns are being
     rebuilt. All DROP COLUMN statements after the first waiting statement wait too, because a computed column must be
-    dropped before the columns from which it is computed."""
+    dropped before the columns from which it is computed. All of them wait for a rebuild that is already running and
+    reads the table."""
     table = snapshot.get(change.touches[0])
     if not isinstance(table, TableRecord):
         return ()
     drops = [statement for statement in change.statements if isinstance(statement, AlterTableDropColumn)]
+    running = (found.view for found in snapshot.all("rebuild") if found.view_id in rebuilt)
+    if any(view is not None and table.id in view.inputs for view in running):
+        return tuple(drops)
     waiting = (at for at, drop in enumerate(drops) if rebuilt_users(snapshot, table, drop, rebuilt))
     return tuple(drops[next(waiting, len(drops)) :])
 
@@ -349,9 +367,14 @@ def _is_own(snapshot: Snapshot, record: ObjectRecord | None) -> bool:
     return record is not None and record.kind in MANAGED and find_object(snapshot, record.kind, record.name) == record
 
 
-def _drops(snapshot: Snapshot, ids: Iterable[int], action: str, why: dict[int, str]) -> list[DeployChange]:
+def _drops(
+    snapshot: Snapshot, ids: Iterable[int], why: Mapping[int, str], *, lost: Collection[int]
+) -> list[DeployChange]:
     """The DROP statements for objects; a reader is dropped before its inputs. (The reverse order of creation would be
-    wrong, because a reader may be older than its input.)"""
+    wrong, because a reader may be older than its input.)
+
+    ``why`` maps ids to the reasons for the drops. ``lost`` are the ids of the objects that are not created again.
+    """
     found: list[DeployChange] = []
     left = {id_: snapshot.get(id_) for id_ in ids}
     while left:
@@ -362,7 +385,7 @@ def _drops(snapshot: Snapshot, ids: Iterable[int], action: str, why: dict[int, s
                 continue
             found.append(
                 DeployChange(
-                    action=action,
+                    action=DROP if id_ in lost else RECREATE,
                     kind=record.kind,
                     name=record.name,
                     statements=(_DROPS[record.kind](name=_name(record.name)),),

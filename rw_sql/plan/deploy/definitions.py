@@ -33,6 +33,13 @@ def find_object(snapshot: Snapshot, kind: str, name: str) -> ObjectRecord | None
     return record
 
 
+def record_to_be(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
+    """Returns the record of the object. For a view that is being rebuilt with a new query, returns the record that the
+    view will have after the rebuild."""
+    made = (rebuild.view for rebuild in snapshot.all("rebuild") if rebuild.view_id == record.id)
+    return next((view for view in made if view is not None), record)
+
+
 def definition_of(record: ObjectRecord) -> Create:
     """The CREATE statement of an object of the catalog."""
     match record.kind:

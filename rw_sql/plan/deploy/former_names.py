@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import NOT_SUPPORTED
+from rw_sql.errors import DUPLICATE_OBJECT, NOT_SUPPORTED
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
-from rw_sql.model.object_lookup import require_new_name, spoken
+from rw_sql.model.object_lookup import RELATION_KINDS, require_new_name, spoken
 from rw_sql.plan.deploy.change import RENAME, DeployChange
 from rw_sql.plan.deploy.definitions import find_object
 from rw_sql.plan.deploy.folder import DefinitionError
+from rw_sql.plan.deploy.renames import half_names, names_of
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.table.new_names import renamed
 from rw_sql.syntax.lexing.identifiers import PUBLIC
@@ -27,7 +28,9 @@ _Named = SourceRecord | MaterializedViewRecord | SinkRecord
 """The records of objects that can be renamed."""
 
 
-def rename_object(snapshot: Snapshot, wanted: FolderObject) -> tuple[Snapshot, DeployChange]:
+def rename_object(
+    snapshot: Snapshot, wanted: FolderObject, folder: Sequence[FolderObject]
+) -> tuple[Snapshot, DeployChange]:
     """Renames an object: returns the catalog in which the object has its new name, and the change that renames it."""
     assert wanted.was is not None
     record = find_object(snapshot, wanted.kind, wanted.was)
@@ -44,7 +47,7 @@ def rename_object(snapshot: Snapshot, wanted: FolderObject) -> tuple[Snapshot, D
         action=RENAME,
         kind=wanted.kind,
         name=wanted.name,
-        statements=_moves(wanted.kind, Name.of(wanted.was), Name.of(wanted.name)),
+        statements=_moves(snapshot, wanted, folder, Name.of(wanted.was), Name.of(wanted.name)),
         place=wanted.place,
         touches=(record.id,),
     )
@@ -94,14 +97,46 @@ def exchange_names(
     return snapshot
 
 
-def _moves(kind: str, old: Name, new: Name) -> tuple[Statement, ...]:
-    """The statements that rename an object, possibly to another schema."""
-    words = spoken(kind).upper()
-    moves: list[Statement] = []
-    if old.schema != new.schema:
-        schema = Name(parts=(new.schema or PUBLIC,))
-        moves.append(AlterSetSchema(kind=words, name=old, schema=schema))
-    if old.last != new.last:
-        now = Name(parts=(*new.parts[:-1], old.last))
-        moves.append(AlterRename(kind=words, name=now, new_name=new))
-    return tuple(moves)
+def _moves(
+    snapshot: Snapshot, wanted: FolderObject, folder: Sequence[FolderObject], old: Name, new: Name
+) -> tuple[Statement, ...]:
+    """The statements that rename an object, possibly to another schema.
+
+    Between two statements, the object has a name that no object of the catalog has. If possible, the folder does not
+    contain this name either, so that :func:`half_renamed` recognizes the object after an interruption. Raises SqlError
+    if both possible names are taken.
+    """
+    words = spoken(wanted.kind).upper()
+    schema = Name(parts=(new.schema or PUBLIC,))
+    if old.schema == new.schema:
+        return (AlterRename(kind=words, name=old, new_name=new),)
+    if old.last == new.last:
+        return (AlterSetSchema(kind=words, name=old, schema=schema),)
+    names = names_of(folder)
+    moved, called = half_names(old, new)
+    free = [half for half in (moved, called) if _is_free(snapshot, half)]
+    half = next((half for half in free if half.key not in names), free[0] if free else None)
+    if half is None:
+        raise DefinitionError(
+            wanted,
+            DUPLICATE_OBJECT,
+            f"{wanted.place}: {spoken(wanted.kind)} {old.key} cannot get both another schema and another name in one "
+            f"deployment, because {moved.key} and {called.key} exist",
+            hint=f"rename it in the folder to another name, such as {new.key}_2, apply the folder, and then rename it "
+            f"to {new.key}",
+        )
+    if half is moved:
+        return (
+            AlterSetSchema(kind=words, name=old, schema=schema),
+            AlterRename(kind=words, name=half, new_name=new),
+        )
+    return (
+        AlterRename(kind=words, name=old, new_name=half),
+        AlterSetSchema(kind=words, name=half, schema=schema),
+    )
+
+
+def _is_free(snapshot: Snapshot, name: Name) -> bool:
+    """True if no relation has the name. Upper and lower case are ignored."""
+    records = (record for kind in (*RELATION_KINDS, "sink") for record in snapshot.all(kind))
+    return all(record.name.lower() != name.key.lower() for record in records)

@@ -78,12 +78,12 @@ def in_order(folder: Sequence[FolderObject]) -> tuple[FolderObject, ...]:
 
     Raises CircleError.
     """
-    by_name = {_key(wanted): wanted for wanted in folder}
+    by_name = {key_of(wanted.kind, wanted.name): wanted for wanted in folder}
     done: dict[tuple[str, str], FolderObject] = {}
     under_way: list[FolderObject] = []
 
     def place(wanted: FolderObject) -> None:
-        if _key(wanted) in done:
+        if key_of(wanted.kind, wanted.name) in done:
             return
         if wanted in under_way:
             raise CircleError(under_way[under_way.index(wanted) :])
@@ -93,12 +93,13 @@ def in_order(folder: Sequence[FolderObject]) -> tuple[FolderObject, ...]:
             if other is not None:
                 place(other)
         under_way.pop()
-        done[_key(wanted)] = wanted
+        done[key_of(wanted.kind, wanted.name)] = wanted
 
     for wanted in sorted(folder, key=lambda found: (_PLACES[found.kind], found.file, found.line)):
         place(wanted)
     return tuple(done.values())
 
 
-def _key(wanted: FolderObject) -> tuple[str, str]:
-    return ("relation" if wanted.kind in RELATIONS else wanted.kind, wanted.name)
+def key_of(kind: str, name: str) -> tuple[str, str]:
+    """The object as :func:`named_by` refers to it: all kinds of relations share one namespace."""
+    return ("relation" if kind in RELATIONS else kind, name)

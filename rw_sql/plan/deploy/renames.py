@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rw_sql.plan.deploy.folder import RELATIONS
 from rw_sql.syntax.statements import Name
 
 if TYPE_CHECKING:
@@ -68,6 +69,45 @@ def _in_order(
                 break
         else:
             return tuple(done)
+
+
+def half_renamed(
+    folder: Sequence[FolderObject],
+    find: Callable[[str, str], ObjectRecord | None],
+    is_kept: Callable[[ObjectRecord, FolderObject], bool],
+) -> tuple[FolderObject, ...]:
+    """Returns the objects whose rename was interrupted between its two statements, each with the name that it has now
+    as its former name.
+
+    A rename to another schema and another name takes two statements. Between them, an object has a name that the folder
+    does not contain. ``find`` is as in :func:`renames`. ``is_kept`` returns True if a safe change in place gives the
+    object its definition; an object with any other definition is not taken for the renamed object.
+    """
+    found: list[FolderObject] = []
+    names = names_of(folder)
+    for wanted in folder:
+        if wanted.was is None or wanted.kind not in RELATIONS or find(wanted.kind, wanted.was) is not None:
+            continue
+        if any(find(kind, wanted.name) is not None for kind in RELATIONS):
+            continue
+        for half in half_names(Name.of(wanted.was), Name.of(wanted.name)):
+            record = None if half.key in names else find(wanted.kind, half.key)
+            if record is not None and is_kept(record, wanted):
+                found.append(replace(wanted, was=half.key))
+                break
+    return tuple(found)
+
+
+def half_names(old: Name, new: Name) -> tuple[Name, Name]:
+    """The names between the old and the new name of an object: the old name in the new schema, and the new name in the
+    old schema."""
+    return Name(parts=(*new.parts[:-1], old.last)), Name(parts=(*old.parts[:-1], new.last))
+
+
+def names_of(folder: Sequence[FolderObject]) -> frozenset[str]:
+    """The names of the folder's relations, and the former names in their comments."""
+    relations = [wanted for wanted in folder if wanted.kind in RELATIONS]
+    return frozenset(name for wanted in relations for name in (wanted.name, wanted.was) if name is not None)
 
 
 def with_own_schema(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.cli.script.environments import environments_of
-from rw_sql.cli.script.loading import hiding, load_scripts, read_assignments
-from rw_sql.errors import UNDEFINED_COLUMN, SqlError
+from rw_sql.cli.script.loading import hiding, hiding_all, load_scripts, read_assignments
+from rw_sql.errors import UNDEFINED_COLUMN, Span, SqlError
 from tests.cli.test_main import rw_sql
 
 if TYPE_CHECKING:
@@ -65,6 +65,27 @@ def test_secrets_are_hidden_wherever_they_come_from(tmp_path: Path) -> None:
     assert hiding(["a", "abc"])("abc a") == "***** *****"
 
 
+def test_the_secret_values_of_an_environment_are_hidden_too(tmp_path: Path) -> None:
+    """Each file has the environment of its own folder."""
+    for name, value in (("one", "tok-1"), ("other", "tok-2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "prod.env").write_text(f"API_TOKEN={value}\nTOPIC=orders\n", encoding="utf-8")
+        (tmp_path / name / "a.sql").write_text("SELECT '${API_TOKEN}', '${TOPIC}'", encoding="utf-8")
+    files = [str(tmp_path / name / "a.sql") for name in ("one", "other")]
+    scripts, hide = load_scripts(files, {}, environments_of("prod"))
+    assert [script.parts[0].text for script in scripts] == ["SELECT 'tok-1', 'orders'", "SELECT 'tok-2', 'orders'"]
+    for script in scripts:
+        assert hide(script.parts[0].text) == hide.values(script.parts[0].text) == "SELECT '*****', 'orders'"
+    scripts, hide = load_scripts(files[:1], {"API_TOKEN": "given"}, environments_of("prod"))
+    assert hide(scripts[0].parts[0].text) == "SELECT '*****', 'orders'"
+
+
+def test_hiders_are_joined() -> None:
+    """A value may contain the value of another one."""
+    joined = hiding_all([hiding(["abc"]), hiding(["a"]), hiding([])])
+    assert joined("abc a") == "***** *****"
+
+
 @pytest.mark.parametrize(
     ("script", "options", "told"),
     [
@@ -107,3 +128,28 @@ def test_a_secret_is_hidden_in_any_quotes(tmp_path: Path, value: str) -> None:
 def test_an_error_is_free_of_the_values_of_secret_variables() -> None:
     error = hiding(["hunter2"]).error(SqlError(UNDEFINED_COLUMN, "no hunter2", hint="omit hunter2", detail="hunter2"))
     assert "hunter2" not in f"{error.render()} {error.args}"
+
+
+@pytest.mark.parametrize("secret", ["hunter2", "h2", "a very long secret"])
+@pytest.mark.parametrize("word", ["first", "wrong", "last"])
+def test_the_line_of_an_error_is_free_of_them_and_the_caret_stays_at_its_word(secret: str, word: str) -> None:
+    text = f"SELECT first, '{secret}'\nFROM '{secret}' wrong, '{secret}' last"
+    at = text.index(word)
+    line = text.count("\n", 0, at) + 1
+    column = at - text.rfind("\n", 0, at)
+    error = SqlError(UNDEFINED_COLUMN, "no", span=Span(at, at + len(word), line, column)).located(text)
+    error.statement_range = (0, len(text))
+    shown = hiding([secret]).error(error).render()
+    assert secret not in shown
+    _, quoted, caret = shown.splitlines()
+    assert quoted[caret.index("^") :].startswith(word)
+    assert caret.count("^") == len(word)
+    assert (error.line, error.column, error.statement_range) == (line, column, (0, len(error.text or "")))
+
+
+def test_the_caret_below_a_hidden_value_stays_inside_the_asterisks() -> None:
+    text = "SELECT 'hunter2', a"
+    error = SqlError(UNDEFINED_COLUMN, "no", span=Span(8, 15, 1, 9)).located(text)
+    _, quoted, caret = hiding(["hunter2"]).error(error).render().splitlines()
+    assert quoted.endswith("SELECT '*****', a")
+    assert quoted[caret.index("^") : caret.rindex("^") + 1] == "*****"

@@ -313,3 +313,25 @@ def test_definitions_in_subfolders_are_named(file: str, hint: str, tmp_path: Pat
         (totals,) = named.definition_files()
         assert totals.endswith("staging/totals.sql")
         assert named.with_subfolders == ""
+
+
+def test_the_secret_values_of_all_variables_of_tests_are_hidden(tmp_path: Path) -> None:
+    """Those that are given, and those of an environment, a test file and a file of definitions."""
+    (tmp_path / "prod.env").write_text("ENV_TOKEN=ofenv\nTOPIC=orders\n", encoding="utf-8")
+    (tmp_path / "a.slt").write_text("statement ok\nSELECT 1\n", encoding="utf-8")
+    (tmp_path / "v.sql").write_text(
+        "\\set set_token 'ofset'\nCREATE MATERIALIZED VIEW v AS SELECT 1 AS a FROM s;\n", encoding="utf-8"
+    )
+    yaml = "variables: {yaml_token: ofyaml}\ntests:\n- {name: n, view: v, given: {}, expect: []}\n"
+    (tmp_path / "v.test.yaml").write_text(yaml, encoding="utf-8")
+    text = "ofenv ofset ofyaml ofoption orders"
+    given = {"option_token": "ofoption"}
+    assert collect([str(tmp_path)], given, "prod").hide(text) == "***** ***** ***** ***** orders"
+    assert collect([str(tmp_path)], {}).hide(text) == "ofenv ***** ***** ofoption orders"
+    assert collect([str(tmp_path / "a.slt")], given, "prod").hide(text) == "***** ofset ofyaml ***** orders"
+    # The test itself reports that its environment is missing.
+    assert collect([str(tmp_path / "a.slt")], given, "nowhere").hide(text) == "ofenv ofset ofyaml ***** orders"
+    (tmp_path / "v.sql").write_text("CREATE SOURCE s ${ENV_TOKEN};\n", encoding="utf-8")
+    (wrong,) = collect([str(tmp_path / "v.test.yaml")], given, "prod").wrong
+    assert "found: *****" in str(wrong)
+    assert "ofenv" not in str(wrong)

@@ -13,7 +13,7 @@ OUTCOMES = [
     TestOutcome(file="a.test.yaml", name="one", line=3, status="passed", seconds=1.5, notes=("n",)),
     TestOutcome(file="a.test.yaml", name="two", line=9, status="failed", message="totals: 1 missing", detail="- <a>"),
     TestOutcome(file="b.slt", name="", line=1, status="error", message="hunter2"),
-    TestOutcome(file="c.slt", name="", line=1, status="skipped", message="not run"),
+    TestOutcome(file="c.slt", name="", line=1, status="skipped", message="not run", notes=("of hunter2",)),
 ]
 REPORT = TestReport(outcomes=OUTCOMES, seconds=2.04, hide=lambda text: text.replace("hunter2", "*"))
 
@@ -35,6 +35,7 @@ def test_json() -> None:
     ]
     assert len({frozenset(test) for test in told["tests"]}) == 1
     assert told["tests"][2]["message"] == "*"
+    assert told["tests"][3]["notes"] == ["of *"]
 
 
 def test_junit() -> None:

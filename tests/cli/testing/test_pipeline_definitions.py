@@ -128,7 +128,7 @@ FILES = {
 def pipeline(folder: Path, files: Mapping[str, str]) -> dict[str, Defined]:
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    return read_definitions([str(folder / name) for name in files], {})
+    return read_definitions([str(folder / name) for name in files], {})[0]
 
 
 @pytest.mark.usefixtures("whole_numbers")

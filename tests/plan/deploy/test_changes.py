@@ -120,7 +120,7 @@ def test_a_view_with_another_query_is_rebuilt_and_waited_for() -> None:
     world.run(statements[0])
     # A process that was stopped there completes the rest.
     assert differ(world, *texts) == [
-        ("rebuild", "v", ("WAIT MATERIALIZED VIEW v",)),
+        ("rebuild", "v", ("WAIT MATERIALIZED VIEW v", *statements)),
         ("rebuild", "top", ("WAIT MATERIALIZED VIEW top",)),
     ]
     (group,) = rebuild_groups(world.snapshot)

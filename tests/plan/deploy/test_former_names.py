@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rw_sql.errors import SqlError
 from rw_sql.plan.deploy.changes import compare
 from rw_sql.plan.deploy.folder import read_folder
 from tests.plan.deploy.test_changes import ALL, CONNECTION, SOURCE, TOP, VIEW, bring, deployed, differ, script
 from tests.plan.tables import tables_world
+from tests.support.offline_warehouse import OfflineWarehouse
 
 if TYPE_CHECKING:
     from tests.plan.canned import CannedWorld
@@ -122,3 +125,89 @@ def deployed_views() -> CannedWorld:
     world = tables_world()
     bring(world, CONNECTION, SOURCE, VIEW, TOP)
     return world
+
+
+SCHEMAS = ("CREATE SCHEMA raw", "CREATE SCHEMA mart")
+
+
+def in_schemas(text: str, **names: str) -> str:
+    """A statement with other names: each is written as in the folder, ``s`` and ``v`` are in the schema raw."""
+    for old, new in {"s": "raw.s", "v": "raw.v", **names}.items():
+        text = re.sub(rf"\b(SOURCE|VIEW|FROM) {old}\b", rf"\1 {new}", text)
+    return text
+
+
+@pytest.mark.parametrize("taken", [(), ("mart.s",), ("mart.v",), ("raw.src", "raw.w"), ("mart.s", "mart.v")])
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_rename_to_another_schema_and_name_continues_after_an_interruption(
+    taken: tuple[str, ...], *, is_changed: bool
+) -> None:
+    """A rename takes two statements. Whatever has one of the two names between them stays as it is."""
+    names = {"s": "mart.src", "v": "mart.w"}
+    others = [VIEW.replace("VIEW v", f"VIEW {name}").replace("SELECT id", "SELECT id, 1 AS one") for name in taken]
+    others = [text.replace("FROM s", "FROM raw.s") for text in others]
+    before = (*SCHEMAS, CONNECTION, in_schemas(SOURCE), in_schemas(VIEW), in_schemas(TOP), *others)
+    source = in_schemas(SOURCE, **names)
+    if is_changed:
+        source = source.replace("topic", "source_rate_limit = 5, topic")
+    wanted = (
+        *SCHEMAS,
+        CONNECTION,
+        "-- rw: renamed from raw.v\n" + in_schemas(VIEW, **names),
+        "-- rw: renamed from raw.s\n" + source,
+        in_schemas(TOP, **names),
+        *(text.replace("FROM raw.s", "FROM mart.src") for text in others),
+    )
+    warehouse = OfflineWarehouse({})
+    warehouse.apply({"a.sql": script(*before)})
+    deployed = warehouse.snapshot
+    ids = {record.id for kind in ("source", "materialized_view") for record in deployed.all(kind)}
+    folder = {"a.sql": script(*wanted)}
+    changes = warehouse.changes(folder)
+    assert [len(change.statements) for change in changes if change.action == "rename"] == [2, 2]
+    assert {change.action for change in changes} <= {"rename", "alter"}
+    for until in range(sum(len(change.statements) for change in changes) + 1):
+        warehouse = OfflineWarehouse({}, deployed)
+        warehouse.apply(folder, statements=until)
+        assert {change.action for change in warehouse.changes(folder)} <= {"rename", "alter"}
+        warehouse.apply(folder)
+        assert warehouse.changes(folder) == ()
+        found = warehouse.snapshot
+        assert {record.id for kind in ("source", "materialized_view") for record in found.all(kind)} == ids
+
+
+def test_a_rename_that_has_no_free_name_on_its_way_is_refused() -> None:
+    taken = [VIEW.replace("VIEW v", f"VIEW {name}").replace("FROM s", "FROM raw.s") for name in ("mart.v", "raw.w")]
+    before = (*SCHEMAS, CONNECTION, in_schemas(SOURCE), in_schemas(VIEW), *taken)
+    warehouse = OfflineWarehouse({})
+    warehouse.apply({"a.sql": script(*before)})
+    wanted = [text for text in before if "VIEW raw.v" not in text]
+    wanted.append("-- rw: renamed from raw.v\n" + in_schemas(VIEW, v="mart.w"))
+    with pytest.raises(SqlError, match=r"because mart\.v and raw\.w exist") as caught:
+        warehouse.changes({"a.sql": script(*wanted)})
+    assert "another name, such as mart.w_2" in (caught.value.hint or "")
+
+
+def test_an_object_with_another_definition_is_not_taken_for_an_interrupted_rename() -> None:
+    """The comment of an earlier deployment stays in the files, also for a warehouse that never had the old name."""
+    others = (
+        in_schemas(SOURCE, s="mart.s").replace("'old'", "'new'"),
+        in_schemas(VIEW, s="mart.s", v="raw.w").replace("SELECT id", "SELECT id, 1 AS one"),
+    )
+    warehouse = OfflineWarehouse({})
+    connection = CONNECTION.replace("CONNECTION c", "CONNECTION mart.c")
+    warehouse.apply({"a.sql": script(*SCHEMAS, CONNECTION, connection, *others)})
+    wanted = (
+        "-- rw: renamed from raw.c\n" + connection.replace("mart.c", "mart.d"),
+        "-- rw: renamed from raw.s\n" + in_schemas(SOURCE, s="mart.src"),
+        "-- rw: renamed from raw.v\n" + in_schemas(VIEW, s="mart.src", v="mart.w"),
+    )
+    changes = warehouse.changes({"a.sql": script(*SCHEMAS, CONNECTION, *wanted)})
+    assert [(change.action, change.name) for change in changes] == [
+        ("create", "mart.d"),
+        ("create", "mart.src"),
+        ("create", "mart.w"),
+        ("drop", "raw.w"),
+        ("drop", "mart.c"),
+        ("drop", "mart.s"),
+    ]

@@ -1,11 +1,11 @@
-"""Forty changes of the example project: they lead to the state of a new warehouse, and then no difference is left."""
+"""Changes of the example project: they lead to the state of a new warehouse, and then no difference is left."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.support.offline_warehouse import OfflineWarehouse
-from tests.support.project_changes import CHANGES, VARIABLES, ProjectChange, classes_of, project_files
+from tests.support.project_changes import CHANGES, FURTHER, VARIABLES, ProjectChange, classes_of, project_files
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_there_are_forty_of_every_class() -> None:
     }
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+@pytest.mark.parametrize("change", [*CHANGES, *FURTHER], ids=lambda change: change.name)
 def test_a_change_ends_where_a_new_warehouse_begins(deployed: OfflineWarehouse, change: ProjectChange) -> None:
     files = change.files()
     fresh = OfflineWarehouse(VARIABLES)
