@@ -16,6 +16,9 @@ import fsspec
 
 from rw_sql.object_stores import client_errors
 
+_COMMITS_AT_ONCE = 100
+"""The number of commits that are read at the same time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendedFile:
@@ -55,6 +58,35 @@ def read_commit(table: str, version: int) -> TableCommit | None:
         changes = next((str(action["commitInfo"].get("operation")) for action in actions if "commitInfo" in action), "")
         changes = changes or "a change"
     return TableCommit(version=version, appended=tuple(_file(add) for add in adds), changes=changes)
+
+
+def commit_times(table: str, newest: int) -> dict[int, int | None]:
+    """The times of the versions up to ``newest`` whose commits the table's log still has, in milliseconds since 1970.
+    A time is None if the commit does not contain its time. Raises OSError."""
+    files, folder = fsspec.core.url_to_fs(f"{table.rstrip('/')}/_delta_log", use_listings_cache=False)
+    times: dict[int, int | None] = {}
+    for last in range(newest, -1, -_COMMITS_AT_ONCE):
+        versions = range(last, max(last - _COMMITS_AT_ONCE, -1), -1)
+        paths = [f"{folder.rstrip('/')}/{version:020d}.json" for version in versions]
+        with client_errors():
+            # Unlike cat, cat_ranges does not expand patterns in paths.
+            commits = files.cat_ranges(paths, None, None, on_error="return")
+            for version, commit in zip(versions, commits, strict=True):
+                if isinstance(commit, FileNotFoundError):
+                    return times
+                if isinstance(commit, Exception):
+                    raise commit
+                times[version] = _time(commit)
+    return times
+
+
+def _time(commit: bytes) -> int | None:
+    """The time in a commit's ``commitInfo``, which is an optional action."""
+    for line in commit.split(b"\n"):
+        if b'"commitInfo"' in line and (info := json.loads(line).get("commitInfo")):
+            at_ms = info.get("timestamp")
+            return at_ms if isinstance(at_ms, int) else None
+    return None
 
 
 def _file(add: dict[str, Any]) -> AppendedFile:

@@ -4,11 +4,11 @@ table."""
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, UpstreamSplit
-from rw_sql.connectors.delta.commits import TableCommit, read_commit
+from rw_sql.connectors.delta.commits import TableCommit, commit_times, read_commit
 from rw_sql.connectors.delta.paths import check_path
 from rw_sql.connectors.ranged import Encoding, RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
@@ -129,29 +129,34 @@ class DeltaConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The first version committed at or after ``milliseconds``. Raises SqlError OFFSET_OUT_OF_RANGE if the table's
-        log may have lost versions after that time."""
+        """The first version committed at or after ``milliseconds``. A commit that does not contain its time counts as
+        made at the time of the next commit, because reading it again is better than skipping it. Raises SqlError
+        OFFSET_OUT_OF_RANGE if the table's log may have lost versions after that time."""
         path = _path(options)
-        table = deltalake.DeltaTable(path)
-        history: list[dict[str, Any]] = table.history()
-        times = {int(commit["version"]): int(commit.get("timestamp", 0)) for commit in history}
-        first = oldest = min(times, default=0)
-        # A commit may lack its commitInfo. The history then omits this commit, and counts one version too many for each
-        # older commit.
-        while oldest > 0 and read_commit(path, oldest - 1) is not None:
-            oldest -= 1
-        later = [version - (first - oldest) for version, at_ms in times.items() if at_ms >= milliseconds]
-        if oldest > 0 and times[first] > milliseconds:
+        newest = deltalake.DeltaTable(path).version()
+        # The table's own history omits commits without a time, and then gives wrong versions to other commits.
+        times = commit_times(path, newest)
+        oldest = min(times, default=newest + 1)
+        later = (version for version, at in times.items() if at is not None and at >= milliseconds)
+        first = min(later, default=newest + 1)
+        while first > oldest and times[first - 1] is None:
+            first -= 1
+        at_ms = times.get(oldest)
+        if 0 < oldest == first and (at_ms is None or at_ms > milliseconds):
             name = _split(path)
-            at = datetime.fromtimestamp(times[first] / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+            when = (
+                "has no time in the log"
+                if at_ms is None
+                else f"was committed at {datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(' ', 'milliseconds')}"
+            )
             raise SqlError(
                 OFFSET_OUT_OF_RANGE,
                 f"the log of {name} no longer has all versions since that time: its oldest version is {oldest} and "
-                f"was committed at {at}",
+                f"{when}",
                 hint=f"INJECT SOURCE OFFSETS SOURCE_NAME VALUES ('{name}' = 0) ALLOW DUPLICATES reads all rows that "
                 f"the table has; VALUES ('{name}' = {oldest}) reads the rows that the existing versions appended",
             )
-        return dict.fromkeys(splits, min(later, default=table.version() + 1))
+        return dict.fromkeys(splits, first)
 
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS

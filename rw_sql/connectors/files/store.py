@@ -24,6 +24,10 @@ LOCAL = "file"
 
 _DECODED_BY_AIOHTTP = ("gzip", "deflate", "br", "zstd")
 _DECODED_BY_AZURE = ("gzip", "deflate")
+_READABLE = ("gzip", "zstd")
+"""The encodings that are also compressions of files."""
+_MOST_OF_NAME = 500
+"""The maximum length of a file's name in a command."""
 
 _LITERAL = re.compile(r"[^*?\[]*")
 
@@ -142,21 +146,27 @@ class FileStore:
 
 
 def fault_of_encoding(store: FileStore, found: FoundFile, compression: str | None, *, is_lines: bool) -> str | None:
-    """Why a file with a Content-Encoding cannot be read, with the command that removes the encoding; None for a file
-    without an encoding that the client decodes, and for an empty file.
+    """Why a file with a Content-Encoding cannot be read, with the advice what to do; None for a file without an
+    encoding that the client decodes, and for an empty file.
 
-    ``compression`` is the compression with which the file would be read; None for no compression.
+    ``compression`` is the compression with which the file would be read; None for no compression. The advice contains
+    the command that removes the encoding only if the source then reads the file with this compression. A source would
+    otherwise read the compressed bytes as lines.
     """
     encoding = found.content_encoding
     if encoding is None or found.size == 0:
         return None
-    ending = {"gzip": ".gz", "zstd": ".zst"}.get(encoding)
-    if ending is None or not is_lines:
-        advice = "upload the file again without this encoding"
-    else:
-        advice = f"remove the encoding ({_command_without_encoding(store, found.path)})"
-        if compression is None:
-            advice += f" and give the file a name that ends with {ending}, or set compression_format = '{encoding}'"
+    advice = "upload the file again without this encoding"
+    if is_lines and encoding == compression:
+        advice = (
+            f"remove the encoding ({_command_without_encoding(store, found.path)}); if the content is compressed "
+            "twice, upload the file again instead"
+        )
+    elif is_lines and encoding in _READABLE and compression is None:
+        advice += (
+            f"; if all files of the source have it, first set compression_format = '{encoding}', and then remove the "
+            "encoding"
+        )
     return (
         f"{found.path}: it is stored with Content-Encoding: {encoding}, and the store's client decompresses such a "
         f"file, so offsets cannot count its bytes: {advice}"
@@ -164,10 +174,13 @@ def fault_of_encoding(store: FileStore, found: FoundFile, compression: str | Non
 
 
 def _command_without_encoding(store: FileStore, path: str) -> str:
-    full = store.full_path(path)
+    """The command for a file. In the place of a long name, the command contains "…", so that the reason of a stall,
+    which names the file already, is not cut."""
+    container, _, name = store.full_path(path).partition("/")
+    if len(shlex.quote(name)) > _MOST_OF_NAME:
+        name = "…"
     if store.protocol == "gs":
-        return f"gcloud storage objects update {shlex.quote(f'gs://{full}')} --clear-content-encoding"
-    container, _, name = full.partition("/")
+        return f"gcloud storage objects update {shlex.quote(f'gs://{container}/{name}')} --clear-content-encoding"
     return (
         f"az storage blob update --container-name {shlex.quote(container)} --name {shlex.quote(name)} "
         "--clear-content-settings true --content-type application/octet-stream"

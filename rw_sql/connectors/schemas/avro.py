@@ -355,10 +355,31 @@ def narrowed_envelope(schema: Schema, names: Collection[str]) -> Schema:
     return _reduced(schema, kept)
 
 
-def _reduced(schema: Schema, kept: Mapping[str, Collection[str]]) -> Schema:
-    """The schema with fewer fields. ``kept`` maps the names of record types to the fields that these record types
-    keep."""
-    known = definitions(schema)
+def with_old_keys(schema: Schema, keys: Collection[str]) -> Schema:
+    """The schema of Debezium's events, in which the row ``before`` has only the fields ``keys``. A value in another
+    field of this row is skipped, and cannot make the event unreadable.
+
+    The row gets a record type of its own. Avro reads a record as the only record of a union, whatever its name is.
+    """
+    named = definitions(schema)
+
+    def old(type_: Schema) -> Schema:
+        row = only_branch(type_, named)
+        if not isinstance(row, dict) or row["type"] != "record":
+            return type_
+        # Avro would apply the aliases to the row in "after" too.
+        made = {key: value for key, value in row.items() if key != "aliases"}
+        made |= {"name": f"{row['name']}_rw_before", "fields": [e for e in row["fields"] if e["name"] in keys]}
+        return [branch if branch == "null" else made for branch in type_] if isinstance(type_, list) else made
+
+    fields = [{**e, "type": old(e["type"])} if e["name"] == "before" else e for e in schema["fields"]]
+    return _reduced({**schema, "fields": fields}, {}, named)
+
+
+def _reduced(schema: Schema, kept: Mapping[str, Collection[str]], named: Mapping[str, Schema] | None = None) -> Schema:
+    """The schema with fewer fields. ``kept`` maps the names of record types to the fields that these record types keep.
+    ``named`` are the named types, by default those that the schema defines."""
+    known = definitions(schema) if named is None else named
     seen: set[str] = set()
 
     def defined(part: Schema) -> Schema:

@@ -63,11 +63,14 @@ def log_error(logger: logging.Logger, message: str, error: BaseException | None)
 
 _CLASS = re.compile(r"(?:[A-Za-z_$][\w$]*\.)+(?=[A-Z][\w$]*(?:: |$))")
 _AROUND = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
+_MOST_CHARACTERS = 2000
+"""The maximum length of :func:`cause_line`. A reason that names a file of a bucket (at most 1,024 bytes) and contains
+the command for this file fits."""
 
 
 def cause_line(text: str) -> str:
     """The innermost cause in a JVM error message, or in a Python traceback that the message contains, as one line. The
-    secrets of this process are left out."""
+    secrets of this process are left out. A line of more than 2,000 characters is cut, and then ends with "…"."""
     text = without_known_secrets(join_causes(text))
     lines = [line.strip() for line in text.splitlines()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
@@ -78,7 +81,8 @@ def cause_line(text: str) -> str:
     else:
         said = (line for line in lines if line and not line.startswith(("at ", "===")))
         found = next(said, text)
-    return _AROUND.sub("", _CLASS.sub("", found, count=1)).removesuffix(" SQLSTATE: XXKST")[:500]
+    line = _AROUND.sub("", _CLASS.sub("", found, count=1)).removesuffix(" SQLSTATE: XXKST")
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[: _MOST_CHARACTERS - 1]}…"
 
 
 def _raised(lines: list[str]) -> str:

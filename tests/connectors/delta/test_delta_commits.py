@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from rw_sql.connectors.delta import commits
 from rw_sql.connectors.delta.commits import read_commit
 from rw_sql.connectors.delta.paths import comparable_path, full_path
 from rw_sql.connectors.delta.source import DeltaConnector
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 DELTA = DeltaConnector()
@@ -87,12 +89,88 @@ def test_a_commit_without_numbers_of_rows_has_an_unknown_number(tmp_path: Path, 
     assert DELTA.logged_records({"delta.path": str(tmp_path)}, {"t": (1, 2)}) is None
 
 
-def test_a_whole_log_is_known_without_the_information_of_a_commit(tmp_path: Path) -> None:
-    for number in range(3):
-        write_deltalake(str(tmp_path), pa.table({"id": [number]}), mode="append")
-    commit = tmp_path / "_delta_log" / "00000000000000000000.json"
-    commit.write_text("".join(line for line in commit.open() if '"commitInfo"' not in line))
-    assert DELTA.offsets_at({"delta.path": str(tmp_path)}, 0, ["orders"]) == {"orders": 0}
+def appended(folder: Path, versions: int) -> list[int]:
+    """Creates a table with this number of versions. Returns the time of each version; no two versions have the same
+    time."""
+    for number in range(versions):
+        write_deltalake(str(folder), pa.table({"id": [number]}), mode="append")
+    times = [1_000 * (number + 1) for number in range(versions)]
+    for version, at_ms in enumerate(times):
+        rewrite(folder, version, timed(at_ms))
+    return times
+
+
+def timed(at_ms: int | None) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Changes the time in a ``commitInfo``."""
+    return lambda info: {**info, "timestamp": at_ms}
+
+
+def rewrite(folder: Path, version: int, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
+    """Changes the ``commitInfo`` of a version, or removes it if ``change`` returns None."""
+    log = folder / "_delta_log" / f"{version:020}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    actions = [{"commitInfo": change(each["commitInfo"])} if "commitInfo" in each else each for each in actions]
+    log.write_text("\n".join(json.dumps(each) for each in actions if each != {"commitInfo": None}))
+
+
+def offset_at(folder: Path, milliseconds: int) -> int:
+    return DELTA.offsets_at({"delta.path": str(folder)}, milliseconds, ["orders"])["orders"]
+
+
+@pytest.mark.parametrize("change", [lambda _: None, timed(None)])
+@pytest.mark.parametrize(
+    ("without", "offsets"),
+    [
+        ((), [0, 1, 2, 3, 4]),
+        ((0,), [0, 0, 2, 3, 4]),
+        ((1,), [0, 1, 1, 3, 4]),
+        ((3,), [0, 1, 2, 3, 3]),
+        ((1, 2), [0, 1, 1, 1, 4]),
+        ((0, 1, 2, 3), [0, 0, 0, 0, 0]),
+    ],
+)
+def test_a_version_without_a_time_is_read_rather_than_skipped(
+    tmp_path: Path, without: Sequence[int], offsets: Sequence[int], change: Callable[[Any], Any]
+) -> None:
+    times = appended(tmp_path, 4)
+    for version in without:
+        rewrite(tmp_path, version, change)
+    assert [offset_at(tmp_path, at_ms) for at_ms in (*times, times[-1] + 1)] == offsets
+
+
+def test_the_first_version_at_or_after_a_time_is_found_in_a_log_of_any_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "_COMMITS_AT_ONCE", 2)
+    times = appended(tmp_path, 5)
+    rewrite(tmp_path, 3, lambda _: None)
+    assert [offset_at(tmp_path, at_ms) for at_ms in times] == [0, 1, 2, 3, 3]
+
+
+def test_a_version_that_is_committed_during_the_search_does_not_change_the_found_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = appended(tmp_path, 3)
+    table = DeltaTable(str(tmp_path))
+    monkeypatch.setattr("rw_sql.connectors.delta.source.deltalake.DeltaTable", lambda path: table)
+    write_deltalake(str(tmp_path), pa.table({"id": [9]}), mode="append")
+    assert [offset_at(tmp_path, at_ms) for at_ms in (0, *times)] == [0, 0, 1, 2]
+
+
+def test_an_earlier_version_of_a_writer_with_a_fast_clock_is_not_skipped(tmp_path: Path) -> None:
+    appended(tmp_path, 4)
+    rewrite(tmp_path, 1, timed(3_500))
+    assert offset_at(tmp_path, 3_200) == 1
+
+
+def test_a_shortened_log_whose_oldest_version_has_no_time_is_refused_for_an_older_time(tmp_path: Path) -> None:
+    times = appended(tmp_path, 3)
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    (tmp_path / "_delta_log" / f"{0:020}.json").unlink()
+    rewrite(tmp_path, 1, lambda _: None)
+    with pytest.raises(SqlError, match="its oldest version is 1 and has no time in the log"):
+        offset_at(tmp_path, times[1])
+    assert offset_at(tmp_path, times[2] + 1) == 3
 
 
 def test_a_time_before_the_oldest_kept_version_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.connectors.files import rows, store
-from rw_sql.connectors.files.store import FileStore
+from rw_sql.connectors.files.store import FileStore, FoundFile
+from rw_sql.runtime.support.failures import cause_line
 from tests.connectors.files.test_file_reader import read
 
 if TYPE_CHECKING:
@@ -85,28 +86,78 @@ def records(
 
 @pytest.mark.parametrize("life", [None, f"{len(STORED)}-one"])
 @pytest.mark.parametrize(
-    ("at", "name", "advice"),
+    ("at", "name", "config", "command"),
     [
+        (GS, "a b.json.gz", {}, "gcloud storage objects update 'gs://lake/a b.json.gz' --clear-content-encoding"),
         (
             GS,
-            "a b.json",
-            r"gcloud storage objects update 'gs://lake/a b.json' --clear-content-encoding\) and give the file a name "
-            r"that ends with .gz, or set compression_format = 'gzip'$",
+            "a.json",
+            {"compression": "gzip"},
+            "gcloud storage objects update gs://lake/a.json --clear-content-encoding",
         ),
-        (GS, "a.json.gz", r"gcloud storage objects update gs://lake/a.json.gz --clear-content-encoding\)$"),
         (
             AZURE,
             "a.json.gz",
-            r"az storage blob update --container-name lake --name a.json.gz --clear-content-settings true "
-            r"--content-type application/octet-stream\)$",
+            {},
+            "az storage blob update --container-name lake --name a.json.gz --clear-content-settings true "
+            "--content-type application/octet-stream",
         ),
     ],
 )
 def test_a_file_that_the_client_decompresses_is_refused_with_the_command_that_removes_its_encoding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: Place, name: str, advice: str, life: str | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at: Place,
+    name: str,
+    config: dict[str, str],
+    command: str,
+    life: str | None,
 ) -> None:
-    with pytest.raises(OSError, match=rf"^{name}: it is stored with Content-Encoding: gzip, .*{advice}"):
-        records(tmp_path, monkeypatch, at, Bucket(at.shown, "gzip"), name, life=life)
+    advice = rf"remove the encoding \({command}\); if the content is compressed twice, upload the file again instead$"
+    with pytest.raises(OSError, match=rf"^{name}: it is stored with Content-Encoding: gzip, .*: {advice}"):
+        records(tmp_path, monkeypatch, at, Bucket(at.shown, "gzip"), name, life=life, **config)
+
+
+@pytest.mark.parametrize("config", [{}, {"compression": ""}])
+@pytest.mark.parametrize(("at", "encoding"), [(GS, "gzip"), (GS, "zstd"), (AZURE, "gzip")])
+def test_a_file_that_would_be_read_without_decompression_keeps_its_encoding_until_the_source_decompresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: Place, encoding: str, config: dict[str, str]
+) -> None:
+    advice = (
+        "upload the file again without this encoding; if all files of the source have it, first set "
+        f"compression_format = '{encoding}', and then remove the encoding$"
+    )
+    with pytest.raises(OSError, match=rf"so offsets cannot count its bytes: {advice}"):
+        records(tmp_path, monkeypatch, at, Bucket(at.shown, encoding, encoding), "a.json", **config)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name", "config"),
+    [
+        ("gzip", "a.json.zst", {}),
+        ("gzip", "a.json.gz", {"compression": "bz2"}),
+        ("zstd", "a.json.gz", {}),
+    ],
+)
+def test_a_file_with_another_compression_than_its_encoding_must_be_uploaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str, name: str, config: dict[str, str]
+) -> None:
+    with pytest.raises(OSError, match=r": upload the file again without this encoding$"):
+        records(tmp_path, monkeypatch, GS, Bucket(GS.shown, encoding, encoding), name, **config)
+
+
+@pytest.mark.parametrize("length", [100, 500, 1024])
+@pytest.mark.parametrize("at", [GS, AZURE])
+def test_the_reason_of_a_stall_contains_the_whole_advice_for_a_file_with_a_long_name(at: Place, length: int) -> None:
+    name = "a" * (length - len(".json.gz")) + ".json.gz"
+    found = FoundFile(path=name, size=1, incarnation="1-x", modified_ms=None, content_encoding="gzip")
+    place = FileStore(protocol=at.protocol, root="b" * 222)
+    fault = store.fault_of_encoding(place, found, "gzip", is_lines=True)
+    assert fault is not None
+    assert cause_line(f"OSError: {fault}") == f"OSError: {fault}"
+    assert fault.startswith(f"{name}: ")
+    assert fault.count(name) == (2 if length <= 500 else 1)
+    assert fault.count("…") == (0 if length <= 500 else 1)
 
 
 @pytest.mark.parametrize("life", [None, f"{len(STORED)}-one"])

@@ -10,7 +10,6 @@ import pytest
 from rw_sql.connectors.schemas import avro, connect_types
 from rw_sql.errors import SqlError
 from rw_sql.runtime.decoding.registry.avro_decimals import FitCheck, narrow_decimal, wide_decimal
-from tests.support.avro_records import record_schema
 
 DIGITS = {"precision": 10, "scale": 2}
 IGNORED: list[tuple[Any, dict[str, Any], str]] = [
@@ -88,22 +87,3 @@ def test_a_union_of_two_numbers_with_a_logical_type_is_refused() -> None:
     assert told.value.message == (
         'column "x" cannot be read: a union of int and long with the logical type date is not supported'
     )
-
-
-def test_of_an_event_s_row_before_only_the_key_is_checked() -> None:
-    decimal = {"type": "bytes", "logicalType": "decimal", **DIGITS}
-
-    def event(row: dict[str, Any], after: Any) -> Any:
-        fields = {"op": "int", "before": ["null", row], "after": ["null", after]}
-        return avro.normal_form(json.dumps(record_schema("Envelope", fields)))
-
-    old, new = ({"id": "long", "amount": kind} for kind in (decimal, "long"))
-    of_old = event(record_schema("Old", old), record_schema("New", new))
-    of_new = event(record_schema("Old", new), record_schema("New", old))
-    of_old_check, of_new_check = (FitCheck(avro.definitions(schema)) for schema in (of_old, of_new))
-    assert of_old_check.of(of_old) is not None
-    assert of_old_check.of_event(of_old, ("id",)) is None
-    assert of_old_check.of_event(of_old, ("id", "amount")) is not None
-    assert of_new_check.of_event(of_new, ("id",)) is not None
-    same = event(record_schema("Value", old), "Value")
-    assert FitCheck(avro.definitions(same)).of_event(same, ("id",)) is not None

@@ -146,6 +146,36 @@ def test_of_the_row_before_only_the_key_must_fit(spark: SparkSession, writer: Av
     assert all((error or "").startswith("the bytes are not a record of schema ") for *_, error in found[8:])
 
 
+def test_a_value_of_the_row_before_that_spark_has_no_type_for_makes_no_error(
+    spark: SparkSession, writer: AvroWriter
+) -> None:
+    # The key is a named type, which both rows use. The status is a named type, which only the row after uses.
+    id_ = {"type": "fixed", "name": "Id", "size": 9, "logicalType": "decimal", "precision": 20, "scale": 0}
+    status = {"type": "enum", "name": "Status", "symbols": ["NEW", "OLD"]}
+    millis = {"type": "long", "logicalType": "timestamp-millis"}
+    row, wide = (
+        record_schema("Value", {"id": id_, "amount": _decimal(digits), "until": ["null", millis], "status": status})
+        for digits in (20, 25)
+    )
+    of_key = record_schema("Key", {"id": id_})
+    key = writer.framed("infinite-key", of_key, {"id": Decimal(1)})
+    good: dict[str, Any] = {"id": Decimal(1), "amount": Decimal("123.00"), "until": None, "status": "NEW"}
+    bad = [{**good, "amount": Decimal("1234567890123456789012.00")}, {**good, "until": 2**62}]
+    events: list[dict[str, Any]] = [{"op": "u", "before": each, "after": good} for each in bad]
+    events += [{"op": "d", "before": each, "after": None} for each in bad]
+    events.append({"op": "u", "before": {**bad[1], "id": Decimal(2)}, "after": good})
+    events += [{"op": "u", "before": good, "after": each} for each in bad]
+    records = [(key, writer.framed("infinite-value", envelope(wide), event)) for event in events]
+    columns = "id NUMERIC(20, 0), amount NUMERIC(20, 2), until TIMESTAMPTZ, status VARCHAR"
+    found = decoded(spark, writer, "DEBEZIUM", columns, (envelope(row), of_key), records)
+    none = dict.fromkeys(good)
+    assert found[:2] == [(1, good, None)] * 2
+    assert found[2:4] == [(-1, {**none, "id": Decimal(1)}, None)] * 2
+    moved = [(-1, {**none, "id": Decimal(2)}, None), (1, good, None)]
+    assert sorted(found[4:6], key=lambda each: each[0] or 0) == moved
+    assert [(op, values) for op, values, _ in found[6:]] == [(None, none)] * 2
+
+
 def test_a_key_in_the_row_before_must_fit(spark: SparkSession, writer: AvroWriter) -> None:
     row, wide = (record_schema("Value", {"id": _decimal(digits), "name": "string"}) for digits in (5, 8))
     key_schema = record_schema("Key", {"id": _decimal(5)})

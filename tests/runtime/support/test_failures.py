@@ -58,3 +58,8 @@ Identifier: mv-1 [id = 3f0c, runId = 77aa]
 )
 def test_the_innermost_cause_in_one_line(text: str, line: str) -> None:
     assert cause_line(text) == line
+
+
+def test_a_long_line_is_cut_with_a_mark() -> None:
+    assert cause_line(f"OSError: {'a' * 1991}") == f"OSError: {'a' * 1991}"
+    assert cause_line(f"OSError: {'a' * 1992}") == f"OSError: {'a' * 1990}…"

@@ -18,7 +18,7 @@ from rw_sql.connectors.schemas.logical_types import decimal_of, logical_of, most
 from rw_sql.connectors.support.years import in_years
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
@@ -86,22 +86,6 @@ class FitCheck:
             return lambda value: value.isNull() | value.try_cast(_kind(found)).isNotNull()
         kind = _TIMES.get(logical_of(schema) or "")
         return None if kind is None else lambda value: value.isNull() | cast("Column", in_years(value, kind))
-
-    def of_event(self, schema: avro.Schema, keys: Collection[str]) -> Callable[[Column], Column] | None:
-        """The result of :meth:`of` for the schema of Debezium's events. In the row ``before``, only the fields ``keys``
-        are checked, because a change takes only the old key from this row."""
-        fields = [
-            {**each, "type": self._row_of(each["type"], keys)} if each["name"] == "before" else each
-            for each in schema["fields"]
-        ]
-        return self.of({**schema, "fields": fields})
-
-    def _row_of(self, schema: avro.Schema, names: Collection[str]) -> avro.Schema:
-        """The record type of a row with only the fields ``names``; any other type unchanged."""
-        row = avro.only_branch(schema, self.named)
-        if not isinstance(row, dict) or row["type"] != "record":
-            return schema
-        return {**row, "fields": [each for each in row["fields"] if each["name"] in names]}
 
     def _union(self, branches: Sequence[avro.Schema]) -> Callable[[Column], Column] | None:
         real = [branch for branch in branches if branch != "null"]

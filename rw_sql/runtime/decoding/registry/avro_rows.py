@@ -59,8 +59,8 @@ class AvroReader:
 
     ``writers.reader`` is the source's schema in normal form, already reduced to the needed fields. ``map_mode`` is
     ``map`` or ``jsonb``. If the schema is not a record, ``single`` is the column for its value. If the schema is that
-    of Debezium's events, ``event_keys`` are the columns of the primary key. The result of :meth:`read` is in columns
-    whose names begin with ``into``.
+    of Debezium's events, ``event_keys`` are the columns of the primary key, and the row ``before`` is read with only
+    these columns. The result of :meth:`read` is in columns whose names begin with ``into``.
     """
 
     writers: Writers
@@ -105,6 +105,8 @@ class AvroReader:
         rows = []
         for at, reading in enumerate(dict.fromkeys(writer.reading for writer in readable)):
             schema = json.loads(reading)
+            if self.event_keys is not None:
+                schema = avro.with_old_keys(schema, self.event_keys)
             options = {
                 "avroSchema": json.dumps(_read_schema(schema) if self.single is None else _plain(schema)),
                 "mode": "PERMISSIVE",
@@ -116,8 +118,7 @@ class AvroReader:
                     read = read.when(head == f.lit(writer.head), _from_avro(payload, writer.text, options))
             name = f"{self.into}_{at}"
             steps.append((name, once(read)))
-            check = FitCheck(avro.definitions(schema))
-            fits = check.of(schema) if self.event_keys is None else check.of_event(schema, self.event_keys)
+            fits = FitCheck(avro.definitions(schema)).of(schema)
             is_read = f.col(name)[OK] if self.single is None else f.col(name).isNotNull()
             is_row = is_read if fits is None else is_read & fits(f.col(name))
             if self.single is None:

@@ -85,8 +85,8 @@ def debezium_rows(records: StepsT, statement: CreateSource, conversion: RowConve
     """DEBEZIUM: returns a row per change, with ``_rw_row``, ``_rw_op``, ``_rw_unchanged`` and ``_rw_fault``.
 
     Before the call, ``_rw_row`` contains the envelope with its fields ``op``, ``before`` and ``after``. The rows in
-    ``before`` and ``after`` are results of :func:`plain_row`: they have the declared columns, but their values are not
-    converted yet.
+    ``before`` and ``after`` are results of :func:`plain_row`, so their values are not converted yet. ``after`` has the
+    declared columns, and ``before`` has the columns of the primary key.
     """
     options = encode_options(statement)
     ignore_key = encode_value("DEBEZIUM", "AVRO", options, IGNORE_KEY) == "true"

@@ -151,10 +151,12 @@ class SchemaRecords:
         conversion = self._conversion() if is_read else RowConversion({}, {})
         event, fault = f.col(value.row), f.col(value.fault)
         if format == "DEBEZIUM":
-            rows = row_type(columns)
-            row = f.lit(None).cast(f"STRUCT<op: STRING, before: {rows}, after: {rows}>")
+            key_columns = [column for column in columns if column.name in primary_key(statement)]
+            of_parts = {"before": key_columns, "after": columns}
+            types = ", ".join(f"{part}: {row_type(kept)}" for part, kept in of_parts.items())
+            row = f.lit(None).cast(f"STRUCT<op: STRING, {types}>")
             if is_read:
-                parts = (plain_row(event[part], columns, conversion).alias(part) for part in ("before", "after"))
+                parts = (plain_row(event[part], kept, conversion).alias(part) for part, kept in of_parts.items())
                 row = f.when(event.isNotNull(), f.struct(event["op"].alias("op"), *parts))
         elif is_read:
             row = typed(event, columns, conversion)
