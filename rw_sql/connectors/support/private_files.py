@@ -21,6 +21,7 @@ import shutil
 import socket
 import stat
 import tempfile
+import threading
 import uuid
 from functools import cache
 from pathlib import Path
@@ -37,6 +38,8 @@ _ALIVE = "alive"
 _for_executors: dict[str, str] = {}
 """The contents of the files that executors need, by path."""
 
+_making = threading.Lock()
+
 
 class SecretText(str):
     """Marks an option's value as secret. Methods inherited from ``str`` return unmarked strings."""
@@ -46,20 +49,25 @@ class SecretText(str):
 
 def private_file(value: str) -> Path:
     """A file that contains a value. Equal values share one file, and a file never changes after its creation."""
-    folder = _folder()
-    file = folder / hashlib.sha256(value.encode()).hexdigest()[:32]
+    file = _folder() / hashlib.sha256(value.encode()).hexdigest()[:32]
     if not file.exists():
-        if not folder.exists():  # Some systems delete folders in /tmp after several days.
-            folder.mkdir(mode=0o700, exist_ok=True)
-            hold(str(folder), os.getpid(), is_driver=True)
-        _write(str(file), value)
+        _write(str(_present_folder() / file.name), value)
     return file
+
+
+def _present_folder() -> Path:
+    """This process's folder, which is made again if it was deleted."""
+    folder = _folder()
+    if not folder.exists():  # Some systems delete folders in /tmp after several days.
+        folder.mkdir(mode=0o700, exist_ok=True)
+        hold(str(folder), os.getpid(), is_driver=True)
+    return folder
 
 
 @contextlib.contextmanager
 def temporary_private_file(data: bytes) -> Iterator[Path]:
     """A file that contains ``data`` within the ``with`` block."""
-    handle, path = tempfile.mkstemp(dir=_folder(), prefix=".")
+    handle, path = tempfile.mkstemp(dir=_present_folder(), prefix=".")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -71,7 +79,7 @@ def temporary_private_file(data: bytes) -> Iterator[Path]:
 def share_with_executors(values: Iterable[object]) -> None:
     """Marks files as needed on executors. ``values`` are options of a reader that runs on executors. A value that is
     not the path of a private file of this process has no effect."""
-    if not _folder.cache_info().currsize:
+    if not _made_folder.cache_info().currsize:
         return
     folder = str(_folder())
     for value in values:
@@ -86,8 +94,13 @@ def files_for_executors() -> dict[str, str]:
     return dict(_for_executors)
 
 
-@cache
 def _folder() -> Path:
+    with _making:  # ``cache`` alone calls the function once per thread if several threads begin at once.
+        return _made_folder()
+
+
+@cache
+def _made_folder() -> Path:
     remove_abandoned(tempfile.gettempdir())
     # The name has no process id, because version 0.1.0 deletes folders by the process id in their names.
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}held-"))  # Readable by this user only.
@@ -129,7 +142,7 @@ def discard(folder: str) -> None:
     the driver's own."""
     with contextlib.suppress(OSError):
         holders = _holders(folder)
-        if holders and not any(holder["is_driver"] for holder in holders):
+        if holders and not any(holder.get("is_driver") for holder in holders):
             _remove(folder)
 
 
@@ -205,12 +218,19 @@ def _holders(folder: str) -> list[dict[str, object]]:
     for name in os.listdir(folder):
         if name.startswith(_HOLDER):
             with open(os.path.join(folder, name), encoding="utf-8") as file:
-                found.append(dict(json.loads(file.read())))
+                text = file.read()
+            try:
+                found.append(dict(json.loads(text)))
+            except ValueError:
+                # Notes appear as a whole. Only a crash of the host leaves a part of one, and ends the holder.
+                found.append({})
     return found
 
 
 def _has_ended(holder: Mapping[str, object]) -> bool:
     """True if a holder has surely ended. A process of another host, or of another container, counts as running."""
+    if not holder:
+        return True
     host, boot, space = _place()
     if boot and holder["boot"] and boot != holder["boot"]:
         return host == holder["host"]  # This host was started again.

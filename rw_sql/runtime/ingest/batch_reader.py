@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.fetching import PartlyStreamingConnector, TermFetcher, UnreadableRecordError
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.connectors.support.local_frames import is_large, local_frame
+from rw_sql.connectors.support.private_files import share_with_executors
 from rw_sql.runtime.decoding.upstream_records import has_small_batches, packages_on_executors, read_records
 from rw_sql.runtime.delta.job_output import SMALL_ROWS
 from rw_sql.runtime.ingest.spark_batch import SparkBatch
@@ -154,7 +155,9 @@ class BatchReader:
             return local_frame(spark, fetched if self.schemas is None else self.schemas.decoded(fetched, heads)), heads
         if frame is None:
             raise LeftToSparkError("the batch was not fetched")
-        # Executors read the batch. Its stream may use files of secrets that were made after the run's start.
+        # Executors read the batch. It may use files of secrets that were made after the run's start. For a ranged
+        # connector, read_records below would announce them only after the check.
+        share_with_executors(opening.options.values())
         require_executors(self.warehouse, spark, packages_on_executors(self._kind, opening.statement))
         if isinstance(self._kind, PartlyStreamingConnector) and self._kind.unstreamable(opening.options, plan.moved):
             try:

@@ -3,7 +3,7 @@ module works in any process."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord, TableRecord
@@ -11,7 +11,7 @@ from rw_sql.model.definitions import table_definition
 from rw_sql.model.view_inputs import fed_by
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, rows_of_table, table_id, takes_data
 from rw_sql.runtime.jobs.table_paths import require_table, table_path, users_table
-from rw_sql.runtime.positions.progress import committed_versions, owes_windows
+from rw_sql.runtime.positions.progress import committed_versions, newest_completed, newest_planned, owes_windows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +39,10 @@ class HighWater:
     feeds: Mapping[str, str]
     may_owe_windows: bool = False
     """True if the view only appends rows, so that its query writes a window's row after the window has closed."""
+    is_direct: bool = False
+    """True if an input is a source that is not shared, whose positions are not in ``versions``."""
+    _planned: list[int] = field(default_factory=list, init=False, compare=False, repr=False)
+    """The last planned batch when :meth:`are_reached` first found that windows are owed, if ``is_direct``."""
 
     @staticmethod
     def of(context: Context, snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> HighWater:
@@ -47,10 +51,11 @@ class HighWater:
         Raises SqlError UPSTREAM_UNREACHABLE for a table of the user that cannot be read.
         """
         versions: dict[str, int] = {}
-        fed, feeds = fed_by(snapshot, reader), {}
+        fed, feeds, is_direct = fed_by(snapshot, reader), {}, False
         for input_id in reader.inputs:
             record = snapshot.get(input_id)
             if isinstance(record, SourceRecord) and not record.is_shared:
+                is_direct = True
                 continue
             table = table_path(context.warehouse, snapshot, input_id)
             with users_table(record):
@@ -62,7 +67,7 @@ class HighWater:
                 versions[known] = last
                 if input_id in fed:
                     feeds[known] = table
-        return HighWater(versions=versions, feeds=feeds, may_owe_windows=appends_windows(reader))
+        return HighWater(versions=versions, feeds=feeds, may_owe_windows=appends_windows(reader), is_direct=is_direct)
 
     def are_reached(self, context: Context, checkpoint: str) -> bool:
         """True if the reader with the checkpoint ``checkpoint`` has committed all versions in ``versions``, and has
@@ -71,7 +76,16 @@ class HighWater:
             return False
         # The batch after the one that reads the rows writes the windows.
         owes = self.may_owe_windows and owes_windows(context.warehouse, checkpoint)
-        return not owes or self._are_read(context, checkpoint, before=1)
+        if not owes:
+            return True
+        if self.is_direct:
+            # FLUSH has waited for the positions, so that a batch which is planned now, or an earlier one, has read
+            # them. The limit matters only while records keep arriving: the windows are owed after each batch then.
+            if not self._planned:
+                self._planned.append(newest_planned(context.warehouse, checkpoint))
+            if newest_completed(context.warehouse, checkpoint) <= self._planned[0]:
+                return False
+        return self._are_read(context, checkpoint, before=1)
 
     def _are_read(self, context: Context, checkpoint: str, *, before: int = 0) -> bool:
         reached = committed_versions(context.warehouse, checkpoint, feeds=self.feeds, before=before)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from rw_sql.connectors.support import private_files
@@ -31,7 +31,7 @@ from rw_sql.connectors.support.private_files import files_for_executors, tempora
 from rw_sql.errors import first_names
 from rw_sql.runtime.spark import executor_task
 from rw_sql.runtime.spark.executor_pythons import Answer, missing_packages, unusable_pythons
-from rw_sql.runtime.spark.jvm import bytes_of_file, collect_within, java_context
+from rw_sql.runtime.spark.jvm import bytes_of_file, collect_within, is_stopped, java_context
 from rw_sql.runtime.spark.shared_folder import (
     MOST_NAMED,
     UNSHARED,
@@ -104,7 +104,11 @@ class _Known:
         )
 
     def note(self, executor: str, until: float, packages: Iterable[str], files: Iterable[str]) -> None:
-        had = self.executors.get(executor) or _Prepared(until)
+        had = self.executors.get(executor)
+        if had is None or had.until <= time.monotonic():
+            had = _Prepared(until)
+        elif not (had.packages.issubset(packages) and had.files.issubset(files)):
+            until = min(until, had.until)  # What was not asked for now remains valid only as long as before.
         self.executors[executor] = _Prepared(until, had.packages.union(packages), had.files.union(files))
 
 
@@ -113,16 +117,21 @@ _has_files: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 """The folder of the private files that executors have received."""
 
 
-def require_executors(warehouse: Warehouse, spark: SparkSession, packages: tuple[str, ...] = ()) -> None:
+def require_executors(warehouse: Warehouse, spark: SparkSession, packages: tuple[str, ...] | None = None) -> None:
     """Prepares new executors. Raises StalledError if an executor does not share the folder of a warehouse on a local
-    path, cannot use the private files, or lacks one of the Python packages ``packages``.
+    path.
+
+    ``packages`` are the Python packages that a reader of an upstream needs; None for a job whose executors read no
+    upstream. For a reader, the executors also receive the private files; StalledError is also raised if an executor
+    cannot use these files, or lacks a package.
 
     With a local master, the call takes microseconds.
     """
     context = spark.sparkContext
     if is_on_one_machine(context.master):
         return
-    files = files_for_executors()
+    files = {} if packages is None else files_for_executors()
+    packages = packages or ()
     if not (must_share(warehouse) or files or packages):
         return
     known = _known.setdefault(context, {}).setdefault(warehouse.uri, _Known())
@@ -184,6 +193,8 @@ def _asked(
         logger.warning("executors did not answer within %g s whether they see %s", _ASK_SECONDS, warehouse.uri)
         return "", _BUSY_SECONDS if files or packages else math.inf
     except (PySparkException, Py4JError) as error:
+        if isinstance(error, Py4JNetworkError) or is_stopped(context):
+            raise  # Spark has ended, which says nothing about the executors.
         why = cause_line(str(error))
         if packages or files:
             return unusable_pythons(context, str(error)), 0.0

@@ -169,7 +169,7 @@ class View:
         # This check precedes all writes, because each retry would otherwise add a run and a fence while an upstream is
         # unavailable.
         readers = DirectReaders.look(context, spec, snapshot, checkpoint)
-        require_executors(context.warehouse, context.sessions.spark, () if readers is None else readers.on_executors)
+        require_executors(context.warehouse, context.sessions.spark, None if readers is None else readers.on_executors)
         was_live = is_live(context, spec, checkpoint)
         goes_direct = not was_live and is_direct(context, spec)
         if not was_live:
