@@ -16,7 +16,7 @@ from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.errors import UPSTREAM_MISSING, SqlError, near_names
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -55,8 +55,9 @@ class UpstreamColumn:
 
     ``canonical`` is None if rw_sql has no equivalent type; ``refusal`` then contains the reason and a remedy.
     ``family`` is the name that the connector's module ``types`` gives to all types with the same text form. ``default``
-    is the text of the column's default if the default is a constant. The column can be declared with ``canonical``,
-    with a wider type, or with one of the types in ``also``.
+    is the text of the column's default if the default is a constant. ``accepts`` is a function that returns true for
+    each canonical type with which the column can be declared. If it is None, the column can be declared with
+    ``canonical``, with a wider type, or with one of the types in ``also``.
     """
 
     name: str
@@ -68,6 +69,7 @@ class UpstreamColumn:
     is_nullable: bool = True
     is_generated: bool = False
     also: tuple[str, ...] = ()
+    accepts: Callable[[str], bool] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,8 @@ _UNITS = {
     "h": 3600.0, "hour": 3600.0, "hours": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0,
 }  # fmt: skip
 
+_MOST_LISTED = 12
+
 SINK_SUFFIX = ".sink.toml"
 """The suffix of sink specs."""
 
@@ -75,8 +77,9 @@ class OptionSpec:
     ALTER SOURCE … CONNECTOR WITH may change the option, as in RisingWave. (UNSAFE SET may change every option.)
     ``is_address``: the value is a URL, whose part before ``?`` names the target. A change of this part is unsafe, even
     if the option is alterable. ``default_port`` is the port that applies if such a URL names no port. ``selects``: the
-    option selects records within a split. ``is_ignored``: the option is accepted but has no effect. ``also`` are names
-    of the option in other systems, for hints. ALTER removes the options in ``instead``, which exclude this option.
+    option selects records within a split. ``is_ignored``: the option is accepted but has no effect. ``spellings`` maps
+    other spellings to ``choices``. ``also`` are names of the option in other systems, for hints. ALTER removes the
+    options in ``instead``, which exclude this option.
     """
 
     key: str
@@ -96,6 +99,7 @@ class OptionSpec:
     spark: str | None = None
     java: str | None = None
     choices: tuple[str, ...] = ()
+    spellings: Mapping[str, str] = field(default_factory=dict)
     minimum: float | None = None
     maximum: float | None = None
     also: tuple[str, ...] = ()
@@ -111,8 +115,12 @@ class OptionSpec:
         an effect."""
         if self.default is None or self.type == "duration":
             return False
-        fold = str.lower if self.choices else str
+        fold = self.canonical if self.choices else str
         return fold(value.strip()) == fold(self.default)
+
+    def canonical(self, value: str) -> str:
+        """The choice that ``value`` stands for, in lower case. An invalid value is only stripped and lowered."""
+        return self.spellings.get(text := value.strip().lower(), text)
 
     def fault(self, value: str) -> str | None:
         """The error in ``value``, as the end of a sentence that begins with the option's name; None for a valid value.
@@ -144,7 +152,7 @@ class OptionSpec:
 
     def _fits(self, value: str) -> bool:
         if self.choices:
-            return value.strip().lower() in {choice.lower() for choice in self.choices}
+            return self.canonical(value) in {choice.lower() for choice in self.choices}
         text = value.strip()
         match self.type:
             case "text":
@@ -356,7 +364,7 @@ def parse_spec(text: str) -> ConnectorSpec:
         is_shareable=table.get("shareable", False),
         is_batch=table.get("batch", False),
         formats={name: tuple(encodes) for name, encodes in table.get("formats", {}).items()},
-        default_format=_pair(table.get("default_format")),
+        default_format=(pair[0], pair[1]) if (pair := table.get("default_format")) else None,
         include={
             kind: IncludeSpec(kind=kind, type=column["type"], doc=column["doc"])
             for kind, column in table.get("include", {}).items()
@@ -372,7 +380,8 @@ def parse_spec(text: str) -> ConnectorSpec:
 
 _OPTION_WORDS = frozenset({
     "doc", "type", "required", "default", "secret", "alterable", "connection", "connection_key", "ignored", "client",
-    "spark", "java", "choices", "minimum", "maximum", "also", "instead", "address", "default_port", "selects",
+    "spark", "java", "choices", "spellings", "minimum", "maximum", "also", "instead", "address", "default_port",
+    "selects",
 })  # fmt: skip
 
 
@@ -399,6 +408,7 @@ def _parse_option(key: str, table: dict[str, Any]) -> OptionSpec:
         spark=table.get("spark"),
         java=table.get("java"),
         choices=tuple(table.get("choices", ())),
+        spellings=table.get("spellings", {}),
         minimum=table.get("minimum"),
         maximum=table.get("maximum"),
         also=tuple(table.get("also", ())),
@@ -406,18 +416,15 @@ def _parse_option(key: str, table: dict[str, Any]) -> OptionSpec:
     )
 
 
-def _pair(words: list[str] | None) -> tuple[str, str] | None:
-    return None if words is None else (words[0], words[1])
-
-
 def _unknown(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str, Span]) -> Iterator[OptionError]:
+    listed = ", ".join(tuple(spec.options)[:_MOST_LISTED]) + (", …" if len(spec.options) > _MOST_LISTED else "")
     for key in options:
         if spec.option(key) is None:
             near = spec.near(key)
             hint = (
                 "did you mean " + " or ".join(f'"{name}"' for name in near) + "?"
                 if near
-                else f'omit "{key}"; the properties are ' + _listed(tuple(spec.options))
+                else f'omit "{key}"; the properties are {listed}'
             )
             yield OptionError(
                 UNKNOWN_PROPERTY,
@@ -471,13 +478,6 @@ def _example(option: OptionSpec) -> str:
         "duration": "'10s'",
         "timestamp": "'2026-01-31 08:00:00Z'",
     }[option.type]
-
-
-def _listed(keys: tuple[str, ...]) -> str:
-    return ", ".join(keys[:_MOST_LISTED]) + (", …" if len(keys) > _MOST_LISTED else "")
-
-
-_MOST_LISTED = 12
 
 
 def _compile(pattern: str) -> re.Pattern[str]:

@@ -216,7 +216,8 @@ def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOp
     """The options that affect a job, sorted. The result is the same whether the source or its connection sets an
     option.
 
-    Options that the client ignores, and options of a connection that only repeat a default, are left out.
+    Options that the client ignores, and options of a connection that only repeat a default, are left out. A value with
+    several spellings has the spelling of the option's choices.
     """
     heeded = []
     for key, value in options:
@@ -225,6 +226,8 @@ def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOp
             continue
         if known is not None and known.is_of_connection and isinstance(value, str) and known.is_default(value):
             continue
+        if known is not None and known.spellings and isinstance(value, str):
+            value = known.canonical(value)
         heeded.append((key, value))
     return tuple(sorted(heeded, key=lambda option: option[0]))
 

@@ -11,6 +11,7 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.spec import load_spec
 from rw_sql.connectors.support.messages import without_password
 from rw_sql.connectors.support.table_names import two_parts
 from rw_sql.errors import PACKAGE_MISSING, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
@@ -67,7 +68,7 @@ def connect(
             "a mysql-cdc source needs the package PyMySQL, which this installation lacks",
             hint="pip install 'rw-sql[mysql-cdc]'",
         ) from error
-    mode = options.get("ssl.mode", "preferred").strip().lower()
+    mode = load_spec("mysql-cdc").options["ssl.mode"].canonical(options.get("ssl.mode", "preferred"))
     made: dict[str, Any] = {
         "host": options["hostname"],
         "port": int(options.get("port", "3306")),

@@ -290,7 +290,7 @@ def describe(connection: Connection[Any], options: Mapping[str, str], table: str
                 default=None if column.is_generated else constant_default(column, is_mariadb=is_mariadb),
                 is_nullable=column.is_nullable,
                 is_generated=column.is_generated,
-                also=column.type.also,
+                accepts=None if column.is_generated or column.type.canonical is None else column.type.fits_into,
             )
             for column in found.columns
         ),

@@ -47,7 +47,7 @@ _INTO = {
     TEXT: ("CHARACTER", "UUID"),
     BYTES: ("BYTEA",),
     JSON: ("JSONB",),
-    DATE: ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"),
+    DATE: ("DATE", "TIMESTAMP"),
     TIMESTAMP: ("TIMESTAMP",),
     TIMESTAMPTZ: ("TIMESTAMP WITH TIME ZONE",),
     YEAR: ("SMALLINT", "INT", "BIGINT", "NUMERIC"),
@@ -68,9 +68,10 @@ class MysqlType:
     @property
     def also(self) -> tuple[str, ...]:
         """Types with which the column can be declared, in addition to ``canonical`` and wider types."""
-        if self.name == "tinyint":
-            return ("BOOLEAN",)
-        return ("DOUBLE",) if self.family in (WHOLE, NUMERIC) else ()
+        if self.family not in (WHOLE, NUMERIC):
+            return ()
+        # In a column BIGINT, a value of BIGINT UNSIGNED from 2^63 is an error.
+        return ("DOUBLE", *{"tinyint": ("BOOLEAN",), "bigint": ("BIGINT",)}.get(self.name, ()))
 
     def fits_into(self, declared: str) -> bool:
         """True if values of this type can be read as a declared (canonical) type."""
@@ -83,7 +84,7 @@ class MysqlType:
         word = declared.partition("(")[0].strip()
         if word in self.also:
             return True
-        own = self.canonical.partition("(")[0].strip()
+        own = "SMALLINT" if self.family == YEAR else self.canonical.partition("(")[0].strip()
         if self.family == BIT:
             return word == own
         return word in _INTO.get(self.family, ()) and _RANKS.get(word, 9) >= _RANKS.get(own, 0)

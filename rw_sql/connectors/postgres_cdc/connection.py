@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.spec import load_spec
 from rw_sql.connectors.support.messages import without_password
 from rw_sql.connectors.support.table_names import two_parts
 from rw_sql.errors import PACKAGE_MISSING, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
@@ -54,7 +55,7 @@ no keepalives are sent in the meantime."""
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:
     """Converts the options to libpq's parameters."""
-    mode = options.get("ssl.mode", "preferred").strip().lower()
+    mode = load_spec("postgres-cdc").options["ssl.mode"].canonical(options.get("ssl.mode", "preferred"))
     made = {
         "host": options["hostname"],
         "port": options.get("port", "5432").strip(),

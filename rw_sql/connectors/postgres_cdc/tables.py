@@ -302,6 +302,7 @@ def describe(connection: Connection[Any], table: str) -> UpstreamTable:
                 default=None if column.is_generated else constant_default(column.default),
                 is_nullable=not column.is_required,
                 is_generated=column.is_generated,
+                accepts=None if column.is_generated else kinds[column.type].fits_into,
             )
             for column in columns
         ),

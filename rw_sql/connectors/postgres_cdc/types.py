@@ -31,11 +31,11 @@ FROM pg_catalog.pg_type t WHERE t.oid = ANY (%s::oid[])
 
 BOOLEAN, WHOLE, NUMERIC, FLOAT, MONEY, TEXT, BYTES = "boolean", "whole", "numeric", "float", "money", "text", "bytes"
 DATE, TIMESTAMP, TIMESTAMPTZ, TIME, INTERVAL = "date", "timestamp", "timestamptz", "time", "interval"
-JSON, ARRAY, OTHER = "json", "array", "other"
+JSON, BIT, ARRAY, OTHER = "json", "bit", "array", "other"
 """The families of types.
 
-OTHER includes enums, ranges, composite types, shapes, bits, addresses, PostGIS and other extensions' types, which
-are all represented as PostgreSQL's text.
+OTHER includes enums, ranges, composite types, shapes, addresses, PostGIS and other extensions' types, which are all
+represented as PostgreSQL's text.
 """
 
 _VARYING = "CHARACTER VARYING"
@@ -61,6 +61,7 @@ BUILT_IN: Mapping[str, tuple[str, str]] = {
     "time": (_VARYING, TIME),
     "timetz": (_VARYING, TIME),
     "interval": (_VARYING, INTERVAL),
+    "bit": (_VARYING, BIT),
 }
 """Maps the name of a PostgreSQL type to rw_sql's canonical type and the family. A type whose name is missing has the
 canonical type CHARACTER VARYING and the family OTHER.
@@ -75,17 +76,23 @@ _INTO: Mapping[str, tuple[str, ...]] = {
     TEXT: ("CHARACTER", "UUID"),
     BYTES: ("BYTEA",),
     JSON: ("JSONB",),
-    DATE: ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"),
+    DATE: ("DATE", "TIMESTAMP"),
     TIMESTAMP: ("TIMESTAMP",),
     TIMESTAMPTZ: ("TIMESTAMP WITH TIME ZONE",),
-    INTERVAL: ("INTERVAL",),
+    BIT: ("BOOLEAN",),
 }
 """The compatible declared types of each family, besides CHARACTER VARYING, which accepts any text.
 
 A single value may still not fit; the table's decoder then reports the column and the row.
 """
 
-_WIDTHS = {"int2": 2, "int4": 4, "int8": 8, "oid": 8, "SMALLINT": 2, "INT": 4, "BIGINT": 8, "SERIAL": 8}
+_WIDTHS = {
+    "int2": 2, "int4": 4, "int8": 8, "oid": 8, "float4": 4, "float8": 8,
+    "SMALLINT": 2, "INT": 4, "BIGINT": 8, "SERIAL": 8, "REAL": 4,
+}  # fmt: skip
+"""The widths in bytes of PostgreSQL's and rw_sql's types. A declared type must not be narrower than PostgreSQL's. A
+type that is missing is as wide as the widest type."""
+
 _WIDEST_DECIMAL = 38
 
 
@@ -107,7 +114,8 @@ class PostgresType:
         """The canonical type that a column of this type and modifier (``atttypmod``) gets from the column list
         ``(*)``."""
         if self.element is not None:
-            return self.element.canonical(modifier) + "[]"
+            # An element that is an array itself, by a domain, stays PostgreSQL's text.
+            return (_VARYING if self.element.element is not None else self.element.canonical(modifier)) + "[]"
         if self.name == "numeric":
             return _numeric(self.modifier if modifier < 0 else modifier)
         if self.name == "money":

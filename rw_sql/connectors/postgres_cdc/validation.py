@@ -48,6 +48,19 @@ _PUBLISHED = """
 SELECT to_json(t) FROM pg_catalog.pg_publication_tables t
 WHERE t.pubname = %s AND t.schemaname = %s AND t.tablename = %s
 """
+_RELATIVES = """
+SELECT n.nspname::text, c.relname::text
+FROM pg_catalog.pg_publication_tables t
+JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+WHERE t.pubname = %(publication)s AND c.oid <> %(table)s::oid AND c.oid IN (
+    SELECT relid FROM pg_catalog.pg_partition_tree(%(table)s::oid)
+    UNION SELECT relid FROM pg_catalog.pg_partition_ancestors(%(table)s::oid))
+ORDER BY 1, 2
+"""
+"""The partitions and the ancestors of a table that a publication contains. The functions need PostgreSQL 12; a
+publication can have ``publish_via_partition_root`` from version 13 on."""
+
 _ODD_PARTITIONS = """
 WITH RECURSIVE part (id) AS (SELECT %s::oid
     UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN part ON i.inhparent = part.id)
@@ -271,24 +284,12 @@ def _membership(
             else "name its partitions instead",
         )
         return
-    if found.is_partition and publication is not None and has_root and not found.is_published:
-        yield Lack(
-            check="publication",
-            message=f"table {table} is a partition, whose changes publication '{name}' publishes as its parent's",
-            hint="name the parent, or use a publication without publish_via_partition_root",
-        )
-        return
     if not found.is_published:
-        hint = adding_hint(connection, found, name)
-        if not may_create_publication(options):
-            if publication is not None:
-                yield Lack(check="publication", message=f"publication '{name}' does not cover table {table}", hint=hint)
-        elif not found.is_owned:
-            yield Lack(
-                check="publication",
-                message=f"Postgres user must be the owner of table '{table}' to create/alter publication",
-                hint=f"run as its owner: {hint}",
-            )
+        relative = _published_relative(connection, name, found) if has_root else None
+        if relative is not None:
+            yield _covered(name, table, found, relative)
+        else:
+            yield from _addition(connection, options, publication, table, found)
         return
     if connection.info.server_version < _WITH_FILTERS:
         return
@@ -308,6 +309,64 @@ def _membership(
             message=f"The publication '{name}' does not cover all columns of the table '{table}'",
             hint=f"ALTER PUBLICATION {quoted(name)} SET TABLE {found.statement_name}, …",
         )
+
+
+def _published_relative(connection: Connection[Any], publication: str, found: CatalogTable) -> tuple[str, str] | None:
+    """Schema and name of a partition or an ancestor of the table that the publication contains; None if there is
+    none. The publication publishes via the partition root, so it publishes the changes to a partition as those of the
+    topmost ancestor that it contains, and to one table only."""
+    given = {"publication": publication, "table": found.oid}
+    row = connection.execute(_RELATIVES.encode(), given).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
+def _covered(name: str, table: str, found: CatalogTable, relative: tuple[str, str]) -> Lack:
+    other = ".".join(relative)
+    quoted_other = ".".join(map(quoted, relative))
+    return Lack(
+        check="publication",
+        message=f"The ancestor or descendant partition '{other}' of the table partition '{table}' is already covered "
+        f"in the publication '{name}'. Please use a new publication for '{table}'",
+        hint=f"name {other} in the TABLE clause, or create another source with its own publication"
+        if found.is_partition
+        else f"drop the tables of rw_sql that read {other}, then ALTER PUBLICATION {quoted(name)} DROP TABLE "
+        f"{quoted_other}; or create another source with its own publication",
+    )
+
+
+def _addition(
+    connection: Connection[Any],
+    options: Mapping[str, str],
+    publication: Mapping[str, Any] | None,
+    table: str,
+    found: CatalogTable,
+) -> Iterator[Lack]:
+    """The unmet requirements for adding the table to the publication."""
+    name = options.get("publication.name", "")
+    hint = adding_hint(connection, found, name)
+    if not may_create_publication(options):
+        if publication is not None:
+            yield Lack(check="publication", message=f"publication '{name}' does not cover table {table}", hint=hint)
+        return
+    if not found.is_owned:
+        yield Lack(
+            check="publication",
+            message=f"Postgres user must be the owner of table '{table}' to create/alter publication",
+            hint=f"run as its owner: {hint}",
+        )
+    if publication is not None and not _is_owned(connection, name):
+        yield Lack(
+            check="publication",
+            message=f"Postgres user must be the owner of publication '{name}' to add table '{table}'",
+            hint=f"run as a user who owns both: {hint}",
+        )
+
+
+def _is_owned(connection: Connection[Any], publication: str) -> bool:
+    """True if the user owns the publication, or is a member of the role that owns it."""
+    query = "SELECT pg_catalog.pg_has_role(pubowner, 'USAGE') FROM pg_catalog.pg_publication WHERE pubname = %s"
+    row = connection.execute(query, [publication]).fetchone()
+    return row is None or bool(row[0])
 
 
 def _columns(

@@ -21,23 +21,34 @@ from rw_sql.errors import (
 from rw_sql.model.definitions import GROUP_OPTION, SNAPSHOT, connector_of, field_of, option_text, primary_key
 from rw_sql.model.job_specs import SNAPSHOT_BATCH_SIZE
 from rw_sql.model.resource_groups import written_group
+from rw_sql.plan.checks.sources import holds_interval
 from rw_sql.plan.checks.tables import require_own_constraints
 from rw_sql.syntax import canonical_type, spark_type
 from rw_sql.syntax.lexing.identifiers import literal, quoted, sql_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rw_sql.connectors.changes import Lack, UpstreamColumn, UpstreamTable
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.errors import Span
     from rw_sql.syntax.statements import ColumnDefinition, CreateTable
 
 RATE_LIMIT = "backfill_rate_limit"
-OPTIONS = (SNAPSHOT, SNAPSHOT_BATCH_SIZE, "snapshot.interval", RATE_LIMIT)
-"""The options in the WITH list of a table of a change data capture source. ``snapshot.interval`` has no effect here:
-each query of the snapshot starts when the rows of the previous query are committed. (In RisingWave, this option is the
-number of barriers between two queries.)"""
+NO_EFFECT: Mapping[str, tuple[int, int] | None] = {
+    "snapshot.interval": (1, 1_000_000),
+    "backfill.parallelism": (0, 256),
+    "backfill.num_rows_per_split": (0, 999_999_999),
+    "backfill.as_even_splits": None,
+    "backfill.split_pk_column_index": (0, 31),
+}
+"""RisingWave's options of a snapshot that have no effect here: the least and the greatest number, or None if the value
+is a boolean. One connection reads the ranges of the primary key one after another."""
 
-_MOST_BATCH = 1_000_000
+OPTIONS = (SNAPSHOT, SNAPSHOT_BATCH_SIZE, RATE_LIMIT, *NO_EFFECT)
+"""The options in the WITH list of a table of a change data capture source."""
+
+_BATCH = (1, 1_000_000)
 _RATE_DIGITS = 9
 _WIDER = {
     "SMALLINT": ("INT", "BIGINT", "NUMERIC"),
@@ -139,6 +150,13 @@ def _check_column(column: ColumnDefinition) -> None:
         )
     if column.generated is not None:
         return
+    if holds_interval(column.data_type):
+        raise SqlError(
+            UNSUPPORTED_TYPE,
+            f'column "{column.name}" has a type that cannot be stored: INTERVAL',
+            span=column.span,
+            hint=f"declare it {quoted(column.name)} CHARACTER VARYING, which stores an interval as text",
+        )
     try:
         spark_type(column.data_type)
     except SqlError as error:
@@ -169,12 +187,15 @@ def check_options(statement: CreateTable) -> None:
             )
         text = option_text(option.value).lower()
         is_number = text.isascii() and text.isdecimal()
-        if option.key == SNAPSHOT and text not in ("true", "false"):
+        bounds = NO_EFFECT.get(option.key, _BATCH)
+        if (option.key == SNAPSHOT or bounds is None) and text not in ("true", "false"):
             raise SqlError(
                 INVALID_PROPERTY,
                 f"Invalid value for {option.key}: {text!r} is neither 'true' nor 'false'",
                 span=option.value.span,
-                hint="snapshot = 'false' reads only changes from now on",
+                hint="snapshot = 'false' reads only changes from now on"
+                if option.key == SNAPSHOT
+                else "omit the property: it has no effect",
             )
         if option.key == RATE_LIMIT and not (is_number and len(text) <= _RATE_DIGITS):
             raise SqlError(
@@ -183,15 +204,27 @@ def check_options(statement: CreateTable) -> None:
                 span=option.value.span,
                 hint="0 reads nothing until you raise the limit; omit the property for no limit",
             )
-        if option.key not in (SNAPSHOT, RATE_LIMIT) and not (
-            is_number and len(text) <= _RATE_DIGITS and 0 < int(text) <= _MOST_BATCH
-        ):
+        if option.key in (SNAPSHOT, RATE_LIMIT) or bounds is None:
+            continue
+        if not (is_number and len(text) <= _RATE_DIGITS and bounds[0] <= int(text) <= bounds[1]):
             raise SqlError(
                 INVALID_PROPERTY,
-                f'property "{option.key}" must be a number from 1 to {_MOST_BATCH}, not {text!r}',
+                f'property "{option.key}" must be a number from {bounds[0]} to {bounds[1]}, not {text!r}',
                 span=option.value.span,
-                hint=f"{option.key} = '1000'",
+                hint=f"{option.key} = '{min(1000, bounds[1])}'",
             )
+
+
+def notices_of_options(statement: CreateTable) -> tuple[str, ...]:
+    """The notices about options of the WITH list that have no effect."""
+    given = [option.key for option in statement.options if option.key in NO_EFFECT]
+    if not given:
+        return ()
+    verb = "have" if len(given) > 1 else "has"
+    return (
+        f"{', '.join(given)} {verb} no effect: the source reads one range of the primary key after another; "
+        f"{SNAPSHOT_BATCH_SIZE} sets the number of rows of a range",
+    )
 
 
 def check_against_upstream(statement: CreateTable, upstream: UpstreamTable, *, only: str | None = None) -> None:
@@ -255,10 +288,11 @@ def _columns(key: tuple[str, ...]) -> str:
 def fits(column: ColumnDefinition, found: UpstreamColumn) -> bool:
     """True if a column of the declared type can represent every value of ``found``, a column of the upstream. A
     CHARACTER VARYING column can represent every value."""
-    name = column.data_type.name
+    name, written = column.data_type.name, canonical_type(column.data_type)
+    if found.accepts is not None:
+        return found.accepts(written)
     if name == "CHARACTER VARYING" or found.canonical is None:
         return True
-    written = canonical_type(column.data_type)
     if written == found.canonical:
         return True
     bare = found.canonical.partition("(")[0]

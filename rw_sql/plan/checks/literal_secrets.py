@@ -15,6 +15,7 @@ from rw_sql.connectors.spec import load_spec, plain_keys
 from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError, near_names
 from rw_sql.masking import SECRET_WORDS, contains_password, masked, names_server, password_parameter
 from rw_sql.model.definitions import REFRESH_OPTIONS, option_text
+from rw_sql.plan.checks.cdc_tables import OPTIONS
 from rw_sql.plan.checks.sources import require_secret
 from rw_sql.syntax.statements import AlterSecret, AlterSetConfig, ConnectionValue, CreateSecret, Option, SecretValue
 
@@ -65,7 +66,7 @@ def hide_unknown(error: SqlError, statement: Statement) -> None:
         return
     given = (option for options in _lists(statement) for option in options)
     keys = {option.key for option in given if not isinstance(option.value, SecretValue | ConnectionValue)}
-    unknown = {key for key in keys if not (_knowing(key) or _is_of_format(key))}
+    unknown = {key for key in keys if not (_knowing(key) or _is_of_format(key) or key in OPTIONS)}
     if hidden := {key for key in unknown if not _seems_plain(key)}:
         error.hides_literals = True
         error.plain_keys = frozenset(keys - hidden)

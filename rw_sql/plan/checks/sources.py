@@ -247,7 +247,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
     require_distinct([*((column, statement.name.span) for column, _ in hidden), *places])
     check_watermarks(statement)
     for column in statement.columns:
-        refused = " has a type that cannot be stored: INTERVAL" if _holds_interval(column.data_type) else None
+        refused = " has a type that cannot be stored: INTERVAL" if holds_interval(column.data_type) else None
         try:
             spark_type(column.data_type)
         except SqlError as error:
@@ -304,9 +304,10 @@ def check_watermarks(statement: CreateSource | CreateTable) -> None:
         watermark_delay(watermark)
 
 
-def _holds_interval(data_type: DataType) -> bool:
+def holds_interval(data_type: DataType) -> bool:
+    """True if the type is INTERVAL, or has a part of this type. Such a type cannot be stored."""
     parts = [data_type.element, data_type.key, data_type.value, *(field.data_type for field in data_type.fields)]
-    return data_type.name == "INTERVAL" or any(part is not None and _holds_interval(part) for part in parts)
+    return data_type.name == "INTERVAL" or any(part is not None and holds_interval(part) for part in parts)
 
 
 def _check_bytes(statement: CreateSource) -> None:

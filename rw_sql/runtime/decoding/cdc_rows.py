@@ -54,7 +54,9 @@ _OF_SNAPSHOT = ("r", BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT)
 
 INDEX, UNCHANGED = INDEX_COLUMN[0], UNCHANGED_COLUMN[0]
 
-RULES = ValueRules(needs_zone=True, bytes_as="hex", booleans=(("t", "true", "1"), ("f", "false", "0")))
+RULES = ValueRules(
+    needs_zone=True, bytes_as="hex", booleans=(("t", "true", "1"), ("f", "false", "0")), counts_dimensions=True
+)
 """The rules for the text form of PostgreSQL's values."""
 
 NUMBER = "_rw_change_number"

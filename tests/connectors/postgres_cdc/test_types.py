@@ -221,3 +221,15 @@ def test_the_declared_types_that_values_fit() -> None:
     assert document.fits_into("STRUCT<a INT>")
     assert document.fits_into("INT[]")
     assert not document.fits_into("INT")
+
+
+def test_an_array_of_a_domain_over_arrays_keeps_the_text_of_its_elements() -> None:
+    tags = PostgresType(name="_text", family="array", element=PostgresType(name="text", family="text"))
+    rows = PostgresType(name="_tags", family="array", element=tags)
+    convert = rows.converter("$1,234,567.89")
+    assert convert is not None
+    assert convert('{"{a,b}",NULL}') == '["{a,b}",null]'
+    assert rows.canonical() == f"{VARYING}[]"
+    assert [name for name in (f"{VARYING}[]", f"{VARYING}[][]", VARYING) if rows.fits_into(name)] == [
+        f"{VARYING}[]", f"{VARYING}[][]", VARYING,
+    ]  # fmt: skip

@@ -163,8 +163,31 @@ def test_partitions(postgres: PostgresInfo, table: str) -> None:
     assert "the replica identity of partition" in lack.message
     postgres.run(lack.hint)
     assert CONNECTOR.find_lacks(options, {table: None}) == ()
-    assert "is a partition" in only(CONNECTOR.find_lacks(options, {f"{table}_1": None})).message
+    lack = only(CONNECTOR.find_lacks(options, {f"{table}_1": None}))
+    assert lack.message == (
+        f"The ancestor or descendant partition '{table}' of the table partition '{table}_1' is already covered in the "
+        f"publication '{publication}'. Please use a new publication for '{table}_1'"
+    )
     postgres.run(f"DROP PUBLICATION {publication}")
+
+
+@pytest.mark.postgres
+def test_a_parent_of_a_published_partition_needs_another_publication(postgres: PostgresInfo, table: str) -> None:
+    options = cdc_options(postgres)
+    publication = options["publication.name"]
+    postgres.run(f"CREATE TABLE {table} (id INT PRIMARY KEY) PARTITION BY RANGE (id)")
+    for number in (1, 2):
+        postgres.run(
+            f"CREATE TABLE {table}_{number} PARTITION OF {table} FOR VALUES FROM ({number}0) TO ({number + 1}0)"
+        )
+    setup.prepare(options, [f"{table}_1"], TIMEOUT)
+    assert CONNECTOR.find_lacks(options, {f"{table}_1": None, f"{table}_2": None}) == ()
+    lack = only(CONNECTOR.find_lacks(options, {table: None}))
+    assert lack.message.startswith(f"The ancestor or descendant partition '{table}_1' of the table partition '{table}'")
+    postgres.run(lack.hint.partition("then ")[2].partition(";")[0])
+    assert CONNECTOR.find_lacks(options, {table: None}) == ()
+    setup.release(options, slot=True, publication=True, timeout=TIMEOUT)
+    assert postgres.run(f"SELECT 1 FROM pg_publication WHERE pubname = '{publication}'") == []
 
 
 @pytest.mark.postgres
@@ -276,6 +299,19 @@ def test_rights(postgres: PostgresInfo, table: str) -> None:
         postgres.run(lack.hint)
     postgres.run(f"ALTER TABLE {table} OWNER TO {user}")
     assert CONNECTOR.find_lacks(options, {table: None}) == ()
+    publication = options["publication.name"]
+    postgres.run(f"CREATE PUBLICATION {publication}")
+    lack = only(CONNECTOR.find_lacks(options, {table: None}))
+    assert lack.message == f"Postgres user must be the owner of publication '{publication}' to add table '{table}'"
+    postgres.run(f"ALTER TABLE {table} OWNER TO postgres")
+    assert [lack.message.partition(" to ")[0] for lack in CONNECTOR.find_lacks(options, {table: None})][1:] == [
+        f"Postgres user must be the owner of table '{table}'",
+        f"Postgres user must be the owner of publication '{publication}'",
+    ]
+    postgres.run(lack.hint.partition(": ")[2])
+    postgres.run(f"GRANT SELECT ON {table} TO {user}")
+    assert CONNECTOR.find_lacks(options, {table: None}) == (), "the publication already contains the table"
+    postgres.run(f"DROP PUBLICATION {publication}; ALTER TABLE {table} OWNER TO {user}")
     with pytest.raises(CaptureError) as caught:
         CONNECTOR.find_lacks(options | {"password": "guessed"}, {})
     assert not caught.value.is_temporary

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as f
 
+from rw_sql.runtime.decoding.cdc_rows import RULES
 from rw_sql.runtime.decoding.change_formats import numbers
 from rw_sql.runtime.decoding.change_formats.values import ValueRules, value_of
 from rw_sql.runtime.decoding.registry.connect_values import time_text
@@ -86,3 +87,19 @@ def test_a_time_of_day_is_exact_for_every_number(spark: SparkSession) -> None:
     # A time before midnight has no usual form, but does not end the task.
     assert all(row[0].endswith(end) for row, end in zip(found[-2:], (".999999", ".224192"), strict=True))
     assert [row[1] for row in found[-3:]] == [None, f"{found[-2][0].partition('.')[0]}.999", None]
+
+
+def test_in_a_captured_table_an_array_fits_only_a_type_of_as_many_dimensions(spark: SparkSession) -> None:
+    line = DataType(name="ARRAY", element=DataType(name="CHARACTER VARYING"))
+    types = [line, DataType(name="ARRAY", element=line)]
+    texts = ["[]", '["a",null]', '[["a"],[null]]', '["[[x]]"]', '["[\\"x\\"]"]', '[null, "[\\"x\\"]"]']
+    frame = spark.createDataFrame([(text,) for text in texts], "text string")
+    rows = frame.select("text", *(value_of(f.col("text"), kind, RULES) for kind in types)).collect()
+    assert {row[0]: tuple(row[1:]) for row in rows} == {
+        "[]": ([], []),
+        '["a",null]': (["a", None], None),
+        '[["a"],[null]]': (None, [["a"], [None]]),
+        '["[[x]]"]': (["[[x]]"], None),
+        '["[\\"x\\"]"]': (['["x"]'], None),
+        '[null, "[\\"x\\"]"]': ([None, '["x"]'], None),
+    }

@@ -27,6 +27,7 @@ from rw_sql.model.definitions import (
     stored_schema,
 )
 from rw_sql.model.sharing import SHARED, is_to_be_shared
+from rw_sql.plan.checks.cdc_tables import NO_EFFECT
 from rw_sql.plan.checks.columns import VALIDATE
 from rw_sql.plan.queries.meaning import expression_meaning, meaning
 from rw_sql.plan.statements.source.upstream_names import with_kept_names
@@ -65,7 +66,7 @@ IN_SPARK: Dialects = ("spark", "spark")
 _QUOTES = '`"'
 """The quotes in which connectors accept the parts of an upstream table's name."""
 
-_AT_BIRTH = (PAUSED_AT_BIRTH, VALIDATE, "snapshot", "snapshot.batch_size", "snapshot.interval")
+_AT_BIRTH = (PAUSED_AT_BIRTH, VALIDATE, "snapshot", "snapshot.batch_size", *NO_EFFECT)
 """Properties that only affect the creation of an object, and are therefore not compared."""
 
 
@@ -115,7 +116,7 @@ def is_same_option(old: Option, new: Option, spec: ConnectorSpec | None) -> bool
 def _folded(known: OptionSpec, text: str) -> object:
     text = text.strip()
     if known.choices or known.type == "boolean":
-        return text.lower()
+        return known.canonical(text)
     try:
         match known.type:
             case "integer":

@@ -28,6 +28,7 @@ from rw_sql.plan.checks.cdc_tables import (
     check_cdc_table,
     check_options,
     no_key,
+    notices_of_options,
     require_no_lack,
     require_representable,
 )
@@ -93,7 +94,10 @@ def lower_create_cdc_table(
         statement=written,
         steps=steps_of(snapshot, changes),
         operation=Operation(kind="CREATE TABLE", statement=render(written), objects=(name,), changes=changes),
-        changes=(ResultRow(object=name, change="CREATED", detail=f"{begins} {table}; {record.maintenance.reason}"),),
+        changes=(
+            ResultRow(object=name, change="CREATED", detail=f"{begins} {table}; {record.maintenance.reason}"),
+            *(ResultRow(object=name, change="NOTICE", detail=notice) for notice in notices_of_options(statement)),
+        ),
         affected=(source.id, record.id),
     )
 

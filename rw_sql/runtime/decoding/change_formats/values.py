@@ -29,6 +29,10 @@ TEMPORAL = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 NESTED = ("STRUCT", "ARRAY", "MAP")
 _WHOLE = ("SMALLINT", "INT", "BIGINT", "SERIAL")
 _DECIMALS = ("NUMERIC", "RW_INT256", "RW_UINT256")
+_OF_STRINGS = r'^\[(?:null, ?)*+"'
+"""Matches an array whose first element that is not null is a string. The content of this string may resemble an
+array."""
+
 FLOATING = ("REAL", "DOUBLE")
 """The types that store the nearest number that they can represent."""
 
@@ -40,7 +44,8 @@ class ValueRules:
     ``timestamptz`` and ``timestamp`` are modes defined in :mod:`rw_sql.connectors.formats`. ``needs_zone`` is true if a
     TIMESTAMPTZ needs an explicit zone. ``bytes_as`` is the text form of bytes: ``base64``, one character per byte
     (``latin1``), UTF-8 text (``utf8``), or PostgreSQL's hexadecimal digits (``hex``). ``booleans`` are the words for
-    true and false.
+    true and false. ``counts_dimensions``: an array fits only a type of as many dimensions; otherwise, CHARACTER
+    VARYING accepts an element that is an array, and an array type accepts a string with the JSON of an array.
     """
 
     timestamptz: str = GUESS
@@ -48,6 +53,7 @@ class ValueRules:
     needs_zone: bool = False
     bytes_as: str = "base64"
     booleans: tuple[tuple[str, ...], tuple[str, ...]] = (("true", "1"), ("false", "0"))
+    counts_dimensions: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +198,11 @@ def _read_array(text: Column, data_type: DataType, rules: ValueRules, told: Told
 
     def made(items: Column) -> Column:
         values = f.transform(items, lambda item: item["value"]).cast(spark_type(data_type))
-        return _result(values, _is_other(text, parts) | f.exists(items, lambda item: item["is_misfit"]))
+        is_misfit = _is_other(text, parts) | f.exists(items, lambda item: item["is_misfit"])
+        if rules.counts_dimensions:
+            has_others = text.rlike(_OF_STRINGS) if element.name == "ARRAY" else text.startswith("[[")
+            is_misfit = is_misfit | has_others
+        return _result(values, is_misfit)
 
     return let(f.transform(parts, lambda item: _read(item, element, rules, told)), made)
 
