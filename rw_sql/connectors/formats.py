@@ -8,15 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rw_sql import format_words
 from rw_sql.connectors.spec import load_spec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FORMATS = ("NATIVE", "NONE", "DEBEZIUM", "DEBEZIUM_MONGO", "MAXWELL", "CANAL", "UPSERT", "PLAIN")
+FORMATS = format_words.FORMATS
 """The valid words after FORMAT."""
 
-ENCODES = ("AVRO", "TEXT", "BYTES", "CSV", "PROTOBUF", "JSON", "TEMPLATE", "PARQUET", "NATIVE", "NONE")
+ENCODES = format_words.ENCODES
 """The valid words after ENCODE."""
 
 TIMESTAMPTZ_MODE = "timestamptz.handling.mode"

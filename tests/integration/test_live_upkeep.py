@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from rw_sql.runtime.delta import table_files
+from rw_sql.runtime.delta import compaction, table_files
 from rw_sql.runtime.delta.delta_log import commit_versions, latest_version
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.upkeep import table_upkeep as log_upkeep
@@ -32,7 +32,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs upkeep every three versions. Unneeded files stay for seconds instead of a minute and an hour, because a
     reader of a table's log may have just listed its files."""
     monkeypatch.setattr(log_upkeep, "EVERY_VERSIONS", 3)
-    monkeypatch.setattr(table_files, "MOST_SMALL_FILES", 2)
+    monkeypatch.setattr(compaction, "MOST_SMALL_FILES", 2)
     monkeypatch.setattr(table_files, "GRACE_SECONDS", 10.0)
     monkeypatch.setattr(table_files, "COMMITS_GRACE_SECONDS", 10.0)
 

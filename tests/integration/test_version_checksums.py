@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from rw_sql.runtime.delta.compaction import compact
 from rw_sql.runtime.delta.job_output import JobOutput
-from rw_sql.runtime.delta.table_files import compact
 from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:

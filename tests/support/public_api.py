@@ -77,7 +77,11 @@ def connector_modules() -> Iterator[str]:
             yield from (f"{module.__name__}.{found}" for found in exported)
             continue
         for node in tree(module):
-            yield from described(module.__name__, node)
+            match node:  # A constant that another module defines is recorded with its value.
+                case ast.Assign(targets=[ast.Name(id=constant)], value=ast.Attribute()) if is_public(constant):
+                    yield f"{module.__name__}.{constant} = {getattr(module, constant)!r}"
+                case _:
+                    yield from described(module.__name__, node)
 
 
 def tree(module: Any) -> list[ast.stmt]:

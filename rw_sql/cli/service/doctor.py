@@ -13,7 +13,7 @@ from rw_sql.cli.interface.options import WarehouseOption, output_option, require
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rw_sql.runtime.status.examination import Finding
+    from rw_sql.runtime.status.doctor import Finding
 
 
 OUTPUTS = ("text", "json")
@@ -34,8 +34,8 @@ def doctor_command(
     use.
     """
     from rw_sql.cli.terminal.output import console_for
-    from rw_sql.runtime.status.examination import examine
-    from rw_sql.runtime.status.examination import repair as repair_all
+    from rw_sql.runtime.status.doctor import examine
+    from rw_sql.runtime.status.doctor import repair as repair_all
     from rw_sql.session.sparkless import sparkless
 
     require_output(output, OUTPUTS)

@@ -14,6 +14,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from rw_sql.cli.shell.commands import NAMES
 from rw_sql.cli.shell.words import QUERY_WORDS, STATEMENT_WORDS, TYPE_WORDS
 from rw_sql.errors import UNTERMINATED, SqlError
+from rw_sql.format_words import ENCODES, FORMATS
 from rw_sql.syntax.lexing.identifiers import quoted, spark_word
 from rw_sql.syntax.lexing.lexemes import OURS
 from rw_sql.syntax.lexing.tokens import WORD, scan
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"[\w$.]*$")
 _COMMAND = re.compile(r"(?:^|\s)\\(\w*)$")
 _OPTION = re.compile(r"""(?:"(?P<quoted>[^"]+)"|(?P<key>[\w.]+))\s*=\s*$""")
-_CONNECTOR = re.compile(r"""\b(?:connector|type)\s*=\s*'(\w+)'""", re.IGNORECASE)
-_FORMATS = ("PLAIN", "UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
-_ENCODES = ("JSON", "BYTES", "CSV")
+_CONNECTOR = re.compile(r"""\b(?:connector|type)\s*=\s*'([\w-]+)'""", re.IGNORECASE)
+_KEY_ENCODES = ("TEXT", "BYTES")
+"""The words that KEY ENCODE accepts in addition to the encoding of the record's value."""
 
 RELATIONS = ("source", "table", "materialized_view", "spark")
 _ALL_KINDS = ("source", "table", "materialized_view", "sink", "connection", "secret")
@@ -169,6 +170,9 @@ class StatementCompleter(Completer):
                 columns = self._names.columns(tokens[2].value)
                 yield from (Offer(quoted(column), "column", column) for column in columns)
         elif "NAME" in place.accepted or "WORD" in place.accepted:
+            if words[-1:] in (["FORMAT"], ["ENCODE"]):
+                spec = self._spec(statement, words, tokens)
+                yield from (Offer(word, words[-1].lower()) for word in _format_words(words, spec))
             yield from self._named(words)
         if {"STRUCT", "TIMESTAMP"} <= place.accepted:
             yield from (Offer(word, "type") for word in TYPE_WORDS)
@@ -183,10 +187,6 @@ class StatementCompleter(Completer):
         if words[-2:] == ["SYSTEM", "SET"] or last in ("SET", "SHOW"):
             yield from _parameters(is_system=words[-2:] == ["SYSTEM", "SET"])
             return
-        if last == "FORMAT":
-            yield from (Offer(word, "format") for word in _FORMATS)
-        if last == "ENCODE":
-            yield from (Offer(word, "encode") for word in _ENCODES)
         if len(words) >= 3 and words[-3] in ("SET", "SYSTEM") and last in ("=", "TO"):
             return
         if words[-2:] == ["IF", "EXISTS"]:
@@ -424,6 +424,18 @@ def _aliases(tokens: list[Token], objects: dict[str, str]) -> dict[str, str]:
 
 
 _AFTER_RELATION = frozenset({word for phrase in QUERY_WORDS for word in phrase.split()} | {"SET", "FULL", "RIGHT"})
+
+
+def _format_words(words: list[str], spec: ConnectorSpec | None) -> tuple[str, ...]:
+    """The words that can follow FORMAT, ENCODE or KEY ENCODE, the last of ``words``: the words that the connector
+    accepts or, if the connector is not known, the words that the parser accepts."""
+    if words[-1] == "FORMAT":
+        return FORMATS if spec is None else tuple(spec.formats)
+    places = [at for at in range(len(words) - 2) if words[at] == "FORMAT" and words[at + 2] == "ENCODE"]
+    if spec is None or not places:
+        return ENCODES
+    format, value = words[places[-1] + 1], words[places[-1] + 3 : places[-1] + 4]
+    return tuple(dict.fromkeys((*value, *_KEY_ENCODES))) if value else spec.formats.get(format, ())
 
 
 def _is_sink(words: list[str]) -> bool:

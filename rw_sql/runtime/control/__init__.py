@@ -1,8 +1,9 @@
-"""Controls statements and jobs: the executor of statements, the owner's lease, and the reconciler that starts and stops
-jobs.
+"""Controls statements and jobs: the executor of statements, the owner of the warehouse (``owner``; the lease itself is
+in ``jobs/lease.py``), and the reconciler that starts and stops jobs.
 
-``inspector`` reads the facts that planning needs. ``rest_scheduler`` decides when jobs rest, and wakes jobs at rest.
-``rest_conditions`` determines which jobs may rest, and contains the state of a job at rest.
+``inspector`` reads the facts that planning needs. ``rest_conditions`` determines which jobs may rest and whether a job
+has been quiet for long enough, and defines the state of a job at rest. ``rest_scheduler`` lets these jobs rest, and
+wakes jobs at rest. ``retries`` determines the delay before a failed or stalled job starts again.
 
 Imports: every package of ``runtime`` below ``control``. Begin with ``executor`` (how a statement runs) and
 ``reconciler`` (how a job runs).

@@ -29,6 +29,7 @@ from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.positions.high_water import HighWater
 from rw_sql.runtime.positions.progress import newest_completed, newest_planned
 from rw_sql.runtime.positions.shared import states_at
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.version import __version__
 
 if TYPE_CHECKING:
@@ -174,7 +175,21 @@ def may_rest(spec: JobSpec | None) -> bool:
             return False
 
 
-def interval_seconds(spec: JobSpec | None) -> float:
+def has_been_quiet(context: Context, running: Job, seconds: float, *, since: float, now: float) -> bool:
+    """True if a running job may rest and has had nothing to do for ``seconds``, the value of ``idle_job_timeout``.
+
+    This means that the job has committed no batch in this time, and that this time has passed since ``since``, which is
+    the time of the job's start or of the last check for work. If the job has a longer minimum interval between batches,
+    it must have committed no batch for this interval. ``since`` and ``now`` are values of ``time.monotonic()``.
+    """
+    spec = running.spec
+    if not may_rest(spec) or now - since <= seconds:
+        return False
+    batch = context.figures.last_batch(spec.job)
+    return batch is None or now_ms() - batch[0] > max(seconds, _interval_seconds(spec)) * 1000
+
+
+def _interval_seconds(spec: JobSpec) -> float:
     """The minimum time between two batches in seconds for a source's reader with ``barrier_interval_ms``; 0 for other
     jobs.
 

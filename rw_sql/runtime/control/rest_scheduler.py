@@ -22,10 +22,9 @@ from rw_sql.model.parameters import idle_job_seconds
 from rw_sql.runtime.control.rest_conditions import (
     IdleReader,
     IdleSource,
+    has_been_quiet,
     idle_state,
-    interval_seconds,
     kind_of,
-    may_rest,
     options_of,
     read_stored,
     stored,
@@ -36,7 +35,6 @@ from rw_sql.runtime.observe.watched_options import WatchedOptions
 from rw_sql.runtime.sinks.job import Sink
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.failures import cause_line
-from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.views.job import View
 
 if TYPE_CHECKING:
@@ -272,15 +270,12 @@ class Rests:
         return [own, *idle.versions] if isinstance(idle, IdleReader) else [own]
 
     def _is_quiet(self, slot: JobSlot, now: float, seconds: float) -> bool:
-        """True if a running job has had nothing to do for ``seconds``, the value of ``idle_job_timeout``. This means
-        that the job has committed no batch in this time, and that no check has found work. If the job has a longer
-        minimum interval between batches, it must have committed no batch for this interval."""
-        if slot.running is None or slot.is_working or slot.running.spec != slot.wanted or not may_rest(slot.wanted):
+        """True if a running job has had nothing to do for ``seconds``, and no check has found work in this time."""
+        running = slot.running
+        if running is None or slot.is_working or running.spec != slot.wanted:
             return False
-        if now - max(slot.started_at, slot.looked_at) <= seconds:
-            return False
-        batch = self._context.figures.last_batch(slot.job_id)
-        if batch is not None and now_ms() - batch[0] <= max(seconds, interval_seconds(slot.wanted)) * 1000:
+        since = max(slot.started_at, slot.looked_at)
+        if not has_been_quiet(self._context, running, seconds, since=since, now=now):
             return False
         slot.looked_at = now
         return True

@@ -3,7 +3,7 @@
 If a commit has change files, or files with deletion vectors, a batch of the stream reads the commit as a whole. Any
 other commit consists of added and removed files, whose rows are its changes. A batch may end after any of these files,
 so a removed row and the row that replaces it may come in different batches. Examples of such commits are an overwrite,
-a restore and a merge of :class:`rw_sql.runtime.delta.file_merge.FileMerge`.
+a restore and a merge of :class:`rw_sql.runtime.delta.object_store_merge.FileMerge`.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from rw_sql.connectors.delta.inexact_statistics import without_inexact_min_max
 from rw_sql.metastore.table import create_table
+from rw_sql.runtime.delta.compaction import maintenance_properties
 from rw_sql.runtime.delta.delta_log import JobCommit, last_commit, latest_version
-from rw_sql.runtime.delta.file_merge import FileMerge
 from rw_sql.runtime.delta.key_range import same_keys
+from rw_sql.runtime.delta.object_store_merge import FileMerge
 from rw_sql.runtime.delta.row_counts import ANY, Expected, MiscountError
 from rw_sql.runtime.delta.staged_files import forget_unfinished, merge_problem, write_files
-from rw_sql.runtime.delta.table_files import maintenance_properties
 from rw_sql.runtime.delta.table_settings import CHANGE_FEED, TABLE_SETTINGS, add_columns, add_settings
 from rw_sql.runtime.delta.version_checksum import VersionChecksums
 from rw_sql.runtime.spark.executors import require_executors

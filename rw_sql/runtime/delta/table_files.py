@@ -1,4 +1,5 @@
-"""Limits the number of a Delta table's files: data files, commits, and replaced files.
+"""Deletes the files of a Delta table that no reader needs: commits, checksums, replaced files, and files that killed
+writers left behind.
 
 Only a commit's file records which data files the commit replaced. Cleaning up a commit therefore takes three steps:
 write a list of the replaced files, delete the commit's file, and delete the listed files when no reader can need
@@ -9,7 +10,6 @@ harm.
 from __future__ import annotations
 
 import json
-import logging
 import re
 import time
 from dataclasses import dataclass, field
@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, PostCommitHookProperties
 
-from rw_sql.connectors.delta.inexact_statistics import without_inexact_min_max
 from rw_sql.runtime.delta.delta_log import commit_path, commit_versions, read_actions
 from rw_sql.runtime.delta.restores import Restores
 from rw_sql.runtime.delta.staged_files import WRITTEN
@@ -31,20 +29,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from rw_sql.runtime.support.warehouse import Warehouse
-
-logger = logging.getLogger(__name__)
-
-TARGET_BYTES = 32 << 20
-"""The approximate size in bytes of the files that compaction writes."""
-
-TURN_BYTES = 128 << 20
-"""The approximate maximum number of bytes that one run of upkeep rewrites.
-
-The limit matters because a pause of the job waits until the run of upkeep has ended.
-"""
-
-MOST_SMALL_FILES = 20
-"""The number of small files that compaction leaves in the part of a table to which the job still appends."""
 
 GRACE_SECONDS = 3600.0
 """The time in seconds for which a replaced file is kept after its commit was cleaned up, for queries that read an older
@@ -70,52 +54,9 @@ Readers open one of the newest versions. For an older version, Spark computes th
 ORPHAN_SECONDS = 24 * 3600.0
 """The age in seconds at which a file that no commit references counts as left behind by a killed writer."""
 
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _LOG_FILE = re.compile(r"\.?(\d{20})\.(json|crc|json\.crc|crc\.crc|crc\.\w+\.writing|checkpoint\..*)")
 _WHOLE_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
-
-
-def maintenance_properties(what: str) -> CommitProperties:
-    """The commit properties for upkeep. With these properties, a commit through a ``DeltaTable`` object fails if
-    anything was committed after the version of this object."""
-    return CommitProperties(custom_metadata={"rw_sql_upkeep": what}, max_commit_retries=0)
-
-
-def compact(table: DeltaTable, partition: str | None = None) -> int:
-    """Compacts small files; returns the number of files removed.
-
-    ``partition`` is the table's partition column, if it has one. The job then still appends only to the partition with
-    the newest value. Stream readers see no row twice, because compaction is not new data (Delta protocol,
-    ``dataChange``).
-    """
-    files = pa.table(table.get_add_actions(flatten=True))
-    sizes = files.column("size_bytes").to_pylist()
-    values = files.column(f"partition.{partition}").to_pylist() if partition is not None else [None] * len(sizes)
-    small: dict[Any, list[int]] = {}
-    for value, size in zip(values, sizes, strict=True):
-        if size < TARGET_BYTES // 2:
-            small.setdefault(value, []).append(size)
-    newest = max((value for value in values if value is not None), default=None)
-    due = {value: found for value, found in small.items() if len(found) > (MOST_SMALL_FILES if value == newest else 1)}
-    chosen: list[Any] = []
-    rewritten = 0
-    for value, found in sorted(due.items(), key=lambda item: -len(item[1])):
-        if chosen and rewritten + sum(found) > TURN_BYTES:
-            break
-        chosen.append(value)
-        rewritten += sum(found)
-    if not chosen:
-        return 0
-    done = table.optimize.compact(
-        partition_filters=None if partition is None else [(partition, "in", [str(value) for value in chosen])],
-        target_size=TARGET_BYTES,
-        max_concurrent_tasks=1,
-        commit_properties=maintenance_properties("compact"),
-        post_commithook_properties=_NO_HOOKS,
-        **without_inexact_min_max(pa.schema(table.schema().to_arrow()), is_compaction=True),
-    )
-    return int(done["numFilesRemoved"])
 
 
 @dataclass(slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from rw_sql.runtime.ingest.noted_progress import stored_progress, written_progre
 from rw_sql.runtime.ingest.table_snapshots import begins_anew, progress_of, unchanged_values
 from rw_sql.runtime.jobs.groups import groups_of_jobs, unapplied
 from rw_sql.runtime.jobs.made_upstream import made_upstream, note_made
-from rw_sql.runtime.positions.requested import requested_position
+from rw_sql.runtime.positions.flush_position import requested_position
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.faults import fault

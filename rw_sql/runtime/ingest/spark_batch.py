@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.runtime.decoding.decoder import BUCKET
 from rw_sql.runtime.delta.stored_rows import as_stored
-from rw_sql.runtime.ingest.schemas import write_by_known_schemas
+from rw_sql.runtime.ingest.registry_batches import write_by_known_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

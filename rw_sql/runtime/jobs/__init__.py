@@ -3,8 +3,9 @@
 - Modules for one job: ``job`` (its interface and life cycle), ``streaming_run`` (a Spark query), ``batch_thread`` and
   ``batch_mode`` (small batches without a query), ``arrow_batches`` (decodes a source's batches with Arrow), ``inputs``,
   ``rate_limit``, ``unfinished``, ``startable``.
-- Modules for all jobs of a process: ``context`` (the attached warehouse), ``lease``, ``statuses``, ``wakes``,
-  ``groups``, ``changed_jobs``, ``applied_epoch``, ``downtime``, ``silent_owners``, ``store_watch``.
+- Modules for all jobs of a process: ``context`` (the attached warehouse), ``lease`` (the owner's lease and its
+  duration), ``statuses``, ``counters`` (values that no table contains), ``wakes``, ``groups``, ``changed_jobs``,
+  ``applied_epoch``, ``downtime``, ``silent_owners``, ``store_watch``.
 
 Imports: ``delta``, ``decoding``, ``spark``, ``support``. Begin with ``context``, ``job`` and ``streaming_run``.
 """

@@ -27,9 +27,9 @@ from rw_sql.runtime.observe.cluster_looks import by_cluster, look_at_cluster
 from rw_sql.runtime.observe.lag import rows_behind
 from rw_sql.runtime.observe.stall_grace import StallGrace
 from rw_sql.runtime.observe.statement_progress import Waiting, what_goes_on
+from rw_sql.runtime.positions.flush_position import request_position
 from rw_sql.runtime.positions.high_water import HighWater
 from rw_sql.runtime.positions.progress import committed_versions, newest_planned
-from rw_sql.runtime.positions.requested import request_position
 from rw_sql.runtime.positions.shared import read_positions
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 

@@ -24,10 +24,10 @@ from pyspark.sql.types import (
 )
 
 from rw_sql.plan.ports.queries import TABLESAMPLE, UPSERT, WHOLE, AnalyzedQuery, QueryAnalysis
-from rw_sql.runtime.spark.clock import clock_in, clock_in_step, clock_literal_in, whole_texts
 from rw_sql.runtime.spark.jvm import analyzed_plan, java_class
 from rw_sql.runtime.spark.sessions import register_view
 from rw_sql.runtime.spark.spark_errors import known_names, query_error
+from rw_sql.runtime.spark.time_dependence import clock_in, clock_in_step, clock_literal_in, whole_texts
 from rw_sql.syntax.dialect.spark_messages import name_parts
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rw_sql.connectors.support.local_frames import local_frame
-from rw_sql.runtime.spark.clock import clock_in, whole_texts
 from rw_sql.runtime.spark.jvm import (
     analyzed_plan,
     java_class,
@@ -25,6 +24,7 @@ from rw_sql.runtime.spark.jvm import (
 )
 from rw_sql.runtime.spark.row_by_row import steps_by_row
 from rw_sql.runtime.spark.sessions import activate_in_jvm
+from rw_sql.runtime.spark.time_dependence import clock_in, whole_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

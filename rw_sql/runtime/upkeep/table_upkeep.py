@@ -27,8 +27,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from rw_sql.connectors.spec import duration_seconds
 from rw_sql.object_stores import delta_errors
 from rw_sql.runtime.decoding.decoder import BUCKET
+from rw_sql.runtime.delta.compaction import compact, maintenance_properties
 from rw_sql.runtime.delta.delta_log import job_commits
-from rw_sql.runtime.delta.table_files import compact, live_files, maintenance_properties
+from rw_sql.runtime.delta.table_files import live_files
 from rw_sql.runtime.jobs.downtime import downtime_until, waited_ms
 from rw_sql.runtime.positions.log_size import MILLISECONDS_PER_BUCKET
 from rw_sql.runtime.positions.pins import least_needed_version

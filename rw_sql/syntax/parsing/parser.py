@@ -14,7 +14,7 @@ from rw_sql.errors import TOO_COMPLEX, SqlError
 from rw_sql.syntax.lexing.identifiers import RESERVED
 from rw_sql.syntax.lexing.tokens import END, NUMBER, PUNCTUATION, QUOTED, STRING, WORD, Token, found
 from rw_sql.syntax.parsing.actions import RULES
-from rw_sql.syntax.parsing.capture import CAPTURE
+from rw_sql.syntax.parsing.joined_tokens import CAPTURE
 from rw_sql.syntax.parsing.lalr_tables import SIGNS, Reduction, Tables, tables
 from rw_sql.syntax.parsing.syntax_errors import syntax_error
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from rw_sql.cli.main import app
 from rw_sql.metastore.records import DropObject
-from rw_sql.runtime.status import examination
-from rw_sql.runtime.status.examination import Finding
+from rw_sql.runtime.status import doctor
+from rw_sql.runtime.status.doctor import Finding
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ def test_only_what_a_repair_can_mend_is_called_repaired(
     assert written.metastore.jobs.renew_lease(silent)
     written.status("ingest-2", "STOPPED")
     seconds = count()
-    monkeypatch.setattr(examination, "now_ms", lambda: lease.heartbeat_ms + 1000 * next(seconds))
+    monkeypatch.setattr(doctor, "now_ms", lambda: lease.heartbeat_ms + 1000 * next(seconds))
     ended = Finding(about="job", subject="mv-3", problem="it does not run", remedy="restart it")
     looks = iter([(ended,), ()])
-    monkeypatch.setattr(examination, "_of_jobs", lambda _: next(looks))
+    monkeypatch.setattr(doctor, "_of_jobs", lambda _: next(looks))
     report = json.loads(told("-w", written.uri, "--repair", "-o", "json", status=1))
     assert report["repaired"] == []
     (finding, *_) = report["findings"]

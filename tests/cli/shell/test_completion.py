@@ -7,6 +7,8 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from rw_sql.cli.shell.completion import StatementCompleter
+from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
+from rw_sql.format_words import ENCODES, FORMATS
 
 
 class Known:
@@ -78,8 +80,8 @@ def test_statements_by_context(text: str, wanted: list[str]) -> None:
         ("CREATE SOURCE s WITH (connector = 'kafka', properties.sec", ["properties.security.protocol"]),
         ("CREATE SOURCE s WITH (connector = 'kafka', scan.startup.mode = '", ["earliest'", "latest'", "timestamp'"]),
         ("CREATE SOURCE s WITH (connector = 'kafka', topic = 'a', to", []),
+        ("CREATE SOURCE s WITH (connector = 'mysql-cdc', hos", ["hostname"]),
         ("ALTER SOURCE orders UNSAFE SET (to", ["topic"]),
-        ("CREATE SOURCE s WITH (connector = 'kafka') FORMAT PLAIN ENCODE ", ["JSON", "BYTES", "CSV"]),
         ("ALTER SYSTEM SET enable_un", ["enable_unsafe_ops"]),
         ("ALTER SYSTEM SET enable_unsafe_ops = '", ["true'", "false'"]),
         ("SET query_dialect = '", ["spark'", "risingwave'"]),
@@ -89,6 +91,46 @@ def test_statements_by_context(text: str, wanted: list[str]) -> None:
 )
 def test_properties_and_values(text: str, wanted: list[str]) -> None:
     assert offered(text) == wanted
+
+
+KAFKA = "CREATE SOURCE s WITH (connector = 'kafka')"
+FILES = "CREATE TABLE t (a INT) WITH (connector = 'posix_fs')"
+SINK = "CREATE SINK s FROM orders WITH (connector = 'kafka')"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (f"{KAFKA} FORMAT ", ["PLAIN", "UPSERT", "DEBEZIUM", "MAXWELL", "CANAL"]),
+        (f"{KAFKA} FORMAT PLAIN ENCODE ", ["JSON", "BYTES", "CSV", "AVRO", "PROTOBUF"]),
+        (f"{KAFKA} FORMAT MAXWELL ENCODE ", ["JSON"]),
+        (f"{KAFKA} FORMAT PLAIN ENCODE a", ["AVRO"]),
+        (f"{KAFKA} FORMAT PLAIN ENCODE PARQ", []),
+        (f"{FILES} FORMAT PLAIN ENCODE ", ["CSV", "JSON", "PARQUET"]),
+        (f"{SINK} FORMAT DEBEZIUM ENCODE ", ["JSON"]),
+        (f"{KAFKA} FORMAT UPSERT ENCODE JSON KEY ENCODE ", ["JSON", "TEXT", "BYTES"]),
+        (f"{SINK} FORMAT UPSERT ENCODE AVRO (schema.registry = 'http://r') KEY ENCODE ", ["AVRO", "TEXT", "BYTES"]),
+        ("ALTER SOURCE orders FORMAT PLAIN ENCODE ", ["JSON", "BYTES", "CSV", "AVRO", "PROTOBUF"]),
+        ("CREATE SOURCE s WITH (connector = 'mysql-cdc') FORMAT ", ["NATIVE", "PLAIN"]),
+        ("CREATE SINK s FROM orders WITH (connector = 'jdbc') FORMAT ", []),
+        ("CREATE SOURCE s WITH (connector = 'nothing') FORMAT ", list(FORMATS)),
+        ("CREATE SOURCE s WITH (connector = 'nothing') FORMAT PLAIN ENCODE ", list(ENCODES)),
+    ],
+)
+def test_format_and_encode_offer_what_the_connector_takes(text: str, wanted: list[str]) -> None:
+    assert offered(text) == wanted
+
+
+def test_every_pair_of_every_connector_is_offered() -> None:
+    specs = [(connector(name).spec, "SOURCE s") for name in connector_names()]
+    specs += [(sink_connector(name).spec, "SINK s FROM orders") for name in sink_connector_names()]
+    for spec, what in specs:
+        begin = f"CREATE {what} WITH (connector = '{spec.name}') FORMAT "
+        assert offered(begin) == list(spec.formats)
+        assert set(spec.formats) <= set(FORMATS)
+        for format, encodes in spec.formats.items():
+            assert offered(f"{begin}{format} ENCODE ") == list(encodes)
+            assert set(encodes) <= set(ENCODES)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
@@ -13,7 +14,6 @@ from rw_sql.connectors.registry import connector, connector_names
 from rw_sql.errors import SqlError
 from rw_sql.plan.checks.formats import check_source_format, require_rows
 from rw_sql.syntax import parse_statement
-from rw_sql.syntax.parsing.actions import columns
 from rw_sql.syntax.statements import CreateSource, FormatEncode
 
 if TYPE_CHECKING:
@@ -89,8 +89,11 @@ def refusal(spec: ConnectorSpec, statement: CreateSource) -> str | None:
 
 
 def test_the_words_are_those_that_the_parser_takes() -> None:
-    assert columns.FORMATS == FORMATS
-    assert columns.ENCODES == ENCODES
+    text = "CREATE SOURCE t (id INT) WITH (connector = 'kafka') FORMAT "
+    with pytest.raises(SqlError, match=f"expected {re.escape(' | '.join(FORMATS))} after FORMAT"):
+        parse_statement(f"{text} NOTHING ENCODE JSON")
+    with pytest.raises(SqlError, match=f"expected {re.escape(' | '.join(ENCODES))} after ENCODE"):
+        parse_statement(f"{text} PLAIN ENCODE NOTHING")
 
 
 @pytest.mark.parametrize("name", connector_names())

@@ -20,7 +20,7 @@ from rw_sql.runtime.jobs import silent_owners
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import is_of_copy, new_owner_name, try_take
 from rw_sql.runtime.spark.no_spark import NoSpark
-from rw_sql.runtime.status.examination import examine
+from rw_sql.runtime.status.doctor import examine
 from rw_sql.runtime.support.processes import process_start, this_machine
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.support.write_obstacles import Obstacle

@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from rw_sql.connectors.delta.inexact_statistics import without_inexact_min_max
+from rw_sql.runtime.delta.compaction import MOST_SMALL_FILES, compact
 from rw_sql.runtime.delta.staged_files import _files_in
-from rw_sql.runtime.delta.table_files import MOST_SMALL_FILES, compact
 from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from rw_sql.runtime.delta.compaction import compact
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
-from rw_sql.runtime.delta.table_files import compact
 from rw_sql.runtime.delta.version_checksum import TableState, VersionChecksums
 from rw_sql.runtime.support.warehouse import Warehouse
 

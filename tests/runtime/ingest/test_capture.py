@@ -31,7 +31,7 @@ from rw_sql.runtime.ingest import change_feed
 from rw_sql.runtime.ingest.capture import ADD_COLUMNS, Capture
 from rw_sql.runtime.ingest.noted_progress import stored_progress
 from rw_sql.runtime.jobs.applied_epoch import Applied
-from rw_sql.runtime.positions.requested import request_position
+from rw_sql.runtime.positions.flush_position import request_position
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.plan.tables import tables_world

@@ -24,7 +24,7 @@ from rw_sql.runtime.observe.statement_progress import (
     progress_of,
     what_goes_on,
 )
-from rw_sql.runtime.status.examination import examine
+from rw_sql.runtime.status.doctor import examine
 from rw_sql.runtime.status.reading import measure, read_status
 from rw_sql.runtime.status.words import owner_text
 from rw_sql.runtime.support.processes import is_process_suspended, now_ms, process_start

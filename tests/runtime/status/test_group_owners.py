@@ -13,7 +13,7 @@ from rw_sql.cli.service.status import print_status
 from rw_sql.magics.watch import StatusView
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, PauseRecord, PutObject, SourceRecord
 from rw_sql.runtime.observe.metrics import Metrics
-from rw_sql.runtime.status.examination import examine
+from rw_sql.runtime.status.doctor import examine
 from rw_sql.runtime.status.page import PageQuery, page_html
 from rw_sql.runtime.status.reading import Measures, read_status
 from tests.support.warehouses import WrittenWarehouse

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rw_sql.runtime.delta import table_files
+from rw_sql.runtime.delta import compaction
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.upkeep import table_upkeep
 from rw_sql.runtime.upkeep.last_upkeep import LastUpkeep
@@ -43,7 +43,7 @@ def test_upkeep_comes_after_enough_commits_of_short_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_new_process: bool
 ) -> None:
     monkeypatch.setattr(table_upkeep, "EVERY_VERSIONS", 6)
-    monkeypatch.setattr(table_files, "MOST_SMALL_FILES", 2)
+    monkeypatch.setattr(compaction, "MOST_SMALL_FILES", 2)
     log, most = MaintainedLog.open(str(tmp_path)), 0
     for run in range(2, 14):
         log = next_run(log, run, is_new_process=is_new_process)

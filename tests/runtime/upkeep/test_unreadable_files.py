@@ -10,8 +10,8 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from rw_sql.runtime.decoding.decoder import BUCKET
-from rw_sql.runtime.delta import table_files
-from rw_sql.runtime.delta.table_files import compact
+from rw_sql.runtime.delta import compaction, table_files
+from rw_sql.runtime.delta.compaction import compact
 from tests.runtime.maintained_log import MaintainedLog
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def test_commits_are_cleaned_although_a_file_cannot_be_compacted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(table_files, "COMMITS_GRACE_SECONDS", 0.0)
-    monkeypatch.setattr(table_files, "MOST_SMALL_FILES", 2)
+    monkeypatch.setattr(compaction, "MOST_SMALL_FILES", 2)
     log = MaintainedLog.open(str(tmp_path))
     log.append(8)
     made = pa.nulls

@@ -13,7 +13,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import Lease
 from rw_sql.model.job_specs import view_spec
 from rw_sql.runtime.control.owner import Owner
-from rw_sql.runtime.delta import table_files
+from rw_sql.runtime.delta import compaction, table_files
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.downtime import downtime, note_downtime, waited_ms
@@ -146,7 +146,7 @@ def test_a_reader_that_has_read_all_rows_of_a_quiet_log_does_not_count_as_stuck(
     log: MaintainedLog, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A query completes no batch for a commit without rows, so its checkpoint stays in front of that commit."""
-    monkeypatch.setattr(table_files, "MOST_SMALL_FILES", 5)
+    monkeypatch.setattr(compaction, "MOST_SMALL_FILES", 5)
     view = log.view("v")
     hour = Retention(seconds=3600.0)
     log.retention = hour

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import DUPLICATE_CLAUSE, INVALID_EXPRESSION, SYNTAX_ERROR, SqlError, near_names
+from rw_sql.format_words import ENCODES, FORMATS
 from rw_sql.syntax.lexing.identifiers import quoted
 from rw_sql.syntax.lexing.tokens import STRING
 from rw_sql.syntax.parsing.actions.parts import expression, joined, refuse_twice, words
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
     from rw_sql.syntax.lexing.tokens import Token
 
-FORMATS = ("NATIVE", "NONE", "DEBEZIUM", "DEBEZIUM_MONGO", "MAXWELL", "CANAL", "UPSERT", "PLAIN")
-ENCODES = ("AVRO", "TEXT", "BYTES", "CSV", "PROTOBUF", "JSON", "TEMPLATE", "PARQUET", "NATIVE", "NONE")
 INCLUDED = (
     "key", "partition", "offset", "timestamp", "header", "payload", "topic", "file", "subject", "message_id_data",
     "attributes", "database_name", "schema_name", "table_name", "collection_name",

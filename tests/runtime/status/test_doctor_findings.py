@@ -1,4 +1,4 @@
-"""What an examination finds in a warehouse that is damaged in one way at a time, and what a repair leaves."""
+"""What the doctor finds in a warehouse that is damaged in one way at a time, and what a repair leaves."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from rw_sql.plan.statements.checkpoint.checkpoint_outcomes import NOT_KNOWN
 from rw_sql.runtime.control.quiesce import QUIESCED
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.spark.no_spark import NoSpark
-from rw_sql.runtime.status import examination
-from rw_sql.runtime.status.examination import Finding, examine, repair
+from rw_sql.runtime.status import doctor
+from rw_sql.runtime.status.doctor import Finding, examine, repair
 from rw_sql.runtime.support.processes import process_start, this_machine
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.support.s3_store import BUCKET, S3Store
@@ -180,7 +180,7 @@ def test_a_lock_of_a_dead_process_is_released(world: World) -> None:
 def test_an_operation_without_outcome_gets_one_once_the_owner_has_applied_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examination, "_OUTCOME_SECONDS", 0.0)
+    monkeypatch.setattr(doctor, "_OUTCOME_SECONDS", 0.0)
     epoch = world.written.commit(kind="UNSAFE SET", is_unsafe=True, statement="ALTER SOURCE orders …")
     (finding,) = examine(world.context)
     assert finding.subject == f"operation {epoch}"
@@ -196,7 +196,7 @@ def test_an_operation_without_outcome_gets_one_once_the_owner_has_applied_it(
 def test_an_unsafe_operation_that_an_owner_has_yet_to_apply_needs_no_other_process(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examination, "_OUTCOME_SECONDS", 0.0)
+    monkeypatch.setattr(doctor, "_OUTCOME_SECONDS", 0.0)
     world.written.lease()
     world.written.commit(kind="UNSAFE SET", is_unsafe=True, statement="ALTER SOURCE orders …")
     assert the_one(world).remedy == "wait until the jobs have adopted the operation; SHOW JOBS shows their states"
@@ -207,7 +207,7 @@ def test_a_change_to_a_foreign_checkpoint_is_never_recorded_as_applied(
     kind: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process may have been killed before the change, and no owner completes such a change."""
-    monkeypatch.setattr(examination, "_OUTCOME_SECONDS", 0.0)
+    monkeypatch.setattr(doctor, "_OUTCOME_SECONDS", 0.0)
     epoch = world.written.commit(kind=kind, is_unsafe=True, statement="INJECT …", objects=("/their's",))
     world.written.lease(applied=epoch)
     assert the_one(world).remedy == (
@@ -248,7 +248,7 @@ def test_a_batch_that_a_job_commits_meanwhile_is_no_finding(
         world.plan(2)
         world.written.batch(world.table, "mv-3", 1, 2, 5)
 
-    meanwhile(monkeypatch, examination, function, commit_batch)
+    meanwhile(monkeypatch, doctor, function, commit_batch)
     assert world.found() == []
 
 

@@ -1,0 +1,70 @@
+"""Compacts the small files of a Delta table into larger files. The replaced files stay until
+:mod:`rw_sql.runtime.delta.table_files` deletes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, PostCommitHookProperties
+
+from rw_sql.connectors.delta.inexact_statistics import without_inexact_min_max
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+TARGET_BYTES = 32 << 20
+"""The approximate size in bytes of the files that compaction writes."""
+
+TURN_BYTES = 128 << 20
+"""The approximate maximum number of bytes that one run of upkeep rewrites.
+
+The limit matters because a pause of the job waits until the run of upkeep has ended.
+"""
+
+MOST_SMALL_FILES = 20
+"""The number of small files that compaction leaves in the part of a table to which the job still appends."""
+
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+def maintenance_properties(what: str) -> CommitProperties:
+    """The commit properties for upkeep. With these properties, a commit through a ``DeltaTable`` object fails if
+    anything was committed after the version of this object."""
+    return CommitProperties(custom_metadata={"rw_sql_upkeep": what}, max_commit_retries=0)
+
+
+def compact(table: DeltaTable, partition: str | None = None) -> int:
+    """Compacts small files; returns the number of files removed.
+
+    ``partition`` is the table's partition column, if it has one. The job then still appends only to the partition with
+    the newest value. Stream readers see no row twice, because compaction is not new data (Delta protocol,
+    ``dataChange``).
+    """
+    files = pa.table(table.get_add_actions(flatten=True))
+    sizes = files.column("size_bytes").to_pylist()
+    values = files.column(f"partition.{partition}").to_pylist() if partition is not None else [None] * len(sizes)
+    small: dict[Any, list[int]] = {}
+    for value, size in zip(values, sizes, strict=True):
+        if size < TARGET_BYTES // 2:
+            small.setdefault(value, []).append(size)
+    newest = max((value for value in values if value is not None), default=None)
+    due = {value: found for value, found in small.items() if len(found) > (MOST_SMALL_FILES if value == newest else 1)}
+    chosen: list[Any] = []
+    rewritten = 0
+    for value, found in sorted(due.items(), key=lambda item: -len(item[1])):
+        if chosen and rewritten + sum(found) > TURN_BYTES:
+            break
+        chosen.append(value)
+        rewritten += sum(found)
+    if not chosen:
+        return 0
+    done = table.optimize.compact(
+        partition_filters=None if partition is None else [(partition, "in", [str(value) for value in chosen])],
+        target_size=TARGET_BYTES,
+        max_concurrent_tasks=1,
+        commit_properties=maintenance_properties("compact"),
+        post_commithook_properties=_NO_HOOKS,
+        **without_inexact_min_max(pa.schema(table.schema().to_arrow()), is_compaction=True),
+    )
+    return int(done["numFilesRemoved"])
