@@ -10,6 +10,8 @@ from rw_sql.metastore.records import DEFAULT_GROUP
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rw_sql.metastore.records import StoredState
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
@@ -96,6 +98,10 @@ class NotedPosition:
     epoch: int
     run: int
     log_version: int
+
+    def counts(self, row: StoredState) -> bool:
+        """True if the note was made after the statement that set the position ``row`` of the split."""
+        return self.epoch >= row.epoch and self.log_version >= row.log_version
 
 
 ASKED, TAKEN, DONE, WITHDRAWN = "ASKED", "TAKEN", "DONE", "WITHDRAWN"

@@ -1,5 +1,8 @@
-"""Spark's settings for a warehouse in an object store. The settings are derived from the environment variables that the
-AWS tools use."""
+"""Spark's settings and packages for a warehouse in an object store.
+
+The settings for S3 are derived from the environment variables that the AWS tools use. For the stores of Google and
+Azure, the user sets the settings.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,13 @@ EXCLUDED = "software.amazon.awssdk:bundle"
 """A dependency of :func:`store_packages` that Spark must not load."""
 
 _S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+
+
+_GOOGLE = "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem"
+_AZURE = "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem"
+_OTHER_STORES = {"gs": _GOOGLE, "abfs": _AZURE, "abfss": _AZURE}
+"""The file systems of the stores of Google and Azure, by the schemes of their URIs. The user adds their jars."""
+
 _HADOOP_PREFIX = "spark.hadoop."
 
 
@@ -72,16 +82,18 @@ def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_store(spark: SparkSession, uri: str) -> None:
-    """Configures a session that was not started by rw_sql for a warehouse at this URI.
+    """Configures a session for a warehouse at this URI, unless rw_sql started the session with the settings.
 
-    Adds missing settings to the session's Hadoop configuration. If the session has no S3A, raises SqlError
-    LIBRARY_MISSING with the options needed to start Spark.
+    For S3, adds missing settings to the session's Hadoop configuration. If the session has no file system for the
+    store, raises SqlError LIBRARY_MISSING with the packages needed to start Spark.
     """
-    if scheme_of(uri) not in S3_SCHEMES:
+    scheme = scheme_of(uri)
+    if scheme in _OTHER_STORES:
+        _require_file_system(spark, uri, scheme)
+    if scheme not in S3_SCHEMES:
         return
-    thread = java_class(spark, "java.lang.Thread").currentThread()
     try:
-        java_class(spark, "java.lang.Class").forName(_S3A, False, thread.getContextClassLoader())
+        _load_class(spark, _S3A)
     except Py4JJavaError as error:
         packages = ",".join(store_packages(uri))
         raise SqlError(
@@ -94,6 +106,44 @@ def require_store(spark: SparkSession, uri: str) -> None:
         name = key.removeprefix(_HADOOP_PREFIX)
         if name != key and not _is_set(configuration.getPropertySources(name)):
             configuration.set(name, value)
+
+
+def _require_file_system(spark: SparkSession, uri: str, scheme: str) -> None:
+    """Raises SqlError LIBRARY_MISSING if the session has no file system for a store of Google or Azure."""
+    try:
+        _load_class(spark, _OTHER_STORES[scheme])
+    except Py4JJavaError:
+        try:
+            # The user may have configured another file system for the scheme.
+            java_class(spark, "org.apache.hadoop.fs.FileSystem").getFileSystemClass(scheme, hadoop_configuration(spark))
+        except Py4JJavaError as error:
+            name, hint = _words_for_google(uri) if scheme == "gs" else _words_for_azure(uri)
+            message = f"this Spark session cannot read {uri}: it was started without {name}"
+            raise SqlError(LIBRARY_MISSING, message, hint=hint) from error
+
+
+def _words_for_google(uri: str) -> tuple[str, str]:
+    """The name of the file system that is missing, and how to add it."""
+    jar = "gcs-connector-VERSION-shaded.jar"
+    return "Google's connector for Hadoop", (
+        f"start it with the shaded jar of com.google.cloud.bigdataoss:gcs-connector, in a version for Hadoop 3: "
+        f'--jars {jar}, or rw_sql.connect("{uri}", config={{"spark.jars": "{jar}"}})'
+    )
+
+
+def _words_for_azure(uri: str) -> tuple[str, str]:
+    """Like :func:`_words_for_google`."""
+    package = f"org.apache.hadoop:hadoop-azure:{_hadoop_version() or installed_jars().hadoop}"
+    return "Hadoop's ABFS", (
+        f'start it with --packages {package}, or by rw_sql.connect("{uri}", '
+        f'config={{"spark.jars.packages": "{package}"}})'
+    )
+
+
+def _load_class(spark: SparkSession, name: str) -> None:
+    """Raises Py4JJavaError if the session's class path does not contain a class."""
+    thread = java_class(spark, "java.lang.Thread").currentThread()
+    java_class(spark, "java.lang.Class").forName(name, False, thread.getContextClassLoader())
 
 
 def _is_set(sources: Sequence[str] | None) -> bool:

@@ -143,10 +143,10 @@ class Ingest:
         opening, pace = prepared.opening, prepared.pace
         statement, kind, options = opening.statement, opening.kind, dict(opening.options)
         require_executors(context.warehouse, context.sessions.spark, packages_on_executors(kind, statement))
+        context.ensure_log(source)
         fault("ingest.before_claim")
         run = context.metastore.jobs.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("ingest.after_claim")
-        context.ensure_log(source)
         path, schema, statistics = context.log_path(source), log_schema(statement).json(), log_statistics(statement)
         output = before.output.followed_by(path, run=run.run, epoch=run.epoch) if before is not None else None
         if output is not None:

@@ -16,6 +16,7 @@ from rw_sql.model.definitions import definition_of
 from rw_sql.model.options import source_options
 from rw_sql.runtime.decoding.decoder import BUCKET, log_schema, log_statistics
 from rw_sql.runtime.delta.delta_log import latest_version
+from rw_sql.runtime.delta.lost_logs import require_log
 from rw_sql.runtime.delta.table_settings import STATISTICS, TABLE_SETTINGS
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.jobs.counters import DecodeErrors, JobFigures
@@ -140,13 +141,15 @@ class Context:
         return self.warehouse.data(source.id, source.generation)
 
     def ensure_log(self, source: SourceRecord) -> None:
-        """Creates a source's log unless it exists. Any process may call this method."""
+        """Creates a source's log unless it exists. Any process may call this method. Raises StalledError if the log is
+        lost."""
         from deltalake import Schema
 
         # An existing folder is not enough, because a process that died while creating the table may have left a folder
         # without a commit.
         if latest_version(self.warehouse, self.log_path(source)) >= 0:
             return
+        require_log(self.warehouse, self.metastore, source)
         create_table(
             self.log_path(source),
             Schema.from_json(log_schema(definition_of(source)).json()),

@@ -118,6 +118,9 @@ _CHANGED = (
 """Parts of Delta's error messages for a stream of appended rows that reads a commit with updates or deletes."""
 
 
+_REPLACED = ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", "unexpected Delta table")
+"""Parts of Delta's error message for a query whose checkpoint refers to another table than the table at the path."""
+
 _GONE = re.compile(r"([^/\s]+\.parquet)['\"]?(?: does not exist|$|[.:\s])")
 """Matches the name of a missing data file in the error messages of all file systems."""
 
@@ -134,9 +137,10 @@ def with_remedy(
     name: str,
     rebuild: str = "",
 ) -> Failure | None:
-    """Adds a remedy to the failure of the view or sink ``name`` if a change to an external table caused the failure.
+    """Adds a remedy to the failure of the view or sink ``name`` if a change to an input caused the failure.
 
-    Such a change is an update or a delete, which a reader of appended rows cannot follow, or it is a VACUUM.
+    Such a change to an external table is an update or a delete, which a reader of appended rows cannot follow, or it is
+    a VACUUM. Any input may have been replaced by another table, such as the log of a source by an empty log.
 
     ``again`` are the statements that re-create the view or sink. ``rebuild`` are the statements that re-create the view
     or sink from the existing rows.
@@ -144,6 +148,9 @@ def with_remedy(
     if failure is None:
         return failure
     snapshot = context.metastore.snapshot()
+    if any(mark in failure.reason for mark in _REPLACED):
+        reason = f"INPUT replaced: {name} has read another log or table, which no longer exists"
+        return Failure(reason=f"{reason}: {rebuild or again}", is_final=True)
     if "NotFound" in failure.reason or "NOT_FOUND" in failure.reason or "does not exist" in failure.reason:
         own = [record for given in inputs if isinstance(record := snapshot.get(given.id), DeltaTableRecord)]
         vacuumed = _vacuumed(context, own, failure.reason)

@@ -32,12 +32,7 @@ notes of all splits are valid."""
 def known_state(row: StoredState, note: NotedPosition | None) -> str:
     """A split's position. If there is no note, or if a statement has set the position after the note, the result is the
     position that the statement has set. Otherwise, the result is the noted position."""
-    return note.state if note is not None and _counts(note, row) else row.state
-
-
-def _counts(note: NotedPosition, row: StoredState) -> bool:
-    """True if a note was made after the statement that set a split's position."""
-    return note.epoch >= row.epoch and note.log_version >= row.log_version
+    return note.state if note is not None and note.counts(row) else row.state
 
 
 def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapshot, source: SourceRecord) -> Positions:
@@ -64,11 +59,11 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
         began[split] = states[split].offset
         floor[split] = row.log_version + 1
         note = noted.get(split)
-        if note is not None and _counts(note, row):
+        if note is not None and note.counts(row):
             reached = kind.decode_state(split, note.state)
             states[split] = replace(states[split], offset=reached.offset, term=reached.term)
             floor[split] = note.log_version + 1
-        if mark is not None and _counts(mark, row):
+        if mark is not None and mark.counts(row):
             floor[split] = max(floor[split], mark.log_version + 1)
     table = warehouse.data(source.id, source.generation)
     version = latest_version(warehouse, table)

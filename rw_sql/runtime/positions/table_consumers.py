@@ -213,7 +213,7 @@ def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: st
             how_long = "for longer than log.max_hold, so" if given.kind == "source" else "for so long that"
             raise StalledError(
                 f"EXPIRED {given.name}: {spec.name} has read to version {min(versions)} and has not read {how_long} "
-                f"the first available version is now {oldest}: {_remedy(context.metastore.snapshot(), spec)}",
+                f"the first available version is now {oldest}: {remedy_of(context.metastore.snapshot(), spec)}",
                 is_final=True,
             )
 
@@ -234,7 +234,7 @@ def _require_whole_log(context: Context, spec: ViewSpec | SinkSpec, given: ViewI
     if dropped.trimmed is not None and (is_of_whole or _has_dropped_since(dropped, given, began_ms)):
         raise StalledError(
             f"EXPIRED {given.name}: {spec.name} has not begun to read within log.max_hold, and the log of {given.name} "
-            f"has dropped rows since: {_remedy(snapshot, spec)}",
+            f"has dropped rows since: {remedy_of(snapshot, spec)}",
             is_final=True,
         )
 
@@ -276,7 +276,7 @@ def _began_ms(snapshot: Snapshot, spec: ViewSpec | SinkSpec) -> int:
     return record.created_at_ms if isinstance(record, MaterializedViewRecord | SinkRecord) else 0
 
 
-def _remedy(snapshot: Snapshot, spec: ViewSpec | SinkSpec) -> str:
+def remedy_of(snapshot: Snapshot, spec: ViewSpec | SinkSpec) -> str:
     """The statements that make a view or sink read its inputs again."""
     name = sql_name(spec.name)
     if isinstance(spec, SinkSpec):

@@ -25,7 +25,7 @@ from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.model.job_specs import sink_spec
 from rw_sql.model.object_lookup import REJECTED
 from rw_sql.runtime.delta.change_feed import feed_begin
-from rw_sql.runtime.delta.delta_log import last_batch, last_commit
+from rw_sql.runtime.delta.delta_log import last_commit
 from rw_sql.runtime.delta.held_rows import all_rows
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.delta.rejected_rows import RejectedRows, discard_from, reason_of
@@ -41,6 +41,7 @@ from rw_sql.runtime.positions.ordered_log import LOG_ORDER, OrderedLog
 from rw_sql.runtime.positions.planned_rows import planned_rows
 from rw_sql.runtime.positions.progress import newest_completed, newest_planned
 from rw_sql.runtime.positions.table_consumers import require_versions
+from rw_sql.runtime.positions.whole_outputs import require_whole
 from rw_sql.runtime.sinks.batches import FEED_COLUMNS, arranged
 from rw_sql.runtime.sinks.part_failures import is_last_attempt
 from rw_sql.runtime.sinks.part_writer import PartWriter
@@ -79,17 +80,6 @@ def _require_target(look: SinkLook) -> None:
         raise StalledError(f"MISSING {look.missing}")
     if look.misfit is not None:
         raise StalledError(f"UNFIT {look.misfit}" + (f": {look.hint}" if look.hint else ""))
-
-
-def _require_checkpoint(context: Context, spec: SinkSpec, checkpoint: str) -> None:
-    """Raises StalledError if the checkpoint lacks completed batches, because Spark would restart the batch numbers
-    at 0."""
-    done = last_batch(context.warehouse, context.warehouse.data(spec.sink_id, spec.generation), spec.generation)
-    if done > newest_planned(context.warehouse, checkpoint):
-        raise StalledError(
-            f"CHECKPOINT lost: batch {done} of {spec.name} is complete, but its checkpoint lacks it: "
-            f"restore the checkpoint, or DROP SINK {sql_name(spec.name)} and create it again"
-        )
 
 
 def _fenced(context: Context, spec: SinkSpec, writer: SinkWriter, run: int, checkpoint: str) -> int | None:
@@ -203,7 +193,7 @@ class Sink:
             tables[given.id] = require_input(context, given)
         require_executors(context.warehouse, context.sessions.spark)
         checkpoint = context.warehouse.sink_checkpoint(spec.sink_id, spec.generation)
-        _require_checkpoint(context, spec, checkpoint)
+        require_whole(context, spec, checkpoint)
         require_versions(context, spec, checkpoint)
         fault("sink.before_claim")
         run = context.metastore.jobs.claim_run(spec.job, snapshot.epoch, context.owner)

@@ -19,6 +19,7 @@ from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.delta.rejected_rows import make_rejected
 from rw_sql.runtime.spark.databases import delta_table
 from rw_sql.runtime.spark.sessions import plain_sql
+from rw_sql.runtime.sql.source_logs import readable_log
 from rw_sql.runtime.sql.view_columns import unknown_values
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
@@ -99,12 +100,12 @@ class FailedRecordViews:
                 continue
             if name not in self._errors and self._spark.catalog.tableExists(quoted_for_spark(name)):
                 continue
-            self._context.ensure_log(source)
+            path = readable_log(self._context, source)
             plain_sql(
                 self._spark,
                 f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} (bytes, split, offset, reason) AS "
                 f"SELECT {RAW}, {SPLIT}, {offset}, {ERROR} FROM "
-                f"{delta_table(self._spark, self._context.log_path(source))} WHERE {ERROR} IS NOT NULL{unknown}",
+                f"{delta_table(self._spark, path)} WHERE {ERROR} IS NOT NULL{unknown}",
             )
             self._errors[name] = log
 
@@ -116,8 +117,7 @@ class FailedRecordViews:
             return
         if name not in self._errors and self._spark.catalog.tableExists(quoted_for_spark(name)):
             return
-        self._context.ensure_log(source)
-        log = self._spark.read.format("delta").load(self._context.log_path(source))
+        log = self._spark.read.format("delta").load(readable_log(self._context, source))
         rows = cdc_frame(log, cdc_rows(table_definition(table.definition)), table.live_from)
         bad = rows.where(f"{ERROR} IS NOT NULL").selectExpr(
             f"{RAW} AS bytes", f"{SPLIT} AS split", f"{OFFSET} AS offset", f"{ERROR} AS reason"

@@ -52,6 +52,7 @@ from rw_sql.runtime.spark.jvm import (
     time_zone_of_texts,
 )
 from rw_sql.runtime.spark.sessions import activate_in_jvm
+from rw_sql.runtime.sql.source_logs import readable_log
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
@@ -175,8 +176,7 @@ class SourceScan:
         statement = definition_of(self.source)
         names = [f"`{name}`" for name, _ in source_columns(statement)]
         if sends_once(self.source.connector):  # The upstream sends each change only once, so the log is read instead.
-            self.context.ensure_log(self.source)
-            log = spark.read.format("delta").load(self.context.log_path(self.source))
+            log = spark.read.format("delta").load(readable_log(self.context, self.source))
             return log.where(f"{ERROR} IS NULL").select(*names)
         ranges = {split: (start, end) for split, (start, end) in self.ranges.items() if end > start}
         if not ranges:

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, TableRecord
 from rw_sql.model.job_specs import desired_jobs
 from rw_sql.model.resource_groups import jobs_by_group
 from rw_sql.plan.statements.checkpoint.checkpoint_outcomes import NOT_KNOWN, changes_checkpoint
 from rw_sql.runtime.control.outcomes import APPLIED
 from rw_sql.runtime.control.quiesce import QUIESCED, is_in_force
-from rw_sql.runtime.delta.delta_log import last_batch
+from rw_sql.runtime.delta.delta_log import last_batch, latest_version
+from rw_sql.runtime.delta.lost_logs import log_remedy, noted_version
 from rw_sql.runtime.jobs.groups import least_applied, owned_groups, possibly_owned_groups
 from rw_sql.runtime.jobs.lease import (
     is_of_copy,
@@ -103,6 +104,7 @@ def examine(context: Context) -> tuple[Finding, ...]:
         *(found for lease in context.metastore.jobs.leases().values() for found in _of_owner(context, lease)),
         *_of_groups(context, snapshot),
         *_of_catalog(snapshot),
+        *_of_logs(context, snapshot),
         *_of_tables(context, snapshot),
         *_of_jobs(context),
         *_of_locks(context),
@@ -260,6 +262,23 @@ def _of_catalog(snapshot: Snapshot) -> Iterator[Finding]:
             )
 
 
+def _of_logs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
+    """Logs that are lost, and logs that are older than the positions of their sources."""
+    for record in snapshot.all("source"):
+        path = context.log_path(record)
+        # A job commits to its log, and then stores the position.
+        noted = noted_version(context.metastore, record)
+        newest = latest_version(context.warehouse, path)
+        if newest < noted and context.metastore.snapshot().get(record.id) is not None:
+            yield Finding(
+                about=FOLDER,
+                subject=_named(record),
+                problem=f"its positions refer to version {noted} of its log, but the log {path} "
+                + (f"ends at version {newest}" if newest >= 0 else "no longer exists"),
+                remedy=log_remedy(record),
+            )
+
+
 def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
     """Checkpoints without a table, and tables whose checkpoint is older than the table."""
     warehouse = context.warehouse
@@ -272,9 +291,9 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
         # A job makes its table, then plans a batch in its checkpoint, and then commits the batch to the table.
         done = last_batch(warehouse, table, record.generation)
         planned = newest_planned(warehouse, checkpoint)
-        again = f"DROP SINK {sql_name(record.name)} and create it again"
-        if not is_sink:
-            again = f"REBUILD MATERIALIZED VIEW {sql_name(record.name)}"
+        again = f"REBUILD MATERIALIZED VIEW {sql_name(record.name)}"
+        if isinstance(record, SinkRecord | TableRecord):
+            again = f"DROP {record.kind.upper()} {sql_name(record.name)} and create it again"
         if planned >= 0 and not warehouse.exists(f"{table}/_delta_log"):
             if _is_current(context, record):
                 yield Finding(

@@ -19,7 +19,6 @@ from rw_sql.runtime.backfill.completion import is_live, leave_histories
 from rw_sql.runtime.backfill.direct_table import HISTORY_GENERATION, DirectTable, is_direct
 from rw_sql.runtime.backfill.job import Backfill
 from rw_sql.runtime.delta.change_feed import begin_feed
-from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.direct.readers import DirectReaders
 from rw_sql.runtime.jobs.inputs import require_columns, require_input
@@ -28,8 +27,8 @@ from rw_sql.runtime.jobs.table_paths import with_remedy
 from rw_sql.runtime.positions.commit_history import note_stretches
 from rw_sql.runtime.positions.leftovers import remove_leftovers
 from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges, note_ranges
-from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.positions.table_consumers import require_versions
+from rw_sql.runtime.positions.whole_outputs import require_whole
 from rw_sql.runtime.spark.executors import require_executors
 from rw_sql.runtime.spark.work_progress import work_of
 from rw_sql.runtime.support.event_log import log_event
@@ -70,23 +69,6 @@ Such a batch may be large and must be run exactly as planned.
 _LOOK_SECONDS = 0.05
 _OWN_GRACE_SECONDS = 10.0
 """The maximum time in seconds that a stop waits for a batch of a direct reader."""
-
-
-def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> None:
-    """Raises StalledError if the view has batches that its checkpoint lacks.
-
-    Spark would restart the batch numbers at 0 and silently skip batches whose numbers are already in the view's
-    table.
-    """
-    table = context.warehouse.data(spec.view_id, spec.generation)
-    done = last_batch(context.warehouse, table, spec.generation)
-    planned = newest_planned(context.warehouse, checkpoint)
-    if done > planned:
-        raise StalledError(
-            f"CHECKPOINT lost: {spec.name} contains batch {done}, but its checkpoint "
-            f"{'ends at ' + str(planned) if planned >= 0 else 'is empty'}: "
-            f"restore the checkpoint, or REBUILD MATERIALIZED VIEW {sql_name(spec.name)}"
-        )
 
 
 def _note_all(context: Context, view: MaterializedViewRecord, version: int) -> None:
@@ -164,7 +146,7 @@ class View:
                 require_input(context, given)
                 require_columns(context, given)
         checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
-        _require_checkpoint(context, spec, checkpoint)
+        require_whole(context, spec, checkpoint)
         require_versions(context, spec, checkpoint)
         # This check precedes all writes, because each retry would otherwise add a run and a fence while an upstream is
         # unavailable.
@@ -425,11 +407,10 @@ class View:
             if failure is not None or self.backfill.is_running:
                 return failure
         failure = self.streaming.failure()
-        name = sql_name(self.spec.name)
-        again, rebuild = f"DROP MATERIALIZED VIEW {name} and create it again", f"REBUILD MATERIALIZED VIEW {name}"
-        return with_remedy(
-            self.context, self.spec.inputs, failure, again, name=f"materialized view {name}", rebuild=rebuild
-        )
+        kind, name = "table" if self.spec.is_table else "materialized view", sql_name(self.spec.name)
+        again = f"DROP {kind.upper()} {name} and create it again"
+        rebuild = "" if self.spec.is_table else f"REBUILD MATERIALIZED VIEW {name}"
+        return with_remedy(self.context, self.spec.inputs, failure, again, name=f"{kind} {name}", rebuild=rebuild)
 
     def begin_feed(self, spec: ViewSpec) -> bool:
         """Adopts a new specification while the query runs. The new specification may differ from the current one only

@@ -117,7 +117,7 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(module, "MaterializedViewRecord", SimpleNamespace)
-    for name in ("require_input", "require_columns", "require_executors", "require_versions", "_require_checkpoint"):
+    for name in ("require_input", "require_columns", "require_executors", "require_versions", "require_whole"):
         monkeypatch.setattr(module, name, lambda *given: None)
     for name in ("writer_of", "Upkeep", "remove_leftovers"):
         monkeypatch.setattr(module, name, lambda *given, **named: None)

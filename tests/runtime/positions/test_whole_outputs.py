@@ -1,4 +1,4 @@
-"""A view whose checkpoint is gone or older than its rows does not start."""
+"""A view or sink whose checkpoint is gone or older than its rows does not start, nor does one whose table is gone."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rw_sql.metastore import Metastore
 from rw_sql.model.job_specs import ViewSpec
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.positions.whole_outputs import require_whole
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
-from rw_sql.runtime.views.job import _require_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,27 +46,36 @@ def plan_batches(checkpoint: Path, count: int) -> None:
 
 
 def test_a_view_without_rows_needs_no_checkpoint(context: Context, tmp_path: Path) -> None:
-    _require_checkpoint(context, SPEC, str(tmp_path / "checkpoint"))
+    require_whole(context, SPEC, str(tmp_path / "checkpoint"))
     write_batches(context, 0)
-    _require_checkpoint(context, SPEC, str(tmp_path / "checkpoint"))
+    require_whole(context, SPEC, str(tmp_path / "checkpoint"))
 
 
 @pytest.mark.parametrize("planned", [0, 2])
 def test_a_checkpoint_that_is_behind_the_rows_stalls_the_view(context: Context, tmp_path: Path, planned: int) -> None:
     write_batches(context, 3)
     plan_batches(tmp_path / "checkpoint", planned)
-    with pytest.raises(StalledError, match=r"counts contains batch 2, but its checkpoint (is empty|ends at 1)"):
-        _require_checkpoint(context, SPEC, str(tmp_path / "checkpoint"))
+    with pytest.raises(StalledError, match=r"counts has written batch 2, but its checkpoint (is empty|ends at 1)"):
+        require_whole(context, SPEC, str(tmp_path / "checkpoint"))
 
 
 def test_a_checkpoint_behind_the_rows_stalls_even_after_a_later_fence(context: Context, tmp_path: Path) -> None:
     write_batches(context, 3)
     write_batches(context, 0, run=2)
-    with pytest.raises(StalledError, match="contains batch 2"):
-        _require_checkpoint(context, SPEC, str(tmp_path / "checkpoint"))
+    with pytest.raises(StalledError, match="has written batch 2"):
+        require_whole(context, SPEC, str(tmp_path / "checkpoint"))
 
 
 def test_a_checkpoint_that_planned_more_than_was_written_is_whole(context: Context, tmp_path: Path) -> None:
     write_batches(context, 3)
     plan_batches(tmp_path / "checkpoint", 4)
-    _require_checkpoint(context, SPEC, str(tmp_path / "checkpoint"))
+    require_whole(context, SPEC, str(tmp_path / "checkpoint"))
+
+
+def test_a_table_that_is_gone_stalls_the_view_and_stays_away(context: Context, tmp_path: Path) -> None:
+    plan_batches(tmp_path / "checkpoint", 3)
+    with pytest.raises(StalledError, match=r"TABLE lost: .* counts has batch 2, .*REBUILD MATERIALIZED VIEW counts$"):
+        require_whole(context, SPEC, str(tmp_path / "checkpoint"))
+    assert not (tmp_path / "data").exists()
+    write_batches(context, 0)
+    require_whole(context, SPEC, str(tmp_path / "checkpoint"))

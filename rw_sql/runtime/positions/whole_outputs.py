@@ -1,0 +1,41 @@
+"""Checks that the table and the checkpoint of a view or sink belong together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.model.job_specs import SinkSpec
+from rw_sql.runtime.delta.delta_log import last_batch, latest_version
+from rw_sql.runtime.positions.progress import newest_planned
+from rw_sql.runtime.positions.table_consumers import remedy_of
+from rw_sql.runtime.support.failures import StalledError
+
+if TYPE_CHECKING:
+    from rw_sql.model.job_specs import ViewSpec
+    from rw_sql.runtime.jobs.context import Context
+
+
+def require_whole(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:
+    """Raises StalledError if a view or sink has batches that its checkpoint lacks, or if its table is lost.
+
+    Spark would restart the batch numbers at 0 and silently skip batches whose numbers are already in the table. A new
+    table in place of a lost one would lack the rows of the batches in the checkpoint.
+    """
+    warehouse = context.warehouse
+    table = warehouse.data(spec.sink_id if isinstance(spec, SinkSpec) else spec.view_id, spec.generation)
+    # A job creates its table, then plans a batch in its checkpoint, and then commits the batch to the table. Another
+    # process may still run, so a fact is read before the fact that it depends on.
+    done = last_batch(warehouse, table, spec.generation)
+    planned = newest_planned(warehouse, checkpoint)
+    if done > planned:
+        raise StalledError(
+            f"CHECKPOINT lost: {spec.name} has written batch {done}, but its checkpoint "
+            f"{'ends at ' + str(planned) if planned >= 0 else 'is empty'}: "
+            f"restore the checkpoint, or {remedy_of(context.metastore.snapshot(), spec)}"
+        )
+    if planned >= 0 and latest_version(warehouse, table) < 0:
+        raise StalledError(
+            f"TABLE lost: the checkpoint of {spec.name} has batch {planned}, but its table {table} no longer exists: "
+            f"restore the table, or {remedy_of(context.metastore.snapshot(), spec)}",
+            is_lasting=True,
+        )
