@@ -29,7 +29,7 @@ BY_FILES := --dist loadfile --no-loadscope-reorder
 IN_MEMORY := tests/support/files_in_memory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-all test-unit test-room test-spark test-part test-busy check format docs pictures mysql pulsar bench bench-quick proof soak dist clean
+.PHONY: help setup lock demo test test-all test-unit test-room test-spark test-part test-core test-busy check format docs pictures mysql pulsar bench bench-quick proof soak dist clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -112,10 +112,17 @@ PART_OF_TESTS ?= tests/test_spark_jars.py tests/connectors/datagen tests/connect
     tests/integration/test_live_tables.py tests/integration/test_live_undo.py tests/integration/test_restart.py \
     tests/integration/test_strict_json.py tests/integration/test_live_sinks.py tests/integration/test_live_refresh.py \
     tests/integration/test_live_rewind.py tests/integration/test_maintained_views.py tests/integration/test_query_analysis.py \
-    tests/integration/test_mistaken_queries.py
+    tests/integration/test_mistaken_queries.py tests/integration/test_connect.py tests/integration/test_object_store.py
 
 test-part: setup $(JARS)
 	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) $(BY_FILES) $(PART_OF_TESTS)
+
+# For .ci/run. One process fetches the jars that it needs by itself: all of them, and the archive of classes, take longer.
+CORE_OF_TESTS ?= tests/test_spark_jars.py tests/integration/test_definitions.py
+
+test-core: .venv/spark-$(SPARK).lock ## two files of the tests on another version of Spark: make test-core SPARK=4.0
+	$(MAKE) VENV=.venv/spark-$(SPARK) LOCK=$< setup
+	.venv/spark-$(SPARK)/bin/python -m pytest $(CORE_OF_TESTS)
 
 # A sample of the crash and live tests, drawn by a seed, with busy processes beside them; make proof runs them all.
 BUSY_TESTS ?= 2

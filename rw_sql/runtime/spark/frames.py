@@ -61,6 +61,10 @@ def arrow_of(table: Table) -> tuple[pa.Table, StructType]:
 class Answer(ClassicDataFrame):
     """A DataFrame whose rows are in Python's memory. The methods defined here return the same values as Spark's."""
 
+    def __new__(cls, *_: Any) -> Answer:
+        """A new object. In Spark 4.0, the base class accepts only the arguments of its own ``__init__`` here."""
+        return object.__new__(cls)
+
     def __init__(self, spark: SparkSession, rows: pa.Table, schema: StructType) -> None:
         self._session = spark
         self._sc = spark._sc  # Every Spark DataFrame has this attribute.

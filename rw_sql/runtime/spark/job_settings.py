@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyspark
+
 from rw_sql.connectors.delta.versions import BY_AGE
 
 if TYPE_CHECKING:
@@ -89,13 +91,15 @@ JOB_SETTINGS = {
 }
 """The settings of the sessions for jobs. The user's session keeps its own settings."""
 
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+_CHECKPOINTING = _STREAMING if pyspark.__version__.startswith("4.0.") else f"{_STREAMING}.checkpointing"
+"""The package of Spark's managers of checkpoint files, which is another one since Spark 4.1."""
+
 LOCAL_CHECKPOINT_SETTINGS = {
     # Spark's preferred manager checks for links before a rename. Without Hadoop's native library, each of these checks
     # starts a process, so each batch starts sixteen processes. Both managers rename complete files and check whether
     # the target exists.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
 }
 """Additional settings of the sessions for jobs if checkpoints are on a local path."""
 

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 # PySpark logs every failed analysis as JSON. The relevant part is in the error that the user gets.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
+_SPATIAL = tuple(getattr(types, name) for name in ("GeographyType", "GeometryType") if hasattr(types, name))
+"""The types of places, which Spark has since 4.1. Spark cannot cast them to STRING."""
+
 _UNSTORABLE = (
     NullType,
     YearMonthIntervalType,
@@ -50,6 +53,7 @@ _UNSTORABLE = (
     CalendarIntervalType,
     VariantType,
     *((types.TimeType,) if hasattr(types, "TimeType") else ()),  # since Spark 4.1
+    *_SPATIAL,
 )
 
 _TIME_WINDOW = "spark.timeWindow"
@@ -144,7 +148,9 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
         if kind is not None:
             return QueryAnalysis(
                 refusal=f'column "{column.name}" is of type {kind.simpleString()}, which Delta Lake cannot store',
-                hint=f"write CAST({column.name} AS STRING), or cast it to another type that can be stored",
+                hint=f"write ST_AsBinary({column.name}), which is BINARY"
+                if isinstance(kind, _SPATIAL)
+                else f"write CAST({column.name} AS STRING), or cast it to another type that can be stored",
                 schema=schema,
             )
     with whole_texts(frame.sparkSession):

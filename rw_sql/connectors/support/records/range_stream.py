@@ -84,7 +84,9 @@ def entry_stream(spark: SparkSession) -> tuple[DataFrame, Callable[[], None]]:
         return getattr(session._jvm, name)
 
     text = named("org.apache.spark.sql.Encoders").STRING()
-    memory = named("org.apache.spark.sql.execution.streaming.runtime.MemoryStream")
+    package = "org.apache.spark.sql.execution.streaming"
+    # Another package since Spark 4.1.
+    memory = named(f"{package}.MemoryStream" if spark.version.startswith("4.0.") else f"{package}.runtime.MemoryStream")
     stream = memory.apply(text, session._jsparkSession)
     entry = named("org.apache.spark.api.python.PythonUtils").toSeq(named("java.util.List").of(""))
     from pyspark.sql import DataFrame
