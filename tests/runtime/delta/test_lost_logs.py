@@ -20,7 +20,7 @@ from rw_sql.runtime.jobs import context as context_module
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.spark.no_spark import NoSpark
 from rw_sql.runtime.sql.source_logs import readable_log
-from rw_sql.runtime.status import examination
+from rw_sql.runtime.status import doctor
 from rw_sql.runtime.status.doctor import examine
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
@@ -244,7 +244,7 @@ def test_doctor_asks_for_no_log_of_a_source_that_is_dropped_meanwhile(
         world.lose()
         return known(warehouse, table)
 
-    monkeypatch.setattr(examination, "latest_version", drop_meanwhile)
+    monkeypatch.setattr(doctor, "latest_version", drop_meanwhile)
     assert 'source "Orders"' not in world.found()
 
 
