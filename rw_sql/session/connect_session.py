@@ -19,7 +19,7 @@ from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.remote.remote_executor import RemoteExecutor
 from rw_sql.runtime.spark.frames import arrow_of
 from rw_sql.runtime.spark.no_spark import NoSpark
-from rw_sql.runtime.sql.connect_views import ConnectViews
+from rw_sql.runtime.sql.connect_views import ConnectViews, is_forgotten
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.store_errors import NOTHING_CHANGED, store_errors
 from rw_sql.session.attached import TOOK_EFFECT, Attached, end_servers
@@ -127,16 +127,36 @@ class ConnectAttached(Attached):
     @contextmanager
     def _server_errors(self, done: str) -> Iterator[None]:
         """A context manager that raises errors of the Connect server as SqlError SPARK_ENDED. ``done`` describes the
-        effects that remain."""
+        effects that remain. A statement that did not run aborts an open block."""
         try:
             yield
         except PySparkException as error:
-            raise SqlError(
-                SPARK_ENDED,
-                f"the session of Spark Connect does not work any more ({cause_line(str(error))}); {done}",
-                hint="spark = SparkSession.builder.remote('sc://…').create(); "
-                f"rw_sql.attach(spark, {self.warehouse!r})",
-            ) from error
+            if done == NOTHING_CHANGED:
+                self.abort_block()
+            raise self._ended(error, done) from error
+
+    @contextmanager
+    def _forgotten(self) -> Iterator[None]:
+        """A context manager that raises SqlError SPARK_ENDED if the server does not know the session any more. Other
+        errors of Spark remain."""
+        try:
+            yield
+        except PySparkException as error:
+            if not is_forgotten(error):
+                raise
+            raise self._ended(error, NOTHING_CHANGED) from error
+
+    def _ended(self, error: PySparkException, done: str) -> SqlError:
+        return SqlError(
+            SPARK_ENDED,
+            f"the session of Spark Connect does not work any more ({cause_line(str(error))}); {done}",
+            hint=f"spark = SparkSession.builder.remote('sc://…').create(); rw_sql.attach(spark, {self.warehouse!r})",
+        )
+
+    def before_spark(self, text: str) -> None:
+        """Prepares the rw_sql objects to which a Spark statement or a table name may refer."""
+        with self._forgotten():
+            super().before_spark(text)
 
     def for_spark(self, text: str) -> str:
         """The text, in which the names of this session's temporary views replace the names of objects."""
@@ -145,8 +165,10 @@ class ConnectAttached(Attached):
     def read(
         self, text: str, read: Callable[[], DataFrame], args: Any = None, fields: Mapping[str, Any] | None = None
     ) -> DataFrame:
-        """Calls ``read``, which runs a Spark statement."""
-        return read()
+        """Calls ``read``, which runs a Spark statement. Raises SqlError SPARK_ENDED if the server has forgotten the
+        session."""
+        with self._forgotten():
+            return read()
 
 
 def wrap_connect(

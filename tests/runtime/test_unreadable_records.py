@@ -36,6 +36,11 @@ def unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "definition_of", lambda source: SOURCE)
 
 
+@pytest.fixture(autouse=True)
+def local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_reader, "require_executors", lambda *_: None)
+
+
 def anything(**attributes: object) -> Any:
     return SimpleNamespace(**attributes)
 
@@ -43,7 +48,7 @@ def anything(**attributes: object) -> Any:
 def test_the_source_s_reader_names_the_statement_that_omits_it() -> None:
     kind = anything(unstreamable=lambda *_: {"t:1": 4})
     opening = anything(statement=SOURCE, options={})
-    reader = anything(opening=opening, _kind=kind)
+    reader = anything(opening=opening, _kind=kind, warehouse=None)
     with pytest.raises(OSError, match="UNREADABLE t:1: its timestamp is odd") as caught:
         batch_reader.BatchReader._records(reader, anything(moved={}), anything(sparkSession=None), None)
     assert str(caught.value).endswith("odd: to omit the record, INJECT SOURCE OFFSETS \"Orders\" VALUES ('t:1' = 5)")

@@ -118,6 +118,23 @@ def test_a_forgotten_session_is_noticed_before_the_statement_is_routed(
     assert error(attached, "DROP SCHEMA raw").message.endswith("; nothing was changed")
 
 
+def test_a_statement_of_spark_in_a_forgotten_session_fails_with_the_same_error(
+    attached: ConnectAttached, session: Session
+) -> None:
+    session.requests = 0
+    with pytest.raises(SqlError) as caught:
+        attached.read("SELECT 1", session.request)  # type: ignore[arg-type]
+    assert caught.value.kind is SPARK_ENDED
+
+
+def test_a_statement_that_could_not_run_aborts_the_block(attached: ConnectAttached, session: Session) -> None:
+    run(attached, "ALTER SYSTEM SET enable_unsafe_ops = true")
+    run(attached, "BEGIN UNSAFE")
+    session.requests = 0
+    error(attached, "SHOW SOURCES")
+    assert attached.block_state == "aborted"
+
+
 def test_a_session_that_ends_during_a_statement_says_that_the_statement_took_effect(
     attached: ConnectAttached, session: Session, pair: Pair
 ) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import DEPENDENTS_EXIST
-from rw_sql.metastore.records import SecretRecord, SinkRecord, TableRecord
+from rw_sql.metastore.records import RebuildRecord, SecretRecord, SinkRecord, TableRecord
 from rw_sql.model.definitions import connection_definition
 from rw_sql.model.object_lookup import objects_in, spoken
 from rw_sql.plan.deploy.change import ALTER, CREATE, DROP, REBUILD, RECREATE, UNSAFE, DeployChange
@@ -351,15 +351,18 @@ def _allowing(statement: Statement, allow: Sequence[str]) -> Statement:
 
 
 def _with_dependents(snapshot: Snapshot, ids: Iterable[int]) -> set[int]:
-    """The objects and all their dependents. The dependents of a table include the dependents of its source."""
+    """The objects and all their dependents. The dependents of a table include the dependents of its source. The
+    dependents include the views whose new query, after their rebuild, will read an object."""
     found: set[int] = set()
-    for id_ in ids:
-        record = snapshot.get(id_)
-        source = getattr(record, "source_id", None)
-        for each in (id_, *(d.id for d in snapshot.dependents_of(id_))):
-            found.add(each)
-        if source is not None:
-            found |= {d.id for d in snapshot.dependents_of(source)}
+    waiting = list(ids)
+    while waiting:
+        id_ = waiting.pop()
+        if id_ in found:
+            continue
+        found.add(id_)
+        source = getattr(snapshot.get(id_), "source_id", None)
+        for each in (*snapshot.dependents_of(id_), *(() if source is None else snapshot.dependents_of(source))):
+            waiting.append(each.view_id if isinstance(each, RebuildRecord) else each.id)
     return {id_ for id_ in found if _is_own(snapshot, snapshot.get(id_))}
 
 
@@ -378,7 +381,15 @@ def _drops(
     found: list[DeployChange] = []
     left = {id_: snapshot.get(id_) for id_ in ids}
     while left:
-        free = [id_ for id_ in left if not any(d.id in left for d in snapshot.dependents_of(id_) if d.id != id_)]
+        # The drop of a view ends its rebuild, which may depend on another object that is dropped.
+        free = [
+            id_
+            for id_ in left
+            if not any(
+                each in left and each != id_
+                for each in (d.view_id if isinstance(d, RebuildRecord) else d.id for d in snapshot.dependents_of(id_))
+            )
+        ]
         for id_ in sorted(free or left, reverse=True):
             record = left.pop(id_)
             if record is None:

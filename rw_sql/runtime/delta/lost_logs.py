@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.runtime.delta.delta_log import latest_version
@@ -15,7 +16,7 @@ from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
-    from rw_sql.metastore import Metastore
+    from rw_sql.metastore import Metastore, Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -44,14 +45,21 @@ def require_log(warehouse: Warehouse, metastore: Metastore, source: SourceRecord
     if version >= 0 and latest_version(warehouse, path) < 0:
         raise StalledError(
             f"LOG lost: the positions of source {source.name} are those after version {version} of its log, but "
-            f"{path} no longer exists: {log_remedy(source)}",
+            f"{path} no longer exists: {log_remedy(metastore.snapshot(), source)}",
             is_lasting=True,
         )
 
 
-def log_remedy(source: SourceRecord) -> str:
+def log_remedy(snapshot: Snapshot, source: SourceRecord) -> str:
     """The recommended action for a source whose log is lost."""
+    name = sql_name(source.name)
+    if getattr(connector(source.connector), "immovable", None) is not None:
+        kind = "SOURCE" if snapshot.table_of(source.id) is None else "TABLE"
+        return (
+            f"restore a backup of the warehouse, or DROP {kind} {name} CASCADE, and create it and what reads it again: "
+            "its upstream does not send the records again"
+        )
     return (
-        f"restore a backup of the warehouse, or read the source again: RESET SOURCE SPLITS {sql_name(source.name)} "
+        f"restore a backup of the warehouse, or read the source again: RESET SOURCE SPLITS {name} "
         "WITH (FORGET_OFFSETS = true), and then rebuild what reads it"
     )

@@ -3,27 +3,37 @@ module works in any process."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord, TableRecord
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
 from rw_sql.model.definitions import table_definition
 from rw_sql.model.view_inputs import fed_by
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, rows_of_table, table_id, takes_data
+from rw_sql.runtime.jobs.rate_limit import pace_of
 from rw_sql.runtime.jobs.table_paths import require_table, table_path, users_table
-from rw_sql.runtime.positions.progress import committed_versions, newest_completed, newest_planned, owes_windows
+from rw_sql.runtime.positions.progress import (
+    committed_versions,
+    has_state,
+    newest_completed,
+    newest_planned,
+    owes_windows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import SinkRecord
     from rw_sql.runtime.jobs.context import Context
 
 
 _MOST_OTHERS = 200
 """The maximum number of commits to search back for the last commit with rows of a certain table of a captured database.
 If none of these commits has rows of this table, the table's job must read all of these commits."""
+
+_OWING = re.compile(r"\bEMIT\s+ON\s+WINDOW\s+CLOSE\b|\b(?:LEFT|RIGHT|FULL)\b", re.IGNORECASE)
+"""Matches the definition of a view or sink that may append rows when the watermark moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +48,13 @@ class HighWater:
     versions: dict[str, int]
     feeds: Mapping[str, str]
     may_owe_windows: bool = False
-    """True if the view only appends rows, so that its query writes a window's row after the window has closed."""
+    """True if the view or sink only appends rows, so that its query writes a window's row after the window closed."""
     is_direct: bool = False
     """True if an input is a source that is not shared, whose positions are not in ``versions``."""
+    interval_seconds: float = 0.0
+    """The minimum time between two batches of a query that reads such sources."""
     _planned: list[int] = field(default_factory=list, init=False, compare=False, repr=False)
-    """The last planned batch when :meth:`are_reached` first found that windows are owed, if ``is_direct``."""
+    """The last planned batch when :meth:`are_reached` was first called, if ``is_direct``."""
 
     @staticmethod
     def of(context: Context, snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> HighWater:
@@ -51,11 +63,11 @@ class HighWater:
         Raises SqlError UPSTREAM_UNREACHABLE for a table of the user that cannot be read.
         """
         versions: dict[str, int] = {}
-        fed, feeds, is_direct = fed_by(snapshot, reader), {}, False
+        fed, feeds, is_direct, interval_ms = fed_by(snapshot, reader), {}, False, 0
         for input_id in reader.inputs:
             record = snapshot.get(input_id)
             if isinstance(record, SourceRecord) and not record.is_shared:
-                is_direct = True
+                is_direct, interval_ms = True, max(interval_ms, pace_of(dict(record.options)).interval_ms)
                 continue
             table = table_path(context.warehouse, snapshot, input_id)
             with users_table(record):
@@ -67,24 +79,34 @@ class HighWater:
                 versions[known] = last
                 if input_id in fed:
                     feeds[known] = table
-        return HighWater(versions=versions, feeds=feeds, may_owe_windows=appends_windows(reader), is_direct=is_direct)
+        return HighWater(
+            versions=versions,
+            feeds=feeds,
+            may_owe_windows=appends_windows(reader),
+            is_direct=is_direct,
+            interval_seconds=interval_ms / 1000,
+        )
 
     def are_reached(self, context: Context, checkpoint: str) -> bool:
         """True if the reader with the checkpoint ``checkpoint`` has committed all versions in ``versions``, and has
         written the windows that close because of the rows of these versions."""
         if not self._are_read(context, checkpoint):
             return False
-        # The batch after the one that reads the rows writes the windows.
-        owes = self.may_owe_windows and owes_windows(context.warehouse, checkpoint)
-        if not owes:
+        warehouse = context.warehouse
+        if not self.may_owe_windows or not has_state(warehouse, checkpoint):
             return True
-        if self.is_direct:
-            # FLUSH has waited for the positions, so that a batch which is planned now, or an earlier one, has read
-            # them. The limit matters only while records keep arriving: the windows are owed after each batch then.
-            if not self._planned:
-                self._planned.append(newest_planned(context.warehouse, checkpoint))
-            if newest_completed(context.warehouse, checkpoint) <= self._planned[0]:
-                return False
+        # FLUSH has waited for the positions of direct readers, so that a batch which is planned now, or an earlier one,
+        # has read them. The view's table shows these positions before Spark completes the batch in the checkpoint.
+        if self.is_direct and not self._planned:
+            self._planned.append(newest_planned(warehouse, checkpoint))
+        if self.is_direct and newest_completed(warehouse, checkpoint) < self._planned[0]:
+            return False
+        # The batch after the one that reads the rows writes the windows.
+        if not owes_windows(warehouse, checkpoint, interval_seconds=self.interval_seconds):
+            return True
+        # While records keep arriving, windows are owed after each batch.
+        if self.is_direct and newest_completed(warehouse, checkpoint) <= self._planned[0]:
+            return False
         return self._are_read(context, checkpoint, before=1)
 
     def _are_read(self, context: Context, checkpoint: str, *, before: int = 0) -> bool:
@@ -93,8 +115,14 @@ class HighWater:
 
 
 def appends_windows(reader: MaterializedViewRecord | SinkRecord) -> bool:
-    """True if a view may append rows of windows that have closed."""
-    return isinstance(reader, MaterializedViewRecord) and not isinstance(reader, TableRecord) and not reader.keys
+    """True if a view or sink may append rows when the watermark moves: rows of windows that have closed, or rows of an
+    outer join without a partner. An inner join keeps state too, but then appends nothing, and Spark may not plan
+    another batch."""
+    if isinstance(reader, SinkRecord):
+        is_appending = bool(reader.query) and not reader.replaces
+    else:
+        is_appending = not isinstance(reader, TableRecord) and not reader.keys
+    return is_appending and _OWING.search(reader.definition) is not None
 
 
 def captured_table(reader: MaterializedViewRecord | SinkRecord) -> str | None:

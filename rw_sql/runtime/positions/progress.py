@@ -83,6 +83,32 @@ def newest_completed(warehouse: Warehouse, checkpoint: str) -> int:
     return max(batches_in(warehouse, f"{checkpoint}/commits"), default=-1)
 
 
+REWOUND = "_rw_sql/rewound"
+"""The file inside a restored checkpoint that contains the epoch of the REWIND, and the last batch of the checkpoint.
+The file is written last, so a checkpoint with this file is complete."""
+
+
+def rewind_mark(warehouse: Warehouse, checkpoint: str) -> Mapping[str, int] | None:
+    """The content of :data:`REWOUND`; None if no REWIND has restored the checkpoint, or if the file cannot be read."""
+    try:
+        mark: Mapping[str, int] = warehouse.read_json(f"{checkpoint}/{REWOUND}")
+    except FileNotFoundError:
+        return None
+    return mark
+
+
+def is_just_rewound(warehouse: Warehouse, checkpoint: str, planned: int) -> bool:
+    """True if a REWIND has restored the checkpoint of a sink, and no batch after ``planned`` of the copy was planned
+    since.
+
+    A REWIND gives the sink a new generation. The sink creates the table of this generation when it starts, so until
+    then, the checkpoint has batches and the table does not exist.
+    """
+    mark = rewind_mark(warehouse, checkpoint)
+    # Earlier versions have not stored the batch.
+    return mark is not None and planned <= mark.get("batch", planned)
+
+
 def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str, int]:
     """Maps each input table, by its Delta table id, to the last version that a planned batch reads.
 
@@ -191,6 +217,11 @@ def watermark_ms(warehouse: Warehouse, checkpoint: str) -> int | None:
     return int(mark) or None
 
 
+def has_state(warehouse: Warehouse, checkpoint: str) -> bool:
+    """True if the query of the checkpoint keeps state, such as open windows."""
+    return bool(warehouse.list_names(f"{checkpoint}/state"))
+
+
 _OWED_SECONDS = 5.0
 """The maximum time in seconds between the completion of a batch and the plan of a batch without input."""
 
@@ -199,15 +230,15 @@ _owed_since: dict[tuple[str, str], tuple[int, float]] = {}
 :func:`owes_windows` first saw that this batch had moved the watermark."""
 
 
-def owes_windows(warehouse: Warehouse, checkpoint: str) -> bool:
+def owes_windows(warehouse: Warehouse, checkpoint: str, *, interval_seconds: float = 0.0) -> bool:
     """True if the query's last completed batch has moved the watermark, and the query has not yet written the windows
     that close at this watermark.
 
-    Spark writes these windows in the next batch. If there is no new input, Spark plans a batch without input at once,
-    unless the query was stopped in between. Therefore the result is false if no further batch is planned within some
-    seconds.
+    Spark writes these windows in the next batch. If there is no new input, Spark plans a batch without input at once or
+    after ``interval_seconds``, the minimum time between two batches, unless the query was stopped in between. Therefore
+    the result is false if no further batch is planned within some seconds more than this time.
     """
-    if not warehouse.list_names(f"{checkpoint}/state"):
+    if not has_state(warehouse, checkpoint):
         return False
     committed = batches_in(warehouse, f"{checkpoint}/commits")
     if not committed or committed[-1] not in (offsets := batches_in(warehouse, f"{checkpoint}/offsets")):
@@ -220,7 +251,7 @@ def owes_windows(warehouse: Warehouse, checkpoint: str) -> bool:
         return True
     if _owed_since.get(place, (-1, 0.0))[0] != committed[-1]:
         _owed_since[place] = committed[-1], time.monotonic()
-    return time.monotonic() - _owed_since[place][1] < _OWED_SECONDS
+    return time.monotonic() - _owed_since[place][1] < _OWED_SECONDS + interval_seconds
 
 
 def _marks(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[int, int]:

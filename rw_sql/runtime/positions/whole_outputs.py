@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.model.job_specs import SinkSpec
 from rw_sql.runtime.delta.delta_log import last_batch, latest_version
-from rw_sql.runtime.positions.progress import newest_planned
+from rw_sql.runtime.positions.progress import is_just_rewound, newest_planned
 from rw_sql.runtime.positions.table_consumers import remedy_of
 from rw_sql.runtime.support.failures import StalledError
 
@@ -34,6 +34,8 @@ def require_whole(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) 
             f"restore the checkpoint, or {remedy_of(context.metastore.snapshot(), spec)}"
         )
     if planned >= 0 and latest_version(warehouse, table) < 0:
+        if isinstance(spec, SinkSpec) and is_just_rewound(warehouse, checkpoint, planned):
+            return
         raise StalledError(
             f"TABLE lost: the checkpoint of {spec.name} has batch {planned}, but its table {table} no longer exists: "
             f"restore the table, or {remedy_of(context.metastore.snapshot(), spec)}",

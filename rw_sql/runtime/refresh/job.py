@@ -39,6 +39,7 @@ from rw_sql.model.refresh_states import (
     triggered,
 )
 from rw_sql.object_stores import delta_errors
+from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.refresh.loading import load, watched
 from rw_sql.runtime.refresh.merging import merge_chunk, position_of
@@ -50,6 +51,7 @@ from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.upkeep.table_upkeep import Upkeep
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -72,6 +74,20 @@ HELD_BACK = "held_back"
 
 _LOADED = -1
 """The chunk number of the loading phase."""
+
+
+def _require_table(context: Context, snapshot: Snapshot, spec: RefreshSpec, path: str) -> None:
+    """Raises StalledError if the table of a refreshable table is lost. A new table would be empty until the next
+    refresh, or would have only the chunks of a merge that are left."""
+    record = refresh_of(snapshot, spec.table_id)
+    if record is None or (record.succeeded_ms is None and record.status != FINISHING):
+        return
+    if latest_version(context.warehouse, path) < 0:
+        raise StalledError(
+            f"TABLE lost: {spec.name} has been refreshed, but its table {path} no longer exists: restore the table, or "
+            f"DROP TABLE {sql_name(spec.name)} and create it again",
+            is_lasting=True,
+        )
 
 
 @dataclass(slots=True)
@@ -100,11 +116,13 @@ class RefreshJob:
         snapshot = context.metastore.snapshot()
         if not isinstance(snapshot.get(spec.table_id), TableRecord):
             raise StalledError("the catalog has changed")
+        path = context.warehouse.data(spec.table_id, spec.generation)
+        _require_table(context, snapshot, spec, path)
         fault("refresh.before_claim")
         run = context.metastore.jobs.claim_run(spec.job, snapshot.epoch, context.owner)
         output = JobOutput.open(
             context.warehouse,
-            context.warehouse.data(spec.table_id, spec.generation),
+            path,
             spec.schema,
             job=spec.job,
             run=run.run,

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS, _LOOK_SECONDS_IN_STORE = 0.05, 0.5
 _NONE: frozenset[str] = frozenset()
+_MOST_TOKENS = 100
+"""The number of refused statements whose owner's session is known."""
 _OWNER_SECONDS = 1.0
 """The interval in seconds at which a waiting session checks that the owner still runs."""
 
@@ -73,18 +75,24 @@ class _Names:
 
     The owner runs the requests with one name one after the other, but the threads of a session run their statements at
     the same time. A statement that begins while another one runs therefore gets another name. An open block is in the
-    owner's memory under one name, so all statements in a block have this name.
+    owner's memory under one name, so all statements in a block have this name. A refused statement is in the owner's
+    memory too, so the CONFIRM with its token has the name of this statement.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._names = [uuid.uuid4().hex]
         self._used: Counter[str] = Counter()
+        self._refusing: dict[str, str] = {}
+        """The names of refused statements, by token."""
 
-    def take(self, *, is_in_block: bool) -> str:
-        """The name for the next statement, which :meth:`release` returns."""
+    def take(self, *, is_in_block: bool, token: str | None = None) -> str:
+        """The name for the next statement, which :meth:`release` returns. ``token`` is the token of a CONFIRM."""
         with self._lock:
             free = self._names[:1] if is_in_block else [name for name in self._names if not self._used[name]]
+            refusing = self._refusing.get(token or "")
+            if refusing is not None and refusing in self._names and not is_in_block:
+                free = [refusing]
             if not free:
                 free = [uuid.uuid4().hex]
                 self._names += free
@@ -95,6 +103,13 @@ class _Names:
         """Makes the name of an ended statement available to other statements."""
         with self._lock:
             self._used[name] -= 1
+
+    def note_refusal(self, name: str, token: str) -> None:
+        """Records that the owner refused a statement with this name, and that this token confirms the statement."""
+        with self._lock:
+            self._refusing[token] = name
+            while len(self._refusing) > _MOST_TOKENS:
+                del self._refusing[next(iter(self._refusing))]
 
     def leave(self, name: str) -> None:
         """Uses this name for no further statement."""
@@ -159,12 +174,15 @@ class RemoteExecutor:
             raise
         if has_value:
             return Executor(self._context, None).run(statement, session)
-        name = self._names.take(is_in_block=session.block is not None)
+        token = statement.token if isinstance(statement, ast.Confirm) else None
+        name = self._names.take(is_in_block=session.block is not None, token=token)
         try:
             answer = self._ask(text, session, name, ends_block=isinstance(statement, ast.Commit | ast.Rollback))
             while answer.question is not None and session.ask is not None and session.ask(answer.question):
                 # If the effects change between the question and the confirmation, the owner asks again.
                 answer = self._ask(_confirmation(answer.question), session, name)
+            if answer.question is not None:
+                self._names.note_refusal(name, answer.question.token)
         finally:
             self._names.release(name)
         if answer.error is not None:
@@ -267,6 +285,7 @@ class RemoteExecutor:
         checked_at, shown = time.monotonic(), ""
         wait = _Wait(request=request, began=checked_at, patience=session.timeout)
         told: dict[str, BackfillProgress] = {}
+        jobs: frozenset[str] | None = _NONE  # The statement of another thread may end session.waiting.
         while True:
             found = facts.requests.find(request.request)
             if found is not None and found.state == DONE and found.answer is not None:
@@ -275,7 +294,8 @@ class RemoteExecutor:
                 shown = found.progress
                 progress = progress_body(shown)
                 session.waiting.begin(progress.what, progress.jobs)
-            self._tell_progress(session, told)
+                jobs = None if progress.jobs is None else frozenset(progress.jobs)
+            self._tell_progress(session, jobs, told)
             if time.monotonic() - checked_at >= _OWNER_SECONDS:
                 checked_at = time.monotonic()
                 self._check_owner(wait, found)
@@ -392,8 +412,10 @@ class RemoteExecutor:
     def _withdraw(self, request: Request) -> bool:
         return self._context.metastore.jobs.requests.change(request, replace(request, state=WITHDRAWN))
 
-    def _tell_progress(self, session: SessionState, told: dict[str, BackfillProgress]) -> None:
-        tell, jobs = session.on_progress, session.waiting.jobs
+    def _tell_progress(
+        self, session: SessionState, jobs: frozenset[str] | None, told: dict[str, BackfillProgress]
+    ) -> None:
+        tell = session.on_progress
         if tell is None or jobs == _NONE:
             return
         metastore = self._context.metastore

@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import BLOCK_ABORTED, OWNER_MISSING, SqlError
 from rw_sql.metastore.facts import ASKED, DONE, TAKEN
+from rw_sql.plan.result.confirmation import UnconfirmedError
 from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.jobs.lease import resume_command, takeover_command
 from rw_sql.runtime.remote.request_messages import (
@@ -215,6 +216,8 @@ class RequestServer:
             table = self._run(parse_statement(body.text), state)
         except Exception as error:  # noqa: BLE001 - the session that waits must get every error
             problem = error_body(error)
+            if isinstance(error, UnconfirmedError):  # Also a session that cannot ask must know who has the token.
+                questions.append(error.question)
         finally:
             state.waiting.end()
         return AnswerBody(

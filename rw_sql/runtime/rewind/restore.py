@@ -29,6 +29,7 @@ from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.delta.rejected_rows import carry_over
 from rw_sql.runtime.positions.notes import note_positions
 from rw_sql.runtime.positions.pins import copies_of
+from rw_sql.runtime.positions.progress import REWOUND, rewind_mark
 from rw_sql.runtime.rewind.points import copy_checkpoint, files_in
 from rw_sql.runtime.support.faults import fault
 
@@ -41,9 +42,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.support.warehouse import Warehouse
 
-MARK = "_rw_sql/rewound"
-"""The file inside a restored checkpoint that contains the epoch of the REWIND. The file is written last, so a
-checkpoint with this file is complete."""
+MARK = REWOUND
 
 _TRY = "-rewind-"
 """A process first prepares a copy in a separate folder, and then replaces the checkpoint with this copy. The path of
@@ -184,7 +183,7 @@ def _put_checkpoint(
         _replace(context, checkpoint, fresh, names)
         fault("rewind.checkpoint_replaced")
         _require_lease(context)
-        mark = json.dumps({"rewind": rewind, "operation": point.operation})
+        mark = json.dumps({"rewind": rewind, "operation": point.operation, "batch": dependent.batch})
         warehouse.write_text(f"{checkpoint}/{MARK}", mark, is_durable=True)
     except Exception:
         warehouse.remove(fresh)
@@ -243,10 +242,7 @@ def _mark(warehouse: Warehouse, checkpoint: str) -> int | None:
     If the mark cannot be read, the checkpoint is restored again. Restoring the checkpoint twice does no harm, because
     no job starts before the REWIND is recorded as done.
     """
-    try:
-        mark = warehouse.read_json(f"{checkpoint}/{MARK}")
-    except FileNotFoundError:
-        return None
+    mark = rewind_mark(warehouse, checkpoint)
     return None if mark is None else int(mark["rewind"])
 
 

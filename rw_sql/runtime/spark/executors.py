@@ -82,8 +82,8 @@ class _Prepared:
 
 @dataclass(slots=True)
 class _Known:
-    """The prepared executors by id, and refusals by the packages that were asked for, each valid until a monotonic
-    time.
+    """The prepared executors by id, and refusals by the packages and files that were asked for, each valid
+    until a monotonic time.
 
     Until the monotonic time ``none_until``, a call does not wait for executors, because an earlier call has waited in
     vain.
@@ -139,13 +139,14 @@ def require_executors(warehouse: Warehouse, spark: SparkSession, packages: tuple
         before = _some_executors(context, known)
         if all(known.is_prepared(executor, packages, files) for executor in before):
             return
-        refusal, until = known.refusals.get(packages, ("", 0.0))
+        asked = (*packages, *sorted(files))
+        refusal, until = known.refusals.get(asked, ("", 0.0))
         if time.monotonic() >= until:
             refusal, seconds = _asked(warehouse, context, packages, files)
             if refusal:
-                known.refusals[packages] = refusal, time.monotonic() + _REFUSED_SECONDS
+                known.refusals[asked] = refusal, time.monotonic() + _REFUSED_SECONDS
             else:
-                known.refusals.pop(packages, None)
+                known.refusals.pop(asked, None)
                 until = time.monotonic() + seconds
                 for executor in before | _executors(context):
                     known.note(executor, until, packages, files)

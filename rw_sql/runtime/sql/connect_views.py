@@ -46,6 +46,11 @@ _CATALOGS: tuple[list[str], ...] = ([], [SPARK_CATALOG])
 """The parts that may precede the name of a database of Spark's own catalog."""
 
 
+def is_forgotten(error: PySparkException) -> bool:
+    """True if the server does not know the session any more."""
+    return "INVALID_HANDLE.SESSION" in (error.getCondition() or str(error))
+
+
 class ConnectViews(SparkViews):
     """The temporary views of one attached warehouse in one session of Spark Connect."""
 
@@ -124,7 +129,9 @@ class ConnectViews(SparkViews):
         """True if a table or view of the user has this name."""
         try:
             return warehouse_of_view(self._spark, quoted_for_spark(name)) == ""
-        except PySparkException:  # Every view of rw_sql has properties that can be read.
+        except PySparkException as error:  # Every view of rw_sql has properties that can be read.
+            if is_forgotten(error):
+                raise
             return True
 
     def _is_of_server(self, name: str) -> bool:
@@ -152,6 +159,9 @@ class ConnectViews(SparkViews):
         """Drops the server's views of objects that were dropped before this session was attached."""
         database = f"{SPARK_CATALOG}.{quoted_for_spark(self.database)}"
         try:
+            # A server without this database has shown no warehouse. Each of its views would cost two requests.
+            if not self._spark.catalog.databaseExists(f"{SPARK_CATALOG}.{CATALOG_DATABASE}"):
+                return
             shown = plain_sql(self._spark, f"SHOW VIEWS IN {database}").collect()
         except PySparkException as error:
             logger.warning("the server's views cannot be listed: %s", cause_line(str(error)))
@@ -215,6 +225,9 @@ class ConnectViews(SparkViews):
         """Converts a name in a statement to a name in the catalog; None if Spark finds the name by itself."""
         if len(parts) == 3 and parts[0].lower() == SPARK_CATALOG:
             parts = parts[1:]
+            schema = parts[0].lower()
+            if schema in self._schemas and not self._is_of_server(f"{schema}.{parts[1]}"):
+                return None  # The user has a database with the name of the schema.
         if len(parts) == 2:
             schema = parts[0].lower()
             if schema == self.database.lower():
@@ -256,8 +269,9 @@ class ConnectViews(SparkViews):
     def _is_ours(self, front: Sequence[str], name: str) -> bool:
         if not front:
             return name not in self._covered
-        if self._schema(front, name) is not None:
-            return True
+        schema = self._schema(front, name)
+        if schema is not None:
+            return len(front) == 1 or self._is_of_server(f"{schema}.{name}")
         *catalog, database = (part.lower() for part in front)
         return catalog in _CATALOGS and database == self.database.lower() and self._is_of_server(name)
 

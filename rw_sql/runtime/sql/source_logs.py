@@ -21,5 +21,5 @@ def readable_log(context: Context, source: SourceRecord) -> str:
     except StalledError as error:
         path = context.log_path(source)
         message = f'the log of source "{source.name}" is lost: {path} no longer exists'
-        raise SqlError(STORE_UNREACHABLE, message, hint=log_remedy(source)) from error
+        raise SqlError(STORE_UNREACHABLE, message, hint=log_remedy(context.metastore.snapshot(), source)) from error
     return context.log_path(source)

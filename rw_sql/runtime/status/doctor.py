@@ -33,7 +33,7 @@ from rw_sql.runtime.jobs.lease import (
     takeover_command,
 )
 from rw_sql.runtime.jobs.silent_owners import silence_of
-from rw_sql.runtime.positions.progress import newest_planned
+from rw_sql.runtime.positions.progress import is_just_rewound, newest_planned
 from rw_sql.runtime.status.words import duration
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.processes import now_ms, this_machine
@@ -275,7 +275,7 @@ def _of_logs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
                 subject=_named(record),
                 problem=f"its positions refer to version {noted} of its log, but the log {path} "
                 + (f"ends at version {newest}" if newest >= 0 else "no longer exists"),
-                remedy=log_remedy(record),
+                remedy=log_remedy(snapshot, record),
             )
 
 
@@ -295,7 +295,8 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
         if isinstance(record, SinkRecord | TableRecord):
             again = f"DROP {record.kind.upper()} {sql_name(record.name)} and create it again"
         if planned >= 0 and not warehouse.exists(f"{table}/_delta_log"):
-            if _is_current(context, record):
+            is_new = is_sink and is_just_rewound(warehouse, checkpoint, planned)
+            if not is_new and _is_current(context, record):
                 yield Finding(
                     about=CHECKPOINT,
                     subject=_named(record),

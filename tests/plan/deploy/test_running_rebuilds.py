@@ -39,12 +39,12 @@ def interrupted(*texts: str) -> CannedWorld:
     return world
 
 
-def stall(world: CannedWorld, *views: str) -> None:
+def stall(world: CannedWorld, *views: str, reason: str = "EXPIRED old:0") -> None:
     """The jobs of these rebuilds are STALLED."""
     for rebuild in world.snapshot.all("rebuild"):
         if rebuild.name in views:
             job = rebuild_job(rebuild)
-            world.jobs[job] = JobStatus(job=job, object_id=rebuild.view_id, state="STALLED", reason="EXPIRED old:0")
+            world.jobs[job] = JobStatus(job=job, object_id=rebuild.view_id, state="STALLED", reason=reason)
 
 
 def generations(world: CannedWorld) -> dict[str, int]:
@@ -78,6 +78,16 @@ def test_a_healthy_rebuild_does_not_begin_again() -> None:
     epoch = world.snapshot.epoch
     bring(world, *texts)
     assert (generations(world), world.snapshot.epoch) == ({"v": 2, "top": 2}, epoch)
+
+
+@pytest.mark.parametrize("reason", ["UNREACHABLE 127.0.0.1:9092", "FLAPPING: restarted 4 times in 2 min"])
+def test_a_rebuild_that_is_only_interrupted_keeps_its_progress(reason: str) -> None:
+    """Otherwise, each deployment during an outage of the broker would discard the hours that a rebuild has read."""
+    texts = changed((VIEW, MORE))
+    world = interrupted(*texts)
+    stall(world, "v", reason=reason)
+    bring(world, *texts)
+    assert generations(world) == {"v": 2, "top": 2}
 
 
 @pytest.mark.parametrize("option", ["backfill_rate_limit = 9", "resource_group = 'g'"])
@@ -273,5 +283,23 @@ def test_a_column_is_dropped_after_a_running_rebuild_that_reads_the_table(query:
     warehouse.apply({"a.sql": script(table, view.format("id, n"))}, statements=1)
     folder = {"a.sql": script(table.replace(", gone INT", ""), view.format(query))}
     assert [(change.action, change.name) for change in warehouse.changes(folder)] == [("rebuild", "v"), ("alter", "t")]
+    warehouse.apply(folder)
+    assert warehouse.changes(folder) == ()
+
+
+def test_an_object_that_only_a_running_rebuild_reads_can_be_created_again() -> None:
+    """The definition of a new source was wrong, and the deployment that reads it was interrupted."""
+    view, new = "CREATE MATERIALIZED VIEW v AS SELECT id FROM {}", BASE.replace("SOURCE s", "SOURCE new")
+    warehouse = OfflineWarehouse({})
+    warehouse.apply({"a.sql": script(BASE, view.format("s"))})
+    warehouse.apply({"a.sql": script(BASE, new, view.format("new"))}, statements=2)
+    assert warehouse.snapshot.all("rebuild")
+    folder = {"a.sql": script(BASE, new.replace("id INT", "id BIGINT"), view.format("new"))}
+    assert [(change.action, change.name, bool(change.place)) for change in warehouse.changes(folder)] == [
+        ("recreate", "v", False),
+        ("recreate", "new", False),
+        ("recreate", "new", True),
+        ("recreate", "v", True),
+    ]
     warehouse.apply(folder)
     assert warehouse.changes(folder) == ()

@@ -103,3 +103,7 @@ def test_in_a_captured_table_an_array_fits_only_a_type_of_as_many_dimensions(spa
         '["[\\"x\\"]"]': (['["x"]'], None),
         '[null, "[\\"x\\"]"]': ([None, '["x"]'], None),
     }
+    documents = DataType(name="ARRAY", element=DataType(name="JSONB"))
+    found = frame.select(value_of(f.lit("[[1], [2, 3]]"), documents, RULES).alias("value")).first()
+    assert found is not None
+    assert found["value"] == ["[1]", "[2,3]"]

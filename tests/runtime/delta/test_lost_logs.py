@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -15,7 +16,7 @@ from rw_sql.metastore.job_store import JobStore
 from rw_sql.metastore.records import FORGOTTEN, DropObject, PutSplitStates, SourceRecord
 from rw_sql.runtime.decoding.decoder import BUCKET
 from rw_sql.runtime.delta.delta_log import latest_version
-from rw_sql.runtime.delta.lost_logs import noted_version
+from rw_sql.runtime.delta.lost_logs import log_remedy, noted_version
 from rw_sql.runtime.jobs import context as context_module
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.spark.no_spark import NoSpark
@@ -109,6 +110,14 @@ def test_a_lost_log_is_refused_with_the_path_and_the_statement_and_nothing_is_cr
     assert refused.value.hint is not None
     assert 'RESET SOURCE SPLITS "Orders"' in refused.value.hint
     assert world.found() == ['source "Orders"']
+
+
+def test_the_remedy_of_a_source_whose_positions_cannot_be_moved_is_no_refused_statement(world: World) -> None:
+    remedy = log_remedy(world.context.metastore.snapshot(), replace(world.source, connector="mqtt"))
+    assert remedy == (
+        'restore a backup of the warehouse, or DROP SOURCE "Orders" CASCADE, and create it and what reads it again: '
+        "its upstream does not send the records again"
+    )
 
 
 def test_a_log_whose_commits_are_gone_is_lost_too(world: World) -> None:

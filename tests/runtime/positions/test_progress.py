@@ -7,7 +7,8 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from rw_sql.runtime.positions.high_water import HighWater
+from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.runtime.positions.high_water import HighWater, appends_windows
 from rw_sql.runtime.positions.progress import TableEnd, batch_ends, committed_versions, owes_windows, planned_stretch
 from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -76,6 +77,42 @@ def test_rows_count_as_read_once_their_windows_are_written(tmp_path: Path) -> No
     assert [each.are_reached(context, str(tmp_path)) for each in ends] == [False, True]
     mark(tmp_path, 1, 1000, 2000)  # records arrive all the time, so that every batch moves the watermark
     assert [each.are_reached(context, str(tmp_path)) for each in ends] == [True, True]
+
+
+def test_the_windows_of_a_direct_reader_are_owed_from_the_moment_its_table_shows_the_positions(tmp_path: Path) -> None:
+    context = cast("Context", SimpleNamespace(warehouse=Warehouse.at(str(tmp_path))))
+    end = HighWater(versions={}, feeds={}, may_owe_windows=True, is_direct=True)
+    mark(tmp_path, 0, 0, 1000)
+    mark(tmp_path, 1, 1000, 1000)
+    mark(tmp_path, 2, 1000, None)  # The rows are in the table, but Spark has not completed the batch.
+    assert not end.are_reached(context, str(tmp_path))
+    mark(tmp_path, 2, 1000, 2000)
+    assert not end.are_reached(context, str(tmp_path))
+    mark(tmp_path, 3, 2000, 2000)
+    assert end.are_reached(context, str(tmp_path))
+
+
+def test_an_inner_join_owes_no_rows_when_the_watermark_moves() -> None:
+    def view(query: str) -> MaterializedViewRecord:
+        definition = f"CREATE MATERIALIZED VIEW v AS {query}"
+        return MaterializedViewRecord(id=3, name="v", definition=definition, query=query, inputs=(1, 2), schema="")
+
+    assert not appends_windows(view("SELECT s.id FROM s JOIN t ON s.id = t.id"))
+    assert appends_windows(view("SELECT s.id FROM s LEFT JOIN t ON s.id = t.id AND s.at < t.at"))
+    assert appends_windows(view("SELECT window.start FROM s GROUP BY window(at, '1 minute') EMIT ON WINDOW CLOSE"))
+
+
+def test_the_windows_are_owed_for_the_minimum_time_between_two_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse, now = Warehouse.at(str(tmp_path)), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    mark(tmp_path, 0, 0, 1000)
+    assert owes_windows(warehouse, str(tmp_path), interval_seconds=60.0)
+    now[0] = 60.0
+    assert owes_windows(warehouse, str(tmp_path), interval_seconds=60.0)
+    now[0] = 66.0
+    assert not owes_windows(warehouse, str(tmp_path), interval_seconds=60.0)
 
 
 def test_nothing_is_reached_before_the_first_batch_is_committed(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -12,12 +14,11 @@ from rw_sql.metastore import Metastore
 from rw_sql.model.job_specs import ViewSpec
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.positions.progress import REWOUND
 from rw_sql.runtime.positions.whole_outputs import require_whole
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.support.sink_batches import shape, sink_spec
 
 SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "id", "type": "integer", "nullable": True, "metadata": {}}]})
 SPEC = ViewSpec(
@@ -79,3 +80,24 @@ def test_a_table_that_is_gone_stalls_the_view_and_stays_away(context: Context, t
     assert not (tmp_path / "data").exists()
     write_batches(context, 0)
     require_whole(context, SPEC, str(tmp_path / "checkpoint"))
+
+
+@pytest.mark.parametrize("mark", ['{"rewind": 12, "operation": 10, "batch": 2}', '{"rewind": 12, "operation": 10}'])
+def test_a_sink_starts_after_a_rewind_although_its_new_generation_has_no_table_yet(context: Context, mark: str) -> None:
+    """A REWIND gives a sink a new generation, and restores only its checkpoint."""
+    spec = replace(sink_spec(shape()), generation=2)
+    checkpoint = context.warehouse.sink_checkpoint(spec.sink_id, spec.generation)
+    plan_batches(Path(checkpoint), 3)
+    with pytest.raises(StalledError, match="TABLE lost"):
+        require_whole(context, spec, checkpoint)
+    context.warehouse.write_text(f"{checkpoint}/{REWOUND}", mark)
+    require_whole(context, spec, checkpoint)
+
+
+def test_the_table_of_a_sink_that_has_written_since_a_rewind_is_missed(context: Context) -> None:
+    spec = replace(sink_spec(shape()), generation=2)
+    checkpoint = context.warehouse.sink_checkpoint(spec.sink_id, spec.generation)
+    plan_batches(Path(checkpoint), 4)
+    context.warehouse.write_text(f"{checkpoint}/{REWOUND}", '{"rewind": 12, "operation": 10, "batch": 2}')
+    with pytest.raises(StalledError, match="TABLE lost"):
+        require_whole(context, spec, checkpoint)

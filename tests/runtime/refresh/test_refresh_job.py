@@ -6,8 +6,10 @@ Spark's part, loading and comparing, is done in memory here.
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +23,7 @@ from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.refresh import job as job_module
 from rw_sql.runtime.refresh.job import HELD_BACK, RefreshJob
 from rw_sql.runtime.refresh.staging import Staged
+from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.runtime.refresh.refresh_world import REFRESH, SOURCE, TABLE, World
 from tests.support.waits import LAST_RESORT_SECONDS as SECONDS
@@ -388,3 +391,15 @@ def test_a_scheduled_refresh_waits_while_a_statement_holds_readers_stopped(world
     world.run_until(lambda: world.record.succeeded_ms is not None)
     assert looks[:3] == [IDLE] * 3
     assert world.held() == drawn(1)
+
+
+def test_a_lost_table_is_not_made_anew(world: World) -> None:
+    """A new table would be empty until the next refresh."""
+    world.upstream = drawn(1)
+    world.refresh()
+    world.run_until(world.is_idle)
+    folder = Path(world.context.warehouse.data(TABLE, 1))
+    shutil.rmtree(folder)
+    with pytest.raises(StalledError, match=r"TABLE lost: t has been refreshed, .*DROP TABLE t and create it again"):
+        RefreshJob.start(world.context, world.spec())
+    assert not folder.exists()

@@ -90,6 +90,19 @@ def test_a_statement_that_began_earlier_does_not_end_the_block_of_another_thread
     assert client.state.block is None
 
 
+def test_a_refused_statement_is_confirmed_after_the_statement_of_another_thread(
+    pair: SlowPair, client: Client, slow: Future[Rows]
+) -> None:
+    client.run("ALTER SYSTEM SET enable_unsafe_ops = true")
+    client.run(SOURCE)
+    client.run("PAUSE SOURCE s")
+    hint = client.error("RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)").hint or ""
+    token = hint.partition("CONFIRM '")[2].partition("'")[0]
+    pair.over.set()
+    slow.result(LAST_RESORT_SECONDS)
+    assert client.run(f"CONFIRM '{token}'")
+
+
 def test_in_a_block_a_statement_waits_for_the_other_thread_and_the_error_says_so(
     pair: SlowPair, client: Client, threads: ThreadPoolExecutor
 ) -> None:

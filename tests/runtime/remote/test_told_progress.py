@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.metastore.records import PutObject
 from rw_sql.metastore.refresh_records import REFRESHING, RefreshRecord
 from tests.runtime.remote.remote_sessions import Client, Pair
+from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
@@ -41,3 +44,17 @@ def test_wait_tells_the_progress_of_all_that_is_being_computed(pair: Pair) -> No
     client.state.parameters["statement_timeout"] = "2000ms"
     assert client.error("WAIT").code == "RW406"
     assert [(progress.job, progress.done, progress.total) for progress in told] == [("mv-3", 2, 5)]
+
+
+def test_progress_is_told_after_the_statement_of_another_thread(pair: Pair) -> None:
+    client = Client(pair.written.uri)
+    told: list[BackfillProgress] = []
+    client.state.on_progress = told.append
+    client.state.parameters["statement_timeout"] = "3000ms"
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(client.run, "WAIT")
+        wait_until(lambda: told != [], "progress is told")
+        client.run("SHOW SCHEMAS")
+        pair.written.metastore.jobs.write_backfill(replace(told[0], done=3, updated_ms=3))
+        wait_until(lambda: [progress.done for progress in told] == [2, 3], "later progress is told")
+        assert isinstance(waiting.exception(LAST_RESORT_SECONDS), SqlError)

@@ -36,6 +36,7 @@ class Context:
         self.master = "spark://host:7077"
         self.defaultParallelism = 2
         self.pythonExec = "python3"
+        self._jsc = object()  # None after stop()
         self.cancelJobGroup = self.setJobGroup = lambda *_, **__: None
 
 

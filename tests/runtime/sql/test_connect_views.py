@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from rw_sql.errors import SqlError
-from rw_sql.metastore.records import DropObject, MaterializedViewRecord, PutObject
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, PutObject, SchemaRecord
 from rw_sql.runtime.spark.databases import MARK
 from rw_sql.runtime.sql.connect_views import ConnectViews
 from tests.support.warehouses import WrittenWarehouse
@@ -35,7 +36,7 @@ class Server:
         self.catalog = SimpleNamespace(
             currentDatabase=lambda: "default",
             tableExists=lambda name: self._bare(name) in {*self.objects, *self.temporary},
-            databaseExists=lambda name: name == "default",
+            databaseExists=lambda name: name in ("default", "spark_catalog.rw_catalog"),
             dropTempView=lambda name: self.temporary.pop(name, None) is not None,
         )
 
@@ -145,6 +146,46 @@ def test_a_view_that_was_dropped_before_the_session_began_is_not_found(written: 
     server.objects["gone"] = {}
     views.refresh()
     assert "gone" in server.objects
+
+
+def test_a_server_without_a_warehouse_is_not_searched_for_dropped_views(written: WrittenWarehouse) -> None:
+    server = Server({"gone": {MARK: written.uri}})
+    server.catalog.databaseExists = lambda name: name == "default"
+    views_of(written, server)
+    assert "gone" in server.objects
+
+
+def test_a_forgotten_session_is_no_table_of_the_user(written: WrittenWarehouse) -> None:
+    server = Server()
+    views = views_of(written, server)
+    views.remove()
+
+    def forget(name: str) -> bool:
+        raise SparkConnectGrpcException("[INVALID_HANDLE.SESSION_CLOSED] The handle 4711 is invalid.")
+
+    server.catalog.tableExists = forget
+    with pytest.raises(SparkConnectGrpcException):
+        views.refresh()
+    assert not views.is_hidden("totals")
+
+
+@pytest.mark.parametrize("is_of_warehouse", [False, True])
+def test_the_full_name_of_a_table_in_a_database_of_the_user_keeps_its_meaning(
+    written: WrittenWarehouse, is_of_warehouse: bool
+) -> None:
+    written.commit(PutObject(record=SchemaRecord(id=9, name="raw")), written.view(10, "raw.totals", 1))
+    written.fence("mv-10", 1)
+    name = Server._bare("spark_catalog.`raw`.`totals`")
+    views = views_of(written, Server({name: {MARK: written.uri} if is_of_warehouse else {}}))
+    text = "SELECT * FROM spark_catalog.raw.totals t"
+    found = views.for_spark(written.metastore.snapshot(), text, ("public",))
+    if is_of_warehouse:
+        assert found == "SELECT * FROM `raw.totals` t"
+        assert refusal(views, "DROP VIEW spark_catalog.raw.totals") == "RW236"
+    else:
+        assert found == text
+        views.refuse_changes("DROP TABLE spark_catalog.raw.totals")
+    assert refusal(views, "DROP VIEW raw.totals") == "RW236"
 
 
 def test_detaching_leaves_the_views_of_the_server(written: WrittenWarehouse) -> None:

@@ -50,6 +50,20 @@ if TYPE_CHECKING:
 
 ALTER_QUERY = "ALTER MATERIALIZED VIEW AS"
 
+_PASSING = (
+    "UNREACHABLE",
+    "FLAPPING",
+    "WAITING",
+    "DISCOVERING",
+    "UNWRITABLE",
+    "UNSHARED",
+    "LIBRARIES",
+    "SILENT",
+    "SUSPENDED",
+)
+"""The first words of the reasons of stalls that a rebuild that begins again does not remove. The job continues where it
+stopped once the cause is gone, so its progress is kept."""
+
 
 def lower_alter_materialized_view_query(
     statement: AlterMaterializedViewQuery, snapshot: Snapshot, inspector: Inspector, query_dialect: str
@@ -205,11 +219,12 @@ def _rebuilds(
 
 
 def is_rebuild_stalled(snapshot: Snapshot, inspector: Inspector, view: MaterializedViewRecord) -> bool:
-    """True if the rebuild of the view, or the rebuild of a view that depends on it, is STALLED, for example because
-    records of a history have expired. The statement then starts the rebuilds again."""
+    """True if the rebuild of the view, or the rebuild of a view that depends on it, is STALLED for a reason that does
+    not pass, for example because records of a history have expired. The statement then starts the rebuilds again."""
     ids, statuses = {view.id, *(found.id for found in snapshot.dependents_of(view.id))}, inspector.jobs.statuses()
     jobs = [rebuild_job(rebuild) for rebuild in snapshot.all("rebuild") if rebuild.view_id in ids]
-    return any(job in statuses and statuses[job].state == "STALLED" for job in jobs)
+    found = (statuses[job] for job in jobs if job in statuses)
+    return any(each.state == "STALLED" and not (each.reason or "").startswith(_PASSING) for each in found)
 
 
 def _made(

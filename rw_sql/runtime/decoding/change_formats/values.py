@@ -45,7 +45,8 @@ class ValueRules:
     TIMESTAMPTZ needs an explicit zone. ``bytes_as`` is the text form of bytes: ``base64``, one character per byte
     (``latin1``), UTF-8 text (``utf8``), or PostgreSQL's hexadecimal digits (``hex``). ``booleans`` are the words for
     true and false. ``counts_dimensions``: an array fits only a type of as many dimensions; otherwise, CHARACTER
-    VARYING accepts an element that is an array, and an array type accepts a string with the JSON of an array.
+    VARYING accepts an element that is an array, and an array type accepts a string with the JSON of an array. JSONB
+    always accepts an element that is an array.
     """
 
     timestamptz: str = GUESS
@@ -199,7 +200,7 @@ def _read_array(text: Column, data_type: DataType, rules: ValueRules, told: Told
     def made(items: Column) -> Column:
         values = f.transform(items, lambda item: item["value"]).cast(spark_type(data_type))
         is_misfit = _is_other(text, parts) | f.exists(items, lambda item: item["is_misfit"])
-        if rules.counts_dimensions:
+        if rules.counts_dimensions and element.name != "JSONB":
             has_others = text.rlike(_OF_STRINGS) if element.name == "ARRAY" else text.startswith("[[")
             is_misfit = is_misfit | has_others
         return _result(values, is_misfit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -425,8 +426,9 @@ def test_without_its_connector_it_keeps_its_rows_and_is_not_refreshed() -> None:
 
 
 def _of_files(name: str) -> str:
+    folder = Path(__file__).parent
     return (
-        f"CREATE TABLE {name} (id INT PRIMARY KEY) WITH (connector = 'posix_fs', posix_fs.root = '/tmp', "
+        f"CREATE TABLE {name} (id INT PRIMARY KEY) WITH (connector = 'posix_fs', posix_fs.root = '{folder}', "
         "refresh_mode = 'FULL_RELOAD') FORMAT PLAIN ENCODE JSON"
     )
 
