@@ -192,6 +192,8 @@ def selected_of_postgres(name: str, written: str, declared: str) -> str:
                 return f"to_jsonb({name})" if word.startswith("STRUCT") else f"{name}::{_ELEMENTS[word]}[]"
     if declared.endswith("[]"):
         return name
+    if written == "oid" and word in ("NUMERIC", "DOUBLE"):
+        name = f"{name}::bigint"  # PostgreSQL casts an oid to no other type of numbers.
     match word:
         case "CHARACTER VARYING" | "UUID" | "JSONB":
             return f"format('%%s', {name}{'::numeric' if written == 'money' else ''})"
