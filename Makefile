@@ -117,7 +117,7 @@ PART_OF_TESTS ?= tests/test_spark_jars.py tests/connectors/datagen tests/connect
 test-part: setup $(JARS)
 	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) $(BY_FILES) $(PART_OF_TESTS)
 
-# For .ci/run. One process fetches the jars that it needs by itself: all of them, and the archive of classes, take longer.
+# One process fetches the jars that it needs by itself: all of them, and the archive of classes, take longer.
 CORE_OF_TESTS ?= tests/test_spark_jars.py tests/integration/test_definitions.py
 
 test-core: .venv/spark-$(SPARK).lock ## two files of the tests on another version of Spark: make test-core SPARK=4.0
