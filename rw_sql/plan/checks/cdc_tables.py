@@ -296,7 +296,7 @@ def fits(column: ColumnDefinition, found: UpstreamColumn) -> bool:
     if written == found.canonical:
         return True
     bare = found.canonical.partition("(")[0]
-    return name == bare or name in _WIDER.get(bare, ()) or name in found.also
+    return name == bare or name in _WIDER.get(bare, ())
 
 
 def require_representable(statement: CreateTable, upstream: UpstreamTable) -> None:

@@ -403,7 +403,9 @@ def test_what_another_slot_or_publication_means_is_said_before() -> None:
 
 def test_a_table_of_mysql() -> None:
     world = tables_world()
-    flags = UpstreamColumn(name="ok", type="tinyint(1)", canonical="SMALLINT", also=("BOOLEAN",))
+    flags = UpstreamColumn(
+        name="ok", type="tinyint(1)", canonical="SMALLINT", accepts=("SMALLINT", "BOOLEAN").__contains__
+    )
     world.upstream_tables = {"shop.orders": replace(ORDERS, table="shop.orders", columns=(*ORDERS.columns, flags))}
     world.run(
         "CREATE CONNECTION db WITH (type = 'mysql', hostname = 'db', username = 'u', database.name = 'shop')",
