@@ -23,7 +23,7 @@ import rw_sql
 from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
 from tests.integration.attached import AttachedSession, wait_until
 from tests.integration.cluster import Cluster
-from tests.support.java import java_options
+from tests.support.java import DEBUG_LOG4J, java_options
 from tests.support.own_package import installed
 from tests.support.secured import set_scram_password
 
@@ -33,23 +33,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 CLICKS, FIRST, SECOND, LOADED = 30_000, 150_000, 120_000, 20_000
 """Numbers of rows that executors read: of one's own connector, of Kafka before and after a rotation, of PostgreSQL."""
-
-_LOG4J = """\
-status = error
-appender.file.type = File
-appender.file.name = file
-appender.file.fileName = {file}
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d %p %c: %m%n%ex
-rootLogger.level = debug
-rootLogger.appenderRef.file.ref = file
-logger.janino.name = org.apache.spark.sql.catalyst.expressions.codegen
-logger.janino.level = info
-logger.netty.name = io.netty
-logger.netty.level = info
-logger.parquet.name = org.apache.parquet
-logger.parquet.level = info
-"""
 
 
 class Child:
@@ -186,7 +169,7 @@ class Child:
 
     def _settings(self) -> dict[str, str]:
         log4j = self.root / "log4j2.properties"
-        log4j.write_text(_LOG4J.format(file="${sys:rw.log}"), encoding="utf-8")
+        log4j.write_text(DEBUG_LOG4J.format(file="${sys:rw.log}"), encoding="utf-8")
         log = f"-Dlog4j2.configurationFile=file:{log4j} -Drw.log={self.root}/logs"
         return {
             "spark.master": self.cluster.master,

@@ -23,28 +23,10 @@ from typer.testing import CliRunner
 
 from rw_sql.cli.main import app
 from rw_sql.cli.servers.kafka_topics import Record, create_topic, produce
-from tests.support.java import java_options
+from tests.support.java import DEBUG_LOG4J, java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_LOG4J = """\
-status = error
-appender.file.type = File
-appender.file.name = file
-appender.file.fileName = {file}
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d %p %c: %m%n%ex
-rootLogger.level = debug
-rootLogger.appenderRef.file.ref = file
-# What the compiler and the network layer say by the megabyte holds no option.
-logger.janino.name = org.apache.spark.sql.catalyst.expressions.codegen
-logger.janino.level = info
-logger.netty.name = io.netty
-logger.netty.level = info
-logger.parquet.name = org.apache.parquet
-logger.parquet.level = info
-"""
 
 _PAGES = (
     "/jobs/",
@@ -78,7 +60,7 @@ class Child:
         """A session with as much output as possible: every log at DEBUG, the UI on, the event log compressed."""
         logging.basicConfig(level=logging.DEBUG, filename=self.root / "logs" / "python.log")
         log4j = self.root / "log4j2.properties"
-        log4j.write_text(_LOG4J.format(file=self.root / "logs" / "log4j.log"), encoding="utf-8")
+        log4j.write_text(DEBUG_LOG4J.format(file=self.root / "logs" / "log4j.log"), encoding="utf-8")
         import rw_sql
 
         return rw_sql.connect(

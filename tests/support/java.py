@@ -19,6 +19,26 @@ CLASSES = str(Path(sys.prefix) / ".spark-classes.jsa")
 """Spark's classes as ``tests.support.jars`` kept them."""
 
 
+DEBUG_LOG4J = """\
+status = error
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %p %c: %m%n%ex
+rootLogger.level = debug
+rootLogger.appenderRef.file.ref = file
+# What the compiler and the network layer say by the megabyte holds no option.
+logger.janino.name = org.apache.spark.sql.catalyst.expressions.codegen
+logger.janino.level = info
+logger.netty.name = io.netty
+logger.netty.level = info
+logger.parquet.name = org.apache.parquet
+logger.parquet.level = info
+"""
+"""The log4j configuration of a Spark whose whole log goes to the file ``{file}``."""
+
+
 def java_options() -> str:
     """The options of a Spark JVM, with the class archive if it exists."""
     # A Spark with other jars on its class path does not use the archive, and would log this to standard output.
