@@ -153,6 +153,11 @@ class ConnectAttached(Attached):
             hint=f"spark = SparkSession.builder.remote('sc://…').create(); rw_sql.attach(spark, {self.warehouse!r})",
         )
 
+    def refuse_changes(self, text: str) -> None:
+        """Raises SqlError, located in ``text``, if a Spark statement would change rw_sql's tables."""
+        with self._forgotten():
+            super().refuse_changes(text)
+
     def before_spark(self, text: str) -> None:
         """Prepares the rw_sql objects to which a Spark statement or a table name may refer."""
         with self._forgotten():
@@ -160,7 +165,8 @@ class ConnectAttached(Attached):
 
     def for_spark(self, text: str) -> str:
         """The text, in which the names of this session's temporary views replace the names of objects."""
-        return self._views.for_spark(self._seen, text, self._state.search_path)
+        with self._forgotten():
+            return self._views.for_spark(self._seen, text, self._state.search_path)
 
     def read(
         self, text: str, read: Callable[[], DataFrame], args: Any = None, fields: Mapping[str, Any] | None = None

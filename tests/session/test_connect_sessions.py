@@ -127,6 +127,15 @@ def test_a_statement_of_spark_in_a_forgotten_session_fails_with_the_same_error(
     assert caught.value.kind is SPARK_ENDED
 
 
+def test_a_name_that_the_server_would_have_to_look_up_fails_with_the_same_error(
+    attached: ConnectAttached, session: Session
+) -> None:
+    session.requests = 0
+    with pytest.raises(SqlError) as caught:
+        attached.for_spark("SELECT * FROM public.orders")
+    assert caught.value.kind is SPARK_ENDED
+
+
 def test_a_statement_that_could_not_run_aborts_the_block(attached: ConnectAttached, session: Session) -> None:
     run(attached, "ALTER SYSTEM SET enable_unsafe_ops = true")
     run(attached, "BEGIN UNSAFE")

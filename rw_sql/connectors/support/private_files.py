@@ -105,8 +105,15 @@ def _made_folder() -> Path:
     # The name has no process id, because version 0.1.0 deletes folders by the process id in their names.
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}held-"))  # Readable by this user only.
     hold(str(folder), os.getpid(), is_driver=True)
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+@atexit.register
+def _remove_own() -> None:
+    """Deletes this process's folder after the jobs have ended, which may use or make files until then. Python runs the
+    functions that were registered later first, and the function that stops the jobs is registered after this one."""
+    if _made_folder.cache_info().currsize:
+        shutil.rmtree(_made_folder(), ignore_errors=True)
 
 
 def receive(files: Mapping[str, str], pid: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.registry import connector, connector_names
 from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.runtime.delta.delta_log import latest_version
@@ -53,11 +53,13 @@ def require_log(warehouse: Warehouse, metastore: Metastore, source: SourceRecord
 def log_remedy(snapshot: Snapshot, source: SourceRecord) -> str:
     """The recommended action for a source whose log is lost."""
     name = sql_name(source.name)
-    if getattr(connector(source.connector), "immovable", None) is not None:
+    # The package of a third party's connector may be missing here.
+    is_known = source.connector in connector_names()
+    if is_known and getattr(connector(source.connector), "immovable", None) is not None:
         kind = "SOURCE" if snapshot.table_of(source.id) is None else "TABLE"
         return (
-            f"restore a backup of the warehouse, or DROP {kind} {name} CASCADE, and create it and what reads it again: "
-            "its upstream does not send the records again"
+            f"restore a backup of the warehouse, or copy the rows that are left, DROP {kind} {name} CASCADE, and "
+            "create it and what reads it again: its upstream does not send the records again"
         )
     return (
         f"restore a backup of the warehouse, or read the source again: RESET SOURCE SPLITS {name} "

@@ -22,6 +22,7 @@ from rw_sql.connectors.delta.arrow_rows import is_readable, rows_of_files
 from rw_sql.connectors.snapshots import ArrowReader, ColumnReader, LineReader
 from rw_sql.connectors.support.connections.interruption import interruptible
 from rw_sql.connectors.support.csv_separator import separator_of
+from rw_sql.connectors.support.private_files import share_with_executors
 from rw_sql.model.definitions import field_of, option_text, table_definition
 from rw_sql.runtime.decoding.change_formats.rows import ROW
 from rw_sql.runtime.decoding.decoder import OFFSET, SPLIT, json_rules
@@ -92,6 +93,7 @@ def load(
     executor does not share the warehouse's folder, or lacks a package.
     """
     statement = table_definition(table.definition)
+    share_with_executors(options.values())  # The reader would announce the files of secrets only after the check.
     require_executors(staging.warehouse, spark, packages_on_executors(reader, statement))
     given = [column for column in statement.columns if column.generated is None]
     is_as_read = all(column.generated is None and column.default is None for column in statement.columns)

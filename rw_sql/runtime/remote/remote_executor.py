@@ -29,6 +29,7 @@ from rw_sql.runtime.remote.request_messages import (
     answer_body,
     error_of,
     progress_body,
+    statement_body,
     table_of,
     to_json,
 )
@@ -358,12 +359,15 @@ class RemoteExecutor:
                     hint="run the statement again; it waits for at most statement_timeout until the previous one ends",
                 )
             if self._runs_before(request, self._running):
+                is_in_block = request is not None and statement_body(request.body or "").block is not None
+                whole, why = "block", "the statements of a block run one after the other"
+                if not is_in_block:
+                    whole, why = "session", "a CONFIRM runs after the statements that began before it"
                 return SqlError(
                     OWNER_MISSING,
-                    f"process {lease.owner}, which runs the jobs, still runs another statement of the block: nothing "
+                    f"process {lease.owner}, which runs the jobs, still runs another statement of the {whole}: nothing "
                     "was changed",
-                    hint="the statements of a block run one after the other: run the statement again when the other "
-                    "thread has its result",
+                    hint=f"{why}: run the statement again when the other thread has its result",
                 )
             return SqlError(
                 OWNER_MISSING,

@@ -114,7 +114,7 @@ class _Known:
 
 _known: WeakKeyDictionary[SparkContext, dict[str, _Known]] = WeakKeyDictionary()
 _has_files: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
-"""The folder of the private files that executors have received."""
+"""The folder of the private files that executors may have received."""
 
 
 def require_executors(warehouse: Warehouse, spark: SparkSession, packages: tuple[str, ...] | None = None) -> None:
@@ -184,6 +184,8 @@ def _asked(
         context.setJobGroup(group, group, interruptOnCancel=True)
         return _ask(warehouse, context, packages, files)
 
+    if files:  # Some executors have files even if others do not answer or lack a package.
+        _has_files[context] = os.path.dirname(next(iter(files)))
     # A separate thread has its own job group.
     asking = prepare(ask, "executors")
     try:
@@ -210,8 +212,6 @@ def _asked(
     poor = [answer for answer in answers if answer.missing or answer.version]
     if poor:
         return missing_packages(poor, own_version()), 0.0
-    if files:
-        _has_files[context] = os.path.dirname(next(iter(files)))
     if len(answers) >= len(_executors(context)):
         return "", _FRESH_SECONDS if files else math.inf
     if not (packages or files):

@@ -138,6 +138,11 @@ class ConnectViews(SparkViews):
         """True if the server has a view of this warehouse with this name, which another session has created."""
         return warehouse_of_view(self._spark, self._qualified(name)) == self._context.warehouse.uri
 
+    def _is_of_others(self, name: str) -> bool:
+        """True if the server has a table or view with this name that does not belong to this warehouse. A server that
+        is no owner has no databases of schemas."""
+        return warehouse_of_view(self._spark, self._qualified(name)) not in (None, self._context.warehouse.uri)
+
     def _make(self, name: str, select: str) -> None:
         plain_sql(self._spark, f"CREATE OR REPLACE TEMPORARY VIEW {quoted_for_spark(name)} AS {select}")
 
@@ -200,8 +205,9 @@ class ConnectViews(SparkViews):
         upstreams.
         """
         for parts, start, end, has_alias in reversed(written_relations(without_fields(text))):
-            if len(parts) == 2 and parts[0] == CATALOG_DATABASE:
-                key = ".".join(parts)
+            bare = parts[1:] if len(parts) == 3 and parts[0].lower() == SPARK_CATALOG else parts
+            if len(bare) == 2 and bare[0].lower() == CATALOG_DATABASE:
+                key = ".".join(bare).lower()
             else:
                 found = self._found(snapshot, parts, path)
                 if found is None:
@@ -226,7 +232,7 @@ class ConnectViews(SparkViews):
         if len(parts) == 3 and parts[0].lower() == SPARK_CATALOG:
             parts = parts[1:]
             schema = parts[0].lower()
-            if schema in self._schemas and not self._is_of_server(f"{schema}.{parts[1]}"):
+            if schema in self._schemas and self._is_of_others(f"{schema}.{parts[1]}"):
                 return None  # The user has a database with the name of the schema.
         if len(parts) == 2:
             schema = parts[0].lower()

@@ -55,6 +55,17 @@ def test_a_deleted_folder_is_made_again() -> None:
     assert again.exists()
 
 
+def test_nothing_is_left_of_files_that_jobs_make_while_the_process_ends(tmp_path: Path) -> None:
+    script = (
+        "import atexit\n"
+        "from rw_sql.connectors.support.private_files import private_file\n"
+        "atexit.register(private_file, 'made while jobs stop')\n"
+        "private_file('hunter2')\n"
+    )
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_executors_get_only_the_files_that_their_options_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_for_executors", {})
     named, other = private_file("a certificate\r\n"), private_file("the driver's own")

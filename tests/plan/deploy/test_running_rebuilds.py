@@ -80,7 +80,10 @@ def test_a_healthy_rebuild_does_not_begin_again() -> None:
     assert (generations(world), world.snapshot.epoch) == ({"v": 2, "top": 2}, epoch)
 
 
-@pytest.mark.parametrize("reason", ["UNREACHABLE 127.0.0.1:9092", "FLAPPING: restarted 4 times in 2 min"])
+@pytest.mark.parametrize(
+    "reason",
+    ["UNREACHABLE 127.0.0.1:9092", "FLAPPING: restarted 4 times in 2 min", "REGISTRY does not answer: timed out"],
+)
 def test_a_rebuild_that_is_only_interrupted_keeps_its_progress(reason: str) -> None:
     """Otherwise, each deployment during an outage of the broker would discard the hours that a rebuild has read."""
     texts = changed((VIEW, MORE))

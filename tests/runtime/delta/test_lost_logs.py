@@ -115,9 +115,14 @@ def test_a_lost_log_is_refused_with_the_path_and_the_statement_and_nothing_is_cr
 def test_the_remedy_of_a_source_whose_positions_cannot_be_moved_is_no_refused_statement(world: World) -> None:
     remedy = log_remedy(world.context.metastore.snapshot(), replace(world.source, connector="mqtt"))
     assert remedy == (
-        'restore a backup of the warehouse, or DROP SOURCE "Orders" CASCADE, and create it and what reads it again: '
-        "its upstream does not send the records again"
+        'restore a backup of the warehouse, or copy the rows that are left, DROP SOURCE "Orders" CASCADE, and create '
+        "it and what reads it again: its upstream does not send the records again"
     )
+
+
+def test_a_lost_log_is_told_where_the_package_of_its_connector_is_missing(world: World) -> None:
+    remedy = log_remedy(world.context.metastore.snapshot(), replace(world.source, connector="absent"))
+    assert 'RESET SOURCE SPLITS "Orders"' in remedy
 
 
 def test_a_log_whose_commits_are_gone_is_lost_too(world: World) -> None:

@@ -103,6 +103,25 @@ def test_a_refused_statement_is_confirmed_after_the_statement_of_another_thread(
     assert client.run(f"CONFIRM '{token}'")
 
 
+def test_a_confirm_waits_for_a_statement_that_has_the_name_of_the_refused_one(
+    pair: SlowPair, client: Client, threads: ThreadPoolExecutor
+) -> None:
+    client.run("ALTER SYSTEM SET enable_unsafe_ops = true")
+    client.run(SOURCE)
+    client.run("PAUSE SOURCE s")
+    hint = client.error("RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)").hint or ""
+    token = hint.partition("CONFIRM '")[2].partition("'")[0]
+    slow = threads.submit(client.run, "SHOW SOURCES")
+    wait_until(lambda: pair.taken() == 1, "taken")
+    client.state.parameters["statement_timeout"] = "1500ms"
+    error = client.error(f"CONFIRM '{token}'")
+    assert error.code == "RW425"
+    assert "still runs another statement of the session: nothing was changed" in error.message
+    pair.over.set()
+    slow.result(LAST_RESORT_SECONDS)
+    assert client.run(f"CONFIRM '{token}'")
+
+
 def test_in_a_block_a_statement_waits_for_the_other_thread_and_the_error_says_so(
     pair: SlowPair, client: Client, threads: ThreadPoolExecutor
 ) -> None:

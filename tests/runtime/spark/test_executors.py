@@ -165,6 +165,13 @@ def test_an_executor_that_cannot_write_the_files_is_refused_without_their_conten
     assert "hunter2" not in said
 
 
+def test_the_files_of_refused_executors_are_removed_too(cluster: Cluster) -> None:
+    cluster.files = {"/tmp/rw_sql-secrets-held-1/password": "hush"}
+    cluster.lacks = {"1": ("nats",)}
+    assert cluster.refusal("nats").startswith("LIBRARIES nats")
+    assert executors._has_files[cluster.spark.sparkContext] == "/tmp/rw_sql-secrets-held-1"
+
+
 def test_executors_that_have_not_answered_are_asked_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "_PARTLY_SECONDS", 0.0)
     cluster.files = {"/tmp/f/a": "one"}

@@ -188,6 +188,22 @@ def test_the_full_name_of_a_table_in_a_database_of_the_user_keeps_its_meaning(
     assert refusal(views, "DROP VIEW raw.totals") == "RW236"
 
 
+@pytest.mark.parametrize("name", ["raw.totals", "spark_catalog.raw.totals"])
+def test_a_server_without_databases_of_schemas_reads_the_full_name_too(written: WrittenWarehouse, name: str) -> None:
+    written.commit(PutObject(record=SchemaRecord(id=9, name="raw")), written.view(10, "raw.totals", 1))
+    written.fence("mv-10", 1)
+    views = views_of(written, Server())
+    found = views.for_spark(written.metastore.snapshot(), f"SELECT * FROM {name} t", ("public",))
+    assert found == "SELECT * FROM `raw.totals` t"
+
+
+@pytest.mark.parametrize("name", ["rw_catalog.rw_jobs", "spark_catalog.rw_catalog.rw_jobs", "RW_CATALOG.RW_JOBS"])
+def test_a_view_of_the_catalog_is_that_of_the_session_s_warehouse(written: WrittenWarehouse, name: str) -> None:
+    views = views_of(written, Server())
+    found = views.for_spark(written.metastore.snapshot(), f"SELECT * FROM {name} j", ("public",))
+    assert found == "SELECT * FROM `rw_catalog.rw_jobs` j"
+
+
 def test_detaching_leaves_the_views_of_the_server(written: WrittenWarehouse) -> None:
     server = Server({"totals": {MARK: written.uri}})
     views_of(written, server).remove()

@@ -58,6 +58,7 @@ _PASSING = (
     "UNWRITABLE",
     "UNSHARED",
     "LIBRARIES",
+    "REGISTRY",
     "SILENT",
     "SUSPENDED",
 )

@@ -70,7 +70,8 @@ def lower_rebuild_materialized_view(
                 f'materialized view "{found.name}" is being rebuilt with another query',
                 span=span,
                 hint=f"WAIT MATERIALIZED VIEW {sql_name(found.name)} waits until the new rows are complete; if its "
-                "job is STALLED, run the statement with that query again",
+                "job is STALLED, run the statement with that query again; if the rebuild does not begin again, cancel "
+                "it first: UNDO OPERATION n",
             )
         given = _options(found)
         is_recomputed = found.maintenance.is_recomputed
