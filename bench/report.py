@@ -158,7 +158,7 @@ def goal_lines(entries: Mapping[str, Entry]) -> list[str]:
         if entry["met"] is False:
             missed.setdefault(_limit(name, limits), []).append(_missed(entry))
     if missed:
-        lines[0] += " The others are listed by the limit that explains them, with what was tried:"
+        lines[0] += " The others are listed below, grouped by the limit that explains them, with the attempts made:"
     for limit, cases in missed.items():
         lines += ["", f"- {limit}", *(f"    - {case}" for case in cases)]
     absent = [f"- {_case(entry)}: not run ({entry['not_run']})." for entry in with_goal.values() if "not_run" in entry]
@@ -173,7 +173,7 @@ def _missed(entry: Entry) -> str:
     if len(figures) > 1:
         told += f" (rounds {', '.join(figure(one) for one in figures)})"
     if (entry["drift"] or 0) > STEADY:
-        told += f"; the rounds differ by {entry['drift']:.0%}, allowed are {STEADY:.0%}"
+        told += f"; the rounds differ by {entry['drift']:.0%} (at most {STEADY:.0%} is allowed)"
     return f"{_case(entry)}: {told}; the goal is {entry['goal']}."
 
 

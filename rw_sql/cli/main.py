@@ -248,7 +248,8 @@ def serve(
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
 def pyspark(context: typer.Context) -> None:
-    """Start the pyspark shell with Delta and rw_sql attached. Accepts all arguments of pyspark."""
+    """Start the pyspark shell with Delta and rw_sql attached. This command accepts all arguments of
+    pyspark."""
     from rw_sql.cli.pyspark_shell import run_pyspark
 
     run_pyspark(context.args)

@@ -78,7 +78,7 @@ def sink_page(spec: ConnectorSpec) -> str:
         spec.notes.strip(),
         *(["## Formats", _table(("FORMAT", "ENCODE"), formats)] if formats else []),
         "## Options",
-        "You can change options marked *safe* while the sink runs. They do not change the sink's target. "
+        "You can change options marked *safe* while the sink runs. These options do not change the sink's target. "
         + (
             "If an option is marked *safe after `?`*, only the part of its value after `?` is safe. "
             if any(option.is_address for option in spec.options.values())

@@ -108,8 +108,8 @@ def export(
     file: FileToWrite = None,
     old_form: Annotated[str | None, old_name("--form", "--output")] = None,
 ) -> None:
-    """Print the job's positions in the format of rw_sql or of another tool. The format spark is for the option
-    startingOffsets."""
+    """Print the job's positions in the format of rw_sql or of another tool. The format spark is the format of
+    Spark's option startingOffsets."""
     from rw_sql.cli.checkpoint.running import export_checkpoint
 
     export_checkpoint(path, form=old_form or output, group=group, file=file)
@@ -150,8 +150,8 @@ def set_offsets(
     show_sql: ShowSql = False,
     output: _MoveOutput = "text",
 ) -> None:
-    """Rewrite the positions of a stopped job. The job keeps its state. A backup of the replaced files is kept; rw-sql
-    checkpoint undo restores this backup."""
+    """Rewrite the positions of a stopped job. The job keeps its state. The command keeps a backup of the
+    replaced files, which rw-sql checkpoint undo restores."""
     from rw_sql.cli.checkpoint.running import Upstreams, move_checkpoint, statement_of, target_of
 
     require_move_output(output, is_dry_run=dry_run)

@@ -130,7 +130,7 @@ def apply_command(
     confirm: Confirm = None,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Bring a warehouse to the state of a folder of CREATE statements.
+    """Make a warehouse match a folder of CREATE statements.
 
     If a statement fails, run rw-sql apply again to continue. A plan that was applied in part is outdated: write a new
     plan with rw-sql diff, and apply the new plan.
@@ -223,7 +223,7 @@ def rollback_command(
     yes: Yes = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Restore the rows that a view had before its last rebuild. The old rows are kept until the next rebuild of the
+    """Restore the rows that a view had before its last rebuild. rw_sql keeps the old rows until the next rebuild of the
     view, but at most for the time in the system parameter rollback_window."""
     from rich.text import Text
 

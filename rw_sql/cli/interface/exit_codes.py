@@ -26,7 +26,7 @@ MEANINGS = {
     UNUSABLE: "Nothing was done: the command line, a file, a variable or a catalog is invalid. With "
     "`diff --exit-code`, there is a difference (an error then has status 1).",
     REFUSED: "A confirmation is missing, or unsafe operations are disabled. Nothing unsafe was done.",
-    UNREACHABLE: "A broker or another upstream does not answer, or the jobs have not applied a statement in time. The "
+    UNREACHABLE: "A broker or another upstream does not respond, or the jobs have not applied a statement in time. The "
     "same command may succeed later. In `run`, `shell` and `test`, such a statement counts as failed: the status is 1.",
     INTERRUPTED: "Ctrl-C.",
 }

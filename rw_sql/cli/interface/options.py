@@ -54,8 +54,8 @@ Yes = Annotated[
     bool,
     typer.Option(
         "--yes",
-        help="Confirm without asking. If gaps or duplicates are predicted, --allow is needed too (in a SQL file: "
-        "ALLOW in the statement).",
+        help="Confirm without asking. Predicted gaps or duplicates also need the option --allow or, in a SQL file, the "
+        "clause ALLOW.",
     ),
 ]
 Confirm = Annotated[
@@ -67,7 +67,10 @@ Confirm = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the preview and change nothing.")]
 ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the SQL statement instead of running it.")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="A reason to store with the operation.")]
-Splits = Annotated[list[str] | None, typer.Option("--split", metavar="SPLIT", help="Only this split. Repeatable.")]
+Splits = Annotated[
+    list[str] | None,
+    typer.Option("--split", metavar="SPLIT", help="Apply the command only to this split. Repeatable."),
+]
 AllowRows = Annotated[
     list[str] | None,
     typer.Option(
@@ -125,7 +128,9 @@ BackBy = Annotated[
 ]
 LastSeen = Annotated[
     bool,
-    typer.Option("--last-seen", help="The given offsets refer to the last record that was read, not to the next one."),
+    typer.Option(
+        "--last-seen", help="The given offsets refer to the last record that was read, not to the next record."
+    ),
 ]
 
 

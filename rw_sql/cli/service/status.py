@@ -164,7 +164,8 @@ def lineage_command(
     warehouse: WarehouseOption = None,
     old_form: Annotated[str | None, old_name("--format", "--output")] = None,
 ) -> None:
-    """Show which objects read which other objects, and the state and lag of each. Does not start Spark."""
+    """Show which objects read which other objects, and the state and lag of each object. Does not start
+    Spark."""
     from rw_sql.session.sparkless import sparkless
 
     form = old_form or output
