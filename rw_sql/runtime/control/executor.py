@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from random import uniform
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from deltalake.exceptions import DeltaError
 
@@ -26,6 +26,7 @@ from rw_sql.plan.result.picture import explained
 from rw_sql.plan.result.plan import Plan, ResultRow, Table
 from rw_sql.plan.statements.checkpoint.shown_rewrite import is_rewrite_current
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
+from rw_sql.plan.statements.move.inject import ReaderStillRunsError
 from rw_sql.plan.statements.move.shown_inject import is_inject_current
 from rw_sql.plan.statements.session.search_path import resolved
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
@@ -61,12 +62,15 @@ user for a confirmation fails. Any other statement tries again until ``statement
 _PAUSE_SECONDS = 0.5
 """The maximum pause before a further attempt. The pause has a random length, so that several sessions do not commit at
 the same time again."""
+_LOOK_SECONDS = 0.2
+"""The time between two checks whether the readers of a paused source have stopped."""
 _QUICK_ANSWER_SECONDS = 10.0
 """If a user takes longer than this time in seconds to confirm a preview, the statement queries the upstream again."""
 _QUICK_COMMIT_SECONDS = LOCK_SECONDS - COMMIT_SECONDS
 """The limit that replaces ``_QUICK_ANSWER_SECONDS`` for a block and a REWIND, whose previews take longer to read. After
 this time, the locks of running readers are too old for a commit."""
 _COMMITTED = "stopped waiting for the jobs; the statement stays committed"
+_T = TypeVar("_T")
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 
 
@@ -197,14 +201,19 @@ class Executor:
         is_shown = isinstance(shown, SHOWN_INSIDE) or shown is not statement
         if not isinstance(shown, SHOWN_INSIDE):
             require_inside(shown)
-        snapshot = self._context.metastore.snapshot()
         dialect = session.parameter("query_dialect")
-        inspector = WarehouseInspector(self._context, snapshot)
-        # Names are resolved now, because COMMIT must refer to the same objects even if the search path has changed by
-        # then.
-        shown = resolved(shown, snapshot, session.search_path, dialect)
+
+        def collected() -> tuple[ast.Statement, Plan]:
+            snapshot = self._context.metastore.snapshot()
+            inspector = WarehouseInspector(self._context, snapshot)
+            # Names are resolved now, because COMMIT must refer to the same objects even if the search path has changed
+            # by then.
+            now = resolved(shown, snapshot, session.search_path, dialect)
+            lower_as = partial(lower, query_dialect=dialect)
+            return now, lower_inside(tuple(block.statements), now, snapshot, inspector, lower_as)
+
+        shown, plan = self._once_stopped(session, collected)
         statement = shown if not is_shown else statement
-        plan = lower_inside(tuple(block.statements), shown, snapshot, inspector, partial(lower, query_dialect=dialect))
         if is_shown:
             if isinstance(statement, ast.Explain):
                 return explained(plan, statement)
@@ -215,6 +224,30 @@ class Executor:
 
     def _plan(
         self, statement: ast.Statement, session: SessionState, lower_as: Callable[..., Plan] = lower
+    ) -> tuple[Snapshot, Plan]:
+        """Returns the statement's plan and the catalog on which the plan is based."""
+        return self._once_stopped(session, lambda: self._plan_now(statement, session, lower_as))
+
+    def _once_stopped(self, session: SessionState, plan: Callable[[], _T]) -> _T:
+        """Calls ``plan`` and returns its result.
+
+        If the statement requires that the readers of a paused source have stopped, waits for the readers and calls
+        ``plan`` again, until ``statement_timeout``: another session may have paused the source a moment ago, or the
+        owner that stops the readers may have started a moment ago.
+        """
+        started = time.monotonic()
+        while True:
+            try:
+                return plan()
+            except ReaderStillRunsError:
+                if time.monotonic() - started > session.timeout:
+                    raise
+            session.waiting.begin("waiting until the readers of the paused source stop")
+            self._wake()
+            time.sleep(_LOOK_SECONDS)
+
+    def _plan_now(
+        self, statement: ast.Statement, session: SessionState, lower_as: Callable[..., Plan]
     ) -> tuple[Snapshot, Plan]:
         if isinstance(statement, ast.CreateMaterializedView | ast.CreateTable) and not statement.or_replace:
             statement = with_rate_limit(statement, session.parameter(RATE_LIMIT))

@@ -168,9 +168,14 @@ def _finished_error(source: SourceRecord, splits: Iterable[str], span: Span, hin
     )
 
 
+class ReaderStillRunsError(SqlError):
+    """The source is paused, but a reader of the source has not stopped yet. The statement may wait, and try again."""
+
+
 def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source: SourceRecord) -> None:
     """Raises SqlError unless three conditions are met: the source is paused, the readers of the source have stopped,
-    and the source has a reader that can receive offsets."""
+    and the source has a reader that can receive offsets. If only the second condition is not met, raises
+    :class:`ReaderStillRunsError`."""
     hint = f"PAUSE SOURCE {sql_name(source.name)} first, RESUME SOURCE {sql_name(source.name)} afterwards"
     if not pauses_of(snapshot, source.id):
         raise SqlError(
@@ -192,11 +197,11 @@ def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source
     for reader in readers:
         status = statuses.get(reader.job)
         if status is not None and status.state in ("RUNNING", "STARTING", "STOPPING"):
-            raise SqlError(
+            raise ReaderStillRunsError(
                 SOURCE_IS_RUNNING,
-                f'source "{source.name}" is paused in the catalog, but its job still runs',
+                f'source "{source.name}" is paused in the catalog, but its job {reader.job} still runs',
                 span=span,
-                hint="repeat the INJECT when SHOW JOBS shows that the job has stopped",
+                hint="run the statement again when SHOW JOBS shows that the job has stopped",
             )
 
 
